@@ -1,0 +1,70 @@
+# Odradek's commands. `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := broker operator spark tests
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the commands
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: check-python
+check-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Python 3.11 or newer is needed: '$(PYTHON)' is missing or older. Install it, or name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "Python's venv module is missing: install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
+
+.PHONY: check-java
+check-java:
+	@version=$$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
+	  if [ -z "$$version" ] || [ "$$version" -lt 17 ]; then \
+	    echo "Java 17 or newer is needed for ZooKeeper and Spark: found '$${version:-none}'. Install it and put 'java' on the PATH." >&2; exit 1; fi
+
+$(STAMP): pyproject.toml constraints.txt | check-python
+	@echo "Making the virtual environment $(VENV) (a minute or two, once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+.PHONY: install
+install: $(STAMP) ## Make the virtual environment .venv with all extras, editable
+
+.PHONY: run
+run: check-java $(STAMP) ## The main job, start to finish: cluster, real events, Spark pipelines, checked result
+	@$(BIN)/odradek demo
+
+.PHONY: up
+up: check-java $(STAMP) ## A three-broker cluster in the foreground until Ctrl-C, data under .odradek/
+	@$(BIN)/odradek up -f manifests/examples/
+
+.PHONY: lint
+lint: $(STAMP) ## Formatting, lint, types and import contracts
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/mypy
+	@PYTHONPATH=broker:operator:spark $(BIN)/lint-imports
+
+.PHONY: test
+test: check-java lint ## Lint, types, house rules and every test that needs no Kubernetes
+	@$(BIN)/pytest -m "not interop"
+
+.PHONY: unit
+unit: $(STAMP) ## Only the tests that need no Java: seconds, for work in progress
+	@$(BIN)/pytest -m "not java and not interop"
+
+.PHONY: interop
+interop: check-java $(STAMP) ## Against real Apache Kafka tools and clients from Maven Central (needs mvn)
+	@$(BIN)/pytest -m interop
+
+.PHONY: bench
+bench: check-java $(STAMP) ## Throughput beside Apache Kafka in one run; writes docs/benchmarks.md (needs mvn)
+	@$(BIN)/python broker/tests/bench/throughput.py
+
+.PHONY: clean
+clean: ## Remove the virtual environment, caches and embedded data
+	rm -rf $(VENV) .odradek .interop .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Assembly of one broker process: the only place that builds real objects."""

@@ -1,0 +1,454 @@
+"""One broker: the only place that builds real objects, and the order in which they start and stop.
+
+`Broker.start` brings everything up, each part after what it stands on, and registers the broker last, so that the
+controller hears of it when it can serve. `Broker.stop` hands leadership over first and then goes the same way back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack
+from enum import IntEnum
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from odradek.app.controller_link import ControllerLink
+from odradek.app.coordinator_log import CoordinatorLog
+from odradek.app.http import ObservationServer, Probe
+from odradek.app.observation import Observed, observe
+from odradek.base.config import BrokerConfig, TopicConfig
+from odradek.base.errors import OdradekError
+from odradek.base.system import SystemClock, SystemFiles
+from odradek.base.types import GROUP_METADATA_TOPIC, NO_EPOCH, Endpoint, TopicPartition
+from odradek.cluster import ClusterView
+from odradek.controller.runtime import ControllerRuntime
+from odradek.coordinator.group_settings import GroupSettings
+from odradek.coordinator.groups import GroupCoordinator
+from odradek.coordinator.producer_ids import ProducerIds
+from odradek.coordinator.runtime import CoordinatorRuntime
+from odradek.coordinator.shard import GroupShard
+from odradek.log.manager import LogManager
+from odradek.metrics import BrokerCollector, BrokerTopicStats, RequestStats
+from odradek.network.channel import Channel, ChannelTimeouts
+from odradek.network.connection import ConnectionOptions
+from odradek.network.listener import Listener, ListenerOptions
+from odradek.replication.fetch_session import FetchSessions
+from odradek.replication.leader_channel import LeaderConnector
+from odradek.replication.manager import ReplicaManager
+from odradek.server.config_store import ConfigStore
+from odradek.server.configs import ConfigHandlers
+from odradek.server.control import ControlHandlers
+from odradek.server.coordination import CoordinationHandlers
+from odradek.server.data import DataHandlers
+from odradek.server.dispatch import Dispatcher
+from odradek.server.metadata import Identity, MetadataHandlers
+from odradek.server.topics import TopicHandlers
+from odradek.zk import layout, registration
+from odradek.zk.client import KazooZkClient
+from odradek.zk.layout import BrokerRegistration
+from odradek.zk.port import SessionEvent, ZkSettings
+
+logger = logging.getLogger(__name__)
+
+REGISTRATION_SLACK_MS: Final = 6_000
+"""How long beyond its session time-out the registration of a former life is waited for."""
+
+
+class BrokerState(IntEnum):
+    """What a broker is doing, numbered as Kafka's metric has it."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERING = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
+class Broker:
+    """A broker process's objects. `start` and `stop` once each; `failed` is set to a sentence when it must end."""
+
+    def __init__(self, config: BrokerConfig, properties: Mapping[str, str]) -> None:
+        """`properties` is what was configured, as text, for DescribeConfigs."""
+        self._config = config
+        self._properties = properties
+        self._clock = SystemClock()
+        self.state = BrokerState.NOT_RUNNING
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._epoch = NO_EPOCH
+        self._view = ClusterView()
+        self._topic_stats = BrokerTopicStats()
+        self._request_stats = RequestStats()
+        self._sessions_expired = 0
+        self._disconnects = 0
+        self._closers = AsyncExitStack()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[Listener] = []
+
+    # Start
+
+    async def start(self) -> None:
+        """Bring everything up. On failure everything is taken down again and the `OdradekError` is raised."""
+        self.state = BrokerState.STARTING
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+        self.state = BrokerState.RUNNING
+        endpoints = ", ".join(str(end) for end in self._advertised())
+        logger.info("broker %d serves clients on %s", self._config.broker_id, endpoints)
+
+    async def _start(self) -> None:
+        config = self._config
+        collector, http = self._observation()
+        self._closers.callback(collector.close)
+        if http is not None:
+            http.start()
+            self._closers.push_async_callback(http.close)
+        await self._connect_zookeeper()
+        cluster_id = await registration.cluster_id(self._zk, self._clock)
+        self._configs = ConfigStore(self._zk, config)
+        await self._start_logs(cluster_id)
+        self._build_replication()
+        await self._build_coordination()
+        self._build_controller()
+        dispatcher = self._build_server(cluster_id)
+        await self._start_listeners(dispatcher)
+        self._provide_metrics(collector)
+        self._replicas.start()
+        self._closers.push_async_callback(self._replicas.close)
+        self._groups.start()
+        self._closers.push_async_callback(self._groups.close)
+        await self._register()
+        await self._controller.start()
+
+    def _observation(self) -> tuple[BrokerCollector, ObservationServer | None]:
+        registry, collector = CollectorRegistry(), BrokerCollector()
+        registry.register(collector)
+        ProcessCollector(registry=registry)
+        if self._config.metrics_port < 0:
+            return collector, None
+        host, port = self._config.metrics_host, self._config.metrics_port
+        return collector, ObservationServer(
+            host=host, port=port, registry=registry, healthy=self._healthy, ready=self._ready
+        )
+
+    def _healthy(self) -> Probe:
+        return Probe(not self.failed.done(), self.failed.result() if self.failed.done() else "The event loop answers.")
+
+    def _ready(self) -> Probe:
+        if self.state is not BrokerState.RUNNING:
+            return Probe(False, f"The broker is {self.state.name.lower().replace('_', ' ')}.")
+        if self._config.broker_id not in self._view.image.brokers:
+            return Probe(False, "The controller has not announced this broker yet.")
+        return Probe(True, "The broker serves clients.")
+
+    async def _connect_zookeeper(self) -> None:
+        settings = ZkSettings(
+            connect=self._config.zookeeper_connect,
+            session_timeout_ms=self._config.zookeeper_session_timeout_ms,
+            connection_timeout_ms=self._config.zookeeper_connection_timeout_ms,
+        )
+        self._zk = KazooZkClient(settings)
+        self._closers.push_async_callback(self._zk.close)
+        await self._zk.start()
+        self._zk.on_session(self._session_event)
+        await registration.prepare(self._zk)
+        wait_ms = self._config.zookeeper_session_timeout_ms + REGISTRATION_SLACK_MS
+        self._registrar = registration.BrokerRegistrar(self._zk, self._clock, wait_ms=wait_ms)
+
+    async def _start_logs(self, cluster_id: str) -> None:
+        self.state = BrokerState.RECOVERING
+        self._logs = LogManager(
+            SystemFiles(),
+            self._clock,
+            self._config,
+            on_directory_failure=lambda path, gone: self._replicas.directory_failed(path, gone),
+            on_fatal=self._fail,
+        )
+        self._closers.push_async_callback(self._logs.close)
+        await self._logs.start(cluster_id, self._config.broker_id)
+        # Notices are followed before everything is read, so that no change falls between the two.
+        changes = registration.ConfigChangeListener(self._zk, self._clock, self._config_changed)
+        await changes.start()
+        self._closers.push_async_callback(changes.close)
+        await self._configs.load_all()
+        self._configs.on_change = self._apply_topic_config
+
+    def _build_replication(self) -> None:
+        config, listener = self._config, self._config.inter_broker_listener
+        self._link = ControllerLink(
+            broker_id=config.broker_id,
+            broker_epoch=lambda: self._epoch,
+            view=self._view,
+            listener=listener,
+            connect=self._connect_broker,
+        )
+        self._closers.push_async_callback(self._link.close)
+        self._replicas = ReplicaManager(
+            self._logs,
+            self._clock,
+            config,
+            self._link,
+            cluster=self._view,
+            topic_config=self._configs.topic_config,
+            connect=LeaderConnector(self._view, config),
+        )
+
+    async def _connect_broker(self, endpoint: Endpoint) -> Channel:
+        channel = await Channel.open(
+            endpoint.host,
+            endpoint.port,
+            client_id=f"broker-{self._config.broker_id}",
+            timeouts=ChannelTimeouts(request_ms=self._config.request_timeout_ms),
+        )
+        try:
+            await channel.negotiate()
+        except BaseException:
+            await channel.close()
+            raise
+        return channel
+
+    async def _build_coordination(self) -> None:
+        config = self._config
+        log = CoordinatorLog(
+            self._replicas,
+            commit_timeout_ms=config.offsets_commit_timeout_ms,
+            load_bytes=config.offsets_load_buffer_size,
+        )
+        runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+            writer=log, reader=log, clock=self._clock, batch_limit_bytes=config.message_max_bytes
+        )
+        offsets_partitions = await self._count_offsets_partitions()
+        self._groups = GroupCoordinator(
+            settings=GroupSettings.of(config),
+            clock=self._clock,
+            runtime=runtime,
+            partition_count=lambda: offsets_partitions,
+        )
+        self._replicas.add_listener(self._groups.on_leader, self._groups.on_follower)
+        self._producer_ids = ProducerIds(self._claim_producer_ids)
+        self._closers.push_async_callback(self._producer_ids.close)
+
+    async def _count_offsets_partitions(self) -> int:
+        """Partitions of `__consumer_offsets`; fixed for the life of the broker, lest groups change their place."""
+        found = await self._zk.get_or_none(layout.topic_path(GROUP_METADATA_TOPIC))
+        if found is None:
+            return self._config.offsets_topic_num_partitions
+        return len(layout.TopicAssignment.decode(GROUP_METADATA_TOPIC, found[0]).partitions)
+
+    async def _claim_producer_ids(self) -> tuple[int, int]:
+        block = await registration.next_producer_ids(self._zk, self._config.broker_id)
+        return block.first_id, block.last_id - block.first_id + 1
+
+    def _build_controller(self) -> None:
+        self._controller = ControllerRuntime(
+            self._zk,
+            self._clock,
+            self._config,
+            connect=self._connect_broker,
+            register=self._register_again,
+        )
+        self._closers.push_async_callback(self._controller.close)
+
+    def _build_server(self, cluster_id: str) -> Dispatcher:
+        config, view, clock = self._config, self._view, self._clock
+        self._topics = TopicHandlers(
+            config=config,
+            view=view,
+            zk=self._zk,
+            is_controller=lambda: self._controller.is_active,
+            clock=clock,
+        )
+        self._closers.callback(self._topics.close)
+        control = ControlHandlers(
+            replicas=self._replicas,
+            configs=self._configs,
+            view=view,
+            controller=self._controller,
+            broker_epoch=lambda: self._epoch,
+            image_changed=self._image_changed,
+        )
+        data = DataHandlers(
+            replicas=self._replicas,
+            sessions=FetchSessions(clock, config.max_incremental_fetch_session_cache_slots),
+            view=view,
+            topic_stats=self._topic_stats,
+            request_stats=self._request_stats,
+            clock=clock,
+        )
+        metadata = MetadataHandlers(
+            identity=Identity(
+                broker_id=config.broker_id, cluster_id=cluster_id, auto_create_topics=config.auto_create_topics_enable
+            ),
+            view=view,
+            logs=self._logs,
+            creator=self._topics,
+        )
+        configs = ConfigHandlers(config=config, properties=self._properties, view=view, store=self._configs)
+        coordination = CoordinationHandlers(
+            groups=self._groups, producer_ids=self._producer_ids, view=view, ensure_topic=self._topics.ensure_topic
+        )
+        handlers = {
+            **metadata.handlers(),
+            **self._topics.handlers(),
+            **configs.handlers(),
+            **control.handlers(),
+            **data.handlers(),
+            **coordination.handlers(),
+        }
+        dispatcher = Dispatcher(handlers=handlers, direct=data.direct(), stats=self._request_stats, clock=clock)
+        self._closers.push_async_callback(dispatcher.close)
+        return dispatcher
+
+    async def _start_listeners(self, dispatcher: Dispatcher) -> None:
+        config = self._config
+        options = ListenerOptions(
+            backlog=config.socket_listen_backlog_size,
+            max_connections=config.max_connections,
+            max_connections_per_ip=config.max_connections_per_ip,
+            idle_ms=config.connections_max_idle_ms,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            connection=ConnectionOptions(
+                max_frame_bytes=config.socket_request_max_bytes,
+                max_in_flight=config.max_in_flight_requests_per_connection,
+            ),
+        )
+        for name, host, port, _ in config.listener_endpoints():
+            listener = Listener(name, (host, port), dispatcher.handle, self._clock, options=options)
+            await listener.start()
+            self._closers.push_async_callback(listener.close)
+            self._listeners.append(listener)
+
+    def _provide_metrics(self, collector: BrokerCollector) -> None:
+        observe(
+            collector,
+            Observed(
+                replicas=self._replicas,
+                logs=self._logs,
+                controller=self._controller,
+                listeners=self._listeners,
+                purgatories=[
+                    self._replicas.produce_purgatory,
+                    self._replicas.fetch_purgatory,
+                    self._topics.purgatory,
+                    *self._groups.purgatories,
+                ],
+                topic_stats=self._topic_stats,
+                request_stats=self._request_stats,
+                broker_state=lambda: self.state,
+                session_counts=lambda: (self._sessions_expired, self._disconnects),
+            ),
+        )
+
+    def _advertised(self) -> Iterable[Endpoint]:
+        """Advertised endpoints; where none are configured the listeners, with the ports that they really have."""
+        if self._config.advertised_listeners:
+            return self._config.advertised_endpoints()
+        ports = {listener.name: listener.port for listener in self._listeners}
+        return [
+            end._replace(host=end.host or "localhost", port=ports.get(end.listener, end.port))
+            for end in self._config.listener_endpoints()
+        ]
+
+    async def _register(self) -> None:
+        """Announce this broker."""
+        description = BrokerRegistration(
+            broker_id=self._config.broker_id,
+            endpoints=tuple(self._advertised()),
+            rack=self._config.broker_rack,
+            timestamp_ms=self._clock.wall_ms(),
+        )
+        self._epoch = await self._registrar.register(description)
+
+    # What happens meanwhile
+
+    def _session_event(self, event: SessionEvent) -> None:
+        if event is SessionEvent.SUSPENDED:
+            self._disconnects += 1
+        elif event is SessionEvent.EXPIRED:
+            self._sessions_expired += 1
+
+    async def _register_again(self) -> None:
+        """A new session stands and everything ephemeral is gone: the controller's runtime has this done first."""
+        try:
+            await self._register()
+        except registration.BrokerIdInUse as error:
+            self._fail(str(error))
+            raise
+
+    def _config_changed(self, entity_path: str) -> None:
+        kind, _, name = entity_path.partition("/")
+        if kind == "topics" and name:
+            self._spawn(self._configs.reload(name), f"reload-config-{name}")
+
+    def _apply_topic_config(self, topic: str, config: TopicConfig) -> None:
+        for log in self._logs.logs():
+            if log.topic_partition.topic == topic:
+                log.update_config(config)
+
+    def _image_changed(self, changed: Iterable[TopicPartition]) -> None:
+        image = self._view.image
+        self._topics.image_changed({partition.topic for partition in changed})
+        gone = [partition for partition in changed if image.partition(partition) is None]
+        self._groups.on_partitions_deleted(gone)
+        for topic in {partition.topic for partition in gone} - image.topics.keys():
+            self._topic_stats.retire(topic)
+            self._configs.forget(topic)
+
+    def _fail(self, reason: str) -> None:
+        if not self.failed.done():
+            self.failed.set_result(reason)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run something beside; what it raises ends the broker, since nobody else would notice."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            logger.error("%s failed", task.get_name(), exc_info=error)
+            self._fail(f"{task.get_name()} failed: {error}")
+
+    # Stop
+
+    async def stop(self) -> None:
+        """Hand leadership over, then close everything in the reverse order of the start; idempotent."""
+        if self.state is BrokerState.RUNNING and self._config.controlled_shutdown_enable:
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            await self._hand_over()
+        self.state = BrokerState.SHUTTING_DOWN
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._closers.aclose()
+        self.state = BrokerState.NOT_RUNNING
+
+    async def _hand_over(self) -> None:
+        """Ask the controller to move this broker's leaderships, as often as is configured."""
+        config = self._config
+        if not self._view.image.brokers.keys() - {config.broker_id}:
+            logger.info("no other broker is alive: there is nobody to hand leadership over to")
+            return
+        for attempt in range(1, config.controlled_shutdown_max_retries + 1):
+            try:
+                remaining = await self._link.controlled_shutdown()
+                if not remaining:
+                    logger.info("every leadership was handed over")
+                    return
+                logger.info("%d partitions have no other replica to lead them yet", len(remaining))
+            except OdradekError as error:
+                logger.warning("controlled shutdown, attempt %d: %s", attempt, error)
+            if attempt < config.controlled_shutdown_max_retries:
+                await self._clock.sleep_ms(config.controlled_shutdown_retry_backoff_ms)
+        logger.warning("stopping without having handed every leadership over")

@@ -1,0 +1,180 @@
+"""This broker's line to the controller: in-sync set changes (AlterPartition) and the farewell (ControlledShutdown).
+
+`replication` proposes in-sync sets through `alter_isr`; proposals that come while a request is under way go together
+in the next one. The controller is whoever the cluster image names; its channel is opened when needed and dropped when
+it fails or another broker takes over. Errors are the protocol's, and the callers retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+from odradek.base.errors import NetworkError, NotControllerError, ProtocolError, UnknownTopicIdError, error_for
+from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
+from odradek.cluster import ClusterView
+from odradek.network.channel import Channel
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+from odradek.replication.requests import CommittedIsr
+
+ALTER_PARTITION_VERSION: Final = 3
+CONTROLLED_SHUTDOWN_VERSION: Final = 3
+
+Connect = Callable[[Endpoint], Awaitable[Channel]]
+
+
+class _Proposal(NamedTuple):
+    topic_partition: TopicPartition
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    outcome: asyncio.Future[CommittedIsr]
+
+
+class ControllerLink:
+    """Requests to the controller of the moment. An `IsrWriter`."""
+
+    def __init__(
+        self, *, broker_id: int, broker_epoch: Callable[[], int], view: ClusterView, listener: str, connect: Connect
+    ) -> None:
+        """`broker_epoch` gives the epoch of this broker's registration at the time of a request."""
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._view = view
+        self._listener = listener
+        self._connect = connect
+        self._channel: Channel | None = None
+        self._controller_id = -1
+        self._waiting: list[_Proposal] = []
+        self._sender: asyncio.Task[None] | None = None
+
+    async def alter_isr(
+        self, topic_partition: TopicPartition, leader_epoch: int, new_isr: tuple[int, ...], partition_epoch: int
+    ) -> CommittedIsr:
+        """The committed state, or the `ProtocolError` of the request or the partition."""
+        outcome: asyncio.Future[CommittedIsr] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Proposal(topic_partition, leader_epoch, new_isr, partition_epoch, outcome))
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send_waiting(), name="alter-partition")
+        return await outcome
+
+    async def controlled_shutdown(self) -> list[TopicPartition]:
+        """Ask for this broker's leaderships to move; the partitions that it still leads."""
+        message: Message = {"broker_id": self._broker_id, "broker_epoch": self._broker_epoch()}
+        response = await self._ask(ApiKey.CONTROLLED_SHUTDOWN, CONTROLLED_SHUTDOWN_VERSION, message)
+        if response.error_code:
+            raise error_for(int(response.error_code), "the controller refused the controlled shutdown")
+        return [TopicPartition(item.topic_name, item.partition_index) for item in response.remaining_partitions]
+
+    async def close(self) -> None:
+        """End what is under way and the connection; idempotent."""
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+        await self._drop()
+
+    async def _send_waiting(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                try:
+                    await self._send(batch)
+                except ProtocolError as error:
+                    for proposal in batch:
+                        if not proposal.outcome.done():
+                            proposal.outcome.set_exception(error)
+                except BaseException:
+                    for proposal in batch:
+                        proposal.outcome.cancel()
+                    raise
+        finally:
+            self._sender = None
+
+    async def _send(self, batch: list[_Proposal]) -> None:
+        image = self._view.image
+        topics: dict[str, list[_Proposal]] = {}
+        for proposal in batch:
+            topics.setdefault(proposal.topic_partition.topic, []).append(proposal)
+        ids = {image.topic_id(name): name for name in topics}
+        if ZERO_UUID in ids:
+            raise UnknownTopicIdError(f"the id of topic {ids[ZERO_UUID]} is not known yet")
+        message: Message = {
+            "broker_id": self._broker_id,
+            "broker_epoch": self._broker_epoch(),
+            "topics": [
+                {"topic_id": topic_id, "partitions": [_partition_message(item) for item in topics[name]]}
+                for topic_id, name in ids.items()
+            ],
+        }
+        response = await self._ask(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, message)
+        if response.error_code:
+            raise error_for(int(response.error_code), "the controller refused AlterPartition")
+        answers = {
+            TopicPartition(ids[topic.topic_id], partition.partition_index): partition
+            for topic in response.topics
+            if topic.topic_id in ids
+            for partition in topic.partitions
+        }
+        for proposal in batch:
+            _settle(proposal, answers.get(proposal.topic_partition))
+
+    async def _ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
+        channel = await self._current_channel()
+        try:
+            return await channel.ask(api_key, version, message)
+        except NetworkError:
+            await self._drop()
+            raise
+
+    async def _current_channel(self) -> Channel:
+        image = self._view.image
+        if image.controller_id != self._controller_id:
+            await self._drop()
+        if self._channel is None:
+            broker = image.brokers.get(image.controller_id)
+            endpoint = None if broker is None else broker.endpoint(self._listener)
+            if endpoint is None:
+                raise NotControllerError("no controller is known at the moment")
+            self._channel = await self._connect(endpoint)
+            self._controller_id = image.controller_id
+        return self._channel
+
+    async def _drop(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+
+def _partition_message(proposal: _Proposal) -> dict[str, object]:
+    return {
+        "partition_index": proposal.topic_partition.partition,
+        "leader_epoch": proposal.leader_epoch,
+        "new_isr": proposal.isr,
+        # -1: the epochs of the members are not known to this leader, as with Kafka's own ZooKeeper-mode leaders.
+        "new_isr_with_epochs": [{"broker_id": member, "broker_epoch": -1} for member in proposal.isr],
+        "partition_epoch": proposal.partition_epoch,
+    }
+
+
+def _settle(proposal: _Proposal, answer: Any) -> None:
+    if proposal.outcome.done():
+        return
+    if answer is None:
+        proposal.outcome.set_exception(error_for(-1, "the controller left the partition out of its answer"))
+    elif answer.error_code:
+        error = error_for(
+            int(answer.error_code), f"the controller refused the in-sync set of {proposal.topic_partition}"
+        )
+        proposal.outcome.set_exception(error)
+    else:
+        proposal.outcome.set_result(
+            CommittedIsr(
+                leader=answer.leader_id,
+                leader_epoch=answer.leader_epoch,
+                isr=tuple(answer.isr),
+                partition_epoch=answer.partition_epoch,
+            )
+        )

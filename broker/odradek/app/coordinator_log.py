@@ -1,0 +1,72 @@
+"""The coordinators' view of the log: `PartitionWriter` and `PartitionReader` over the replica manager.
+
+Coordinators know partitions as places to append to and to read again; this is where that meets replication. Both run on
+the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from odradek.base.errors import NotLeaderOrFollowerError, error_for
+from odradek.base.types import Offset, TopicPartition
+from odradek.records.batch import iterate
+from odradek.records.validate import AppendOrigin
+from odradek.replication.manager import AppendRequest, AppendResult, ReplicaManager
+
+ALL_ACKS: Final = -1
+
+
+class CoordinatorLog:
+    """Appends to, and reads, partitions of internal topics that this broker leads."""
+
+    def __init__(self, replicas: ReplicaManager, *, commit_timeout_ms: int, load_bytes: int) -> None:
+        """`load_bytes`: read at once while a partition is loaded; the loop is given way after each."""
+        self._replicas = replicas
+        self._commit_timeout_ms = commit_timeout_ms
+        self._load_bytes = load_bytes
+
+    async def append(self, topic_partition: TopicPartition, records: bytes) -> Offset:
+        """Offset of the first record once the in-sync set has them; the `ProtocolError` of the append otherwise."""
+        outcome: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+
+        def respond(results: Sequence[AppendResult]) -> None:
+            if not outcome.done():
+                outcome.set_result(results[0])
+
+        # The log stamps offsets into the memory that it is given, so it gets a copy of its own.
+        entry = (topic_partition, memoryview(bytearray(records)))
+        self._replicas.append(
+            AppendRequest(ALL_ACKS, self._commit_timeout_ms, [entry], AppendOrigin.COORDINATOR), respond
+        )
+        result = await outcome
+        if result.error_code:
+            raise error_for(result.error_code, result.error_message or f"{topic_partition} could not be appended to")
+        return Offset(result.first_offset)
+
+    async def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
+        """Record sets of whole batches, from the log start to what is the log end now."""
+        partition = self._replicas.leader(topic_partition)
+        log, epoch = partition.log, partition.leader_epoch
+        offset, end = log.log_start_offset, log.log_end_offset
+        while offset < end:
+            if not partition.is_leader or partition.leader_epoch != epoch:
+                raise NotLeaderOrFollowerError(f"{topic_partition} was lost while it was read")
+            piece = log.read(
+                max(offset, log.log_start_offset), max_bytes=self._load_bytes, max_offset=end, min_one_batch=True
+            )
+            records, offset = _whole_batches(piece.load(), offset)
+            if not records:
+                return
+            yield records
+            await asyncio.sleep(0)
+
+
+def _whole_batches(data: bytes, offset: int) -> tuple[bytes, int]:
+    """The whole batches at the start of `data`, and the offset that follows them."""
+    length = 0
+    for position, header in iterate(data):
+        length, offset = position + header.size, header.next_offset
+    return data[:length], offset

@@ -1,0 +1,141 @@
+"""Where each metric of a running broker comes from: the only place that joins the rooms' numbers to `metrics` names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.controller.runtime import ControllerRuntime
+from odradek.log.manager import LogManager
+from odradek.metrics import BrokerCollector, BrokerTopicStats, Reading, RequestStats
+from odradek.network.listener import Listener
+from odradek.replication.manager import ReplicaManager
+from odradek.timer.purgatory import Purgatory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The parts of a broker that have numbers to tell."""
+
+    replicas: ReplicaManager
+    logs: LogManager
+    controller: ControllerRuntime
+    listeners: Iterable[Listener]
+    purgatories: Iterable[Purgatory[Any]]
+    topic_stats: BrokerTopicStats
+    request_stats: RequestStats
+    broker_state: Callable[[], int]
+    session_counts: Callable[[], tuple[int, int]]
+    """(expired sessions, lost connections) of ZooKeeper."""
+
+
+def observe(collector: BrokerCollector, observed: Observed) -> None:
+    """Give the collector a source for every series of `SERIES` that is not the process's own."""
+    collector.provide_topics(observed.topic_stats)
+    collector.provide_requests(observed.request_stats)
+    _replicas(collector, observed.replicas)
+    _partitions(collector, observed.replicas)
+    _logs(collector, observed.logs)
+    _controller(collector, observed.controller)
+    collector.provide_value("kafka_server_kafkaserver_brokerstate", observed.broker_state)
+    collector.provide_value(
+        "kafka_server_sessionexpirelistener_zookeeperexpires_total", lambda: observed.session_counts()[0]
+    )
+    collector.provide_value(
+        "kafka_server_sessionexpirelistener_zookeeperdisconnects_total", lambda: observed.session_counts()[1]
+    )
+    collector.provide(
+        "kafka_server_socket_server_metrics_connection_count",
+        lambda: [
+            ({"listener": listener.name, "networkProcessor": "0"}, listener.counters.connections)
+            for listener in observed.listeners
+        ],
+    )
+    prefix = "kafka_server_delayedoperationpurgatory_"
+    collector.provide(
+        prefix + "purgatorysize",
+        lambda: [({"delayedOperation": each.name}, each.watched) for each in observed.purgatories],
+    )
+    collector.provide(
+        prefix + "numdelayedoperations",
+        lambda: [({"delayedOperation": each.name}, each.size) for each in observed.purgatories],
+    )
+
+
+def _replicas(collector: BrokerCollector, replicas: ReplicaManager) -> None:
+    for series, attribute in {
+        "leadercount": "leaders",
+        "partitioncount": "partitions",
+        "offlinereplicacount": "offline",
+        "underreplicatedpartitions": "under_replicated",
+        "underminisrpartitioncount": "under_min_isr",
+        "atminisrpartitioncount": "at_min_isr",
+        "isrshrinks_total": "isr_shrinks",
+        "isrexpands_total": "isr_expands",
+    }.items():
+        collector.provide_value(
+            f"kafka_server_replicamanager_{series}",
+            lambda attribute=attribute: getattr(replicas.counts(), attribute),  # type: ignore[misc]
+        )
+
+
+def _partitions(collector: BrokerCollector, replicas: ReplicaManager) -> None:
+    def readings(value: Callable[..., float]) -> Callable[[], Iterable[Reading]]:
+        def read() -> Iterable[Reading]:
+            for (topic, number), partition in replicas.table.online.items():
+                labels = {"topic": topic, "partition": str(number)}
+                yield labels, value(partition) if partition.is_leader else 0
+
+        return read
+
+    prefix = "kafka_cluster_partition_"
+    collector.provide(prefix + "replicascount", readings(lambda partition: len(partition.replicas)))
+    collector.provide(prefix + "underminisr", readings(lambda partition: partition.is_under_min_isr))
+    collector.provide(
+        prefix + "atminisr", readings(lambda partition: len(partition.in_sync.committed) == partition.min_in_sync)
+    )
+
+
+def _logs(collector: BrokerCollector, logs: LogManager) -> None:
+    for series, attribute in {
+        "size": "size_bytes",
+        "logstartoffset": "log_start_offset",
+        "logendoffset": "log_end_offset",
+    }.items():
+        collector.provide(
+            f"kafka_log_log_{series}",
+            lambda attribute=attribute: [  # type: ignore[misc]
+                (
+                    {"topic": log.topic_partition.topic, "partition": str(log.topic_partition.partition)},
+                    getattr(log, attribute),
+                )
+                for log in logs.logs()
+            ],
+        )
+    collector.provide(
+        "kafka_log_log_numlogsegments",
+        lambda: [
+            ({"topic": log.topic_partition.topic, "partition": str(log.topic_partition.partition)}, len(log.segments))
+            for log in logs.logs()
+        ],
+    )
+    collector.provide_value("kafka_log_logmanager_offlinelogdirectorycount", lambda: len(logs.offline_directories))
+
+
+def _controller(collector: BrokerCollector, controller: ControllerRuntime) -> None:
+    for series, attribute in {
+        "activecontrollercount": "active_controllers",
+        "offlinepartitionscount": "offline_partitions",
+        "preferredreplicaimbalancecount": "preferred_replica_imbalance",
+        "globaltopiccount": "topics",
+        "globalpartitioncount": "partitions",
+    }.items():
+        collector.provide_value(
+            f"kafka_controller_kafkacontroller_{series}",
+            lambda attribute=attribute: getattr(controller.counts(), attribute),  # type: ignore[misc]
+        )
+    collector.provide_value(
+        "kafka_controller_controllerstats_uncleanleaderelections_total",
+        lambda: controller.counts().unclean_elections,
+    )

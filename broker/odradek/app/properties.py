@@ -1,0 +1,62 @@
+"""The file `server.properties` and `--override key=value`: text in, pairs out.
+
+The syntax is that of Java's property files as Kafka's users write them: `key=value` or `key: value`, comments with `#`
+or `!`, a backslash at a line's end continues it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from odradek.base.errors import ConfigError
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_SEPARATOR: Final = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
+_ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The pairs of a property file; of a key given twice the last value holds."""
+    pairs: dict[str, str] = {}
+    for line in _logical_lines(text):
+        parts = _SEPARATOR.split(line, maxsplit=1)
+        pairs[_unescaped(parts[0])] = _unescaped(parts[1]) if len(parts) > 1 else ""
+    return pairs
+
+
+def parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
+    """Pairs of `key=value` arguments. Raises `ConfigError` for one without `=`."""
+    pairs = {}
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"--override {override!r} is not of the form key=value")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _logical_lines(text: str) -> Iterable[str]:
+    """Lines without comments, with continued ones joined."""
+    held = ""
+    for raw in text.splitlines():
+        line = held + raw.lstrip()
+        if not held and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            held = line[:-1]
+            continue
+        held = ""
+        yield line.rstrip()
+    if held:
+        yield held.rstrip()
+
+
+def _unescaped(text: str) -> str:
+    def replaced(match: re.Match[str]) -> str:
+        token = match.group(1)
+        return chr(int(token[1:], 16)) if len(token) == 5 else _ESCAPES.get(token, token)
+
+    return _ESCAPED.sub(replaced, text)

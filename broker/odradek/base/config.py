@@ -1,0 +1,342 @@
+"""Typed broker and topic settings: Kafka's names, defaults, units and bounds (https://kafka.apache.org/39/documentation/#configuration).
+
+Text of a properties file, of `--override`s and of `/config` znodes enters; frozen dataclasses leave. `app/broker`
+parses once at start; the server swaps a new object in when a dynamic setting changes, nobody changes one in place.
+An unknown key is a warning, because configurations carry keys of other versions; a bad value is a `ConfigError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from odradek.base.errors import ConfigError
+from odradek.base.settings import (
+    INT32_MAX,
+    INT64_MAX,
+    Setting,
+    boolean,
+    choice,
+    integer,
+    long,
+    real,
+    settings_of,
+    text,
+    words,
+)
+from odradek.base.types import Endpoint
+
+HOUR_MS: Final = 3_600_000
+MEBIBYTE: Final = 1 << 20
+CODEC_NAMES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker."""
+
+    # Identity and places
+    broker_id: int = integer(-1, "Id of this broker in the cluster; must be unique.", low=-1)
+    broker_rack: str | None = text(None, "Rack or zone of this broker; replicas are spread over racks.")
+    log_dirs: tuple[str, ...] = words(("/tmp/kafka-logs",), "Directories of the logs, one for each disk.")
+    listeners: tuple[str, ...] = words(("PLAINTEXT://:9092",), "What to listen on: NAME://host:port, ...")
+    advertised_listeners: tuple[str, ...] = words((), "What clients are told to connect to; default: listeners.")
+    listener_security_protocol_map: tuple[str, ...] = words(
+        ("PLAINTEXT:PLAINTEXT",), "Security protocol of each listener name: NAME:PROTOCOL, ..."
+    )
+    inter_broker_listener_name: str | None = text(None, "Listener that brokers use among themselves; default: first.")
+    control_plane_listener_name: str | None = text(
+        None, "Not used here: the controller uses the inter-broker listener."
+    )
+
+    # ZooKeeper
+    zookeeper_connect: str = text("", "Ensemble as host:port,host:port/chroot.")
+    zookeeper_session_timeout_ms: int = integer(18_000, "Silence after which ZooKeeper ends the session.", low=1)
+    zookeeper_connection_timeout_ms: int = integer(18_000, "Longest wait for the first connection.", low=1)
+    zookeeper_max_in_flight_requests: int = integer(10, "Asynchronous requests in flight to ZooKeeper.", low=1)
+
+    # Network
+    socket_request_max_bytes: int = integer(100 * MEBIBYTE, "Largest request; larger ones are refused unread.", low=1)
+    socket_send_buffer_bytes: int = integer(100 * 1024, "SO_SNDBUF; -1 leaves it to the system.", low=-1)
+    socket_receive_buffer_bytes: int = integer(100 * 1024, "SO_RCVBUF; -1 leaves it to the system.", low=-1)
+    socket_listen_backlog_size: int = integer(50, "Connections that wait to be accepted.", low=1)
+    max_connections: int = integer(INT32_MAX, "Open connections on all listeners.", dynamic=True)
+    max_connections_per_ip: int = integer(INT32_MAX, "Open connections from one address.", dynamic=True)
+    connections_max_idle_ms: int = long(600_000, "Idle connections are closed after this time.")
+    max_in_flight_requests_per_connection: int = integer(
+        64, "Produce requests of one connection under way at once; reading stops at it.", low=1
+    )
+    request_timeout_ms: int = integer(30_000, "Longest wait for another broker's answer.", low=1)
+
+    # Log
+    log_segment_bytes: int = integer(1 << 30, "Size at which a segment rolls.", low=14, dynamic=True)
+    log_roll_ms: int | None = long(None, "Age at which a segment rolls; default: log.roll.hours.", low=1, dynamic=True)
+    log_roll_hours: int = integer(168, "Age at which a segment rolls.", low=1)
+    log_roll_jitter_ms: int | None = long(None, "Random lessening of that age; default: log.roll.jitter.hours.")
+    log_roll_jitter_hours: int = integer(0, "Random lessening of that age.")
+    log_retention_ms: int | None = long(
+        None, "Age at which segments go, -1 = never; default: log.retention.minutes.", low=-1, dynamic=True
+    )
+    log_retention_minutes: int | None = integer(None, "Age at which segments go; default: log.retention.hours.", low=-1)
+    log_retention_hours: int = integer(168, "Age at which segments go.", low=-1)
+    log_retention_bytes: int = long(-1, "Size above which the oldest segments go; -1 = no limit.", low=-1, dynamic=True)
+    log_retention_check_interval_ms: int = long(300_000, "How often retention is applied.", low=1)
+    log_cleanup_policy: tuple[str, ...] = words(
+        ("delete",), "What happens to old segments.", choices=("compact", "delete"), dynamic=True
+    )
+    log_cleaner_delete_retention_ms: int = long(24 * HOUR_MS, "How long tombstones stay.", dynamic=True)
+    log_cleaner_min_cleanable_ratio: float = real(
+        0.5, "Dirty share at which a log is compacted.", high=1.0, dynamic=True
+    )
+    log_cleaner_min_compaction_lag_ms: int = long(0, "Shortest time a record stays uncompacted.", dynamic=True)
+    log_cleaner_max_compaction_lag_ms: int = long(
+        INT64_MAX, "Longest time a record stays uncompacted.", low=1, dynamic=True
+    )
+    log_index_size_max_bytes: int = integer(10 * MEBIBYTE, "Largest index of a segment.", low=4, dynamic=True)
+    log_index_interval_bytes: int = integer(4096, "Bytes of log between two index entries.", dynamic=True)
+    log_flush_interval_messages: int = long(INT64_MAX, "Records after which a log is flushed.", low=1, dynamic=True)
+    log_flush_interval_ms: int | None = long(
+        None, "Time after which a log is flushed; default: log.flush.scheduler.interval.ms.", dynamic=True
+    )
+    log_flush_scheduler_interval_ms: int = long(INT64_MAX, "How often logs are checked for flushing.")
+    log_flush_offset_checkpoint_interval_ms: int = integer(60_000, "How often recovery points are written.")
+    log_flush_start_offset_checkpoint_interval_ms: int = integer(60_000, "How often log start offsets are written.")
+    log_preallocate: bool = boolean(False, "Give new segments their full size at once.", dynamic=True)
+    log_segment_delete_delay_ms: int = long(60_000, "Time from a file's .deleted name to its removal.", dynamic=True)
+    log_message_timestamp_type: str = choice(
+        "CreateTime", "Whose clock stamps records.", ("CreateTime", "LogAppendTime"), dynamic=True
+    )
+    log_message_timestamp_before_max_ms: int = long(INT64_MAX, "How far a timestamp may lie in the past.", dynamic=True)
+    log_message_timestamp_after_max_ms: int = long(
+        INT64_MAX, "How far a timestamp may lie in the future.", dynamic=True
+    )
+    message_max_bytes: int = integer(MEBIBYTE + 12, "Largest record batch.", dynamic=True)
+    compression_type: str = choice(
+        "producer", "Final compression; `producer` keeps what came.", CODEC_NAMES, dynamic=True
+    )
+    num_recovery_threads_per_data_dir: int = integer(1, "Threads that load the logs of a directory.", low=1)
+    producer_id_expiration_ms: int = integer(86_400_000, "Idle time after which a producer is forgotten.", low=1)
+
+    # Topics
+    num_partitions: int = integer(1, "Partitions of a topic that does not say.", low=1)
+    default_replication_factor: int = integer(1, "Replicas of a topic that does not say.", low=1)
+    min_insync_replicas: int = integer(1, "In-sync replicas without which acks=all is refused.", low=1, dynamic=True)
+    auto_create_topics_enable: bool = boolean(True, "Make topics that clients ask metadata of.")
+    delete_topic_enable: bool = boolean(True, "Allow topics to be deleted.")
+    unclean_leader_election_enable: bool = boolean(
+        False, "Let a replica outside the in-sync set lead, losing records.", dynamic=True
+    )
+
+    # Fetch and replication
+    fetch_max_bytes: int = integer(55 * MEBIBYTE, "Largest fetch response.", low=1024)
+    max_incremental_fetch_session_cache_slots: int = integer(1000, "Incremental fetch sessions kept (KIP-227).")
+    num_replica_fetchers: int = integer(1, "Fetch loops to each leader.", low=1)
+    replica_fetch_max_bytes: int = integer(MEBIBYTE, "Bytes fetched of one partition.")
+    replica_fetch_response_max_bytes: int = integer(10 * MEBIBYTE, "Bytes of one replica fetch response.")
+    replica_fetch_min_bytes: int = integer(1, "Bytes that a replica fetch waits for.")
+    replica_fetch_wait_max_ms: int = integer(500, "Longest wait of a replica fetch.")
+    replica_fetch_backoff_ms: int = integer(1000, "Rest after an error.")
+    replica_lag_time_max_ms: int = long(
+        30_000, "A follower that has not caught up for this long leaves the in-sync set."
+    )
+    replica_socket_timeout_ms: int = integer(30_000, "Longest wait for a leader's answer.", low=1)
+    replica_high_watermark_checkpoint_interval_ms: int = long(5000, "How often high watermarks are written.", low=1)
+
+    # Controller
+    auto_leader_rebalance_enable: bool = boolean(True, "Give leadership back to preferred replicas.")
+    leader_imbalance_check_interval_seconds: int = long(300, "How often that is checked.", low=1)
+    leader_imbalance_per_broker_percentage: int = integer(10, "Imbalance that is tolerated for a broker.")
+    controlled_shutdown_enable: bool = boolean(True, "Hand leadership over before stopping.")
+    controlled_shutdown_max_retries: int = integer(3, "Attempts at it.")
+    controlled_shutdown_retry_backoff_ms: int = long(5000, "Rest between attempts.")
+
+    # Groups
+    offsets_topic_num_partitions: int = integer(50, "Partitions of __consumer_offsets.", low=1)
+    offsets_topic_replication_factor: int = integer(3, "Replicas of __consumer_offsets.", low=1)
+    offsets_topic_segment_bytes: int = integer(100 * MEBIBYTE, "Segment size of __consumer_offsets.", low=1)
+    offsets_retention_minutes: int = integer(10_080, "How long offsets of an empty group are kept.", low=1)
+    offsets_retention_check_interval_ms: int = long(600_000, "How often old offsets are looked for.", low=1)
+    offsets_load_buffer_size: int = integer(5 * MEBIBYTE, "Bytes read at once when a group partition is loaded.", low=1)
+    offsets_commit_timeout_ms: int = integer(5000, "Longest wait for an offset commit's replication.", low=1)
+    offset_metadata_max_bytes: int = integer(4096, "Longest metadata of an offset commit.")
+    group_min_session_timeout_ms: int = integer(6000, "Shortest session time-out a member may ask for.")
+    group_max_session_timeout_ms: int = integer(1_800_000, "Longest session time-out a member may ask for.")
+    group_initial_rebalance_delay_ms: int = integer(3000, "Wait for more members before a new group's first rebalance.")
+    group_max_size: int = integer(INT32_MAX, "Members of one group.", low=1)
+
+    # Observation
+    metrics_host: str = text("0.0.0.0", "Address of /metrics, /healthz and /readyz.")
+    metrics_port: int = integer(-1, "Port of /metrics, /healthz and /readyz; -1 = none.", low=-1, high=65_535)
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
+        """Settings from properties, and a warning for each key that means nothing here.
+
+        Raises `ConfigError` for the first bad value or contradiction.
+        """
+        values: dict[str, Any] = {}
+        warnings = []
+        for key, value in properties.items():
+            name = _SYNONYMS.get(key, key)
+            setting = BROKER_SETTINGS.get(name)
+            if setting is None:
+                warnings.append(f"{key} is not a setting of this broker; it has no effect")
+                continue
+            if name != key and name in properties:
+                continue
+            values[setting.attribute] = setting.parse(value)
+        config = cls(**values)
+        config._check()
+        return config, warnings
+
+    def _check(self) -> None:
+        if not self.zookeeper_connect:
+            raise ConfigError("zookeeper.connect is missing: it must name the ensemble as host:port,host:port/chroot")
+        if self.broker_id < 0:
+            raise ConfigError("broker.id is missing: it must be a whole number from 0, unique in the cluster")
+        if not self.log_dirs:
+            raise ConfigError("log.dirs is empty: it must name at least one directory")
+        if self.control_plane_listener_name is not None:
+            raise ConfigError("control.plane.listener.name is not supported: remove it, requests share one listener")
+        names = {endpoint.listener for endpoint in self.listener_endpoints()}
+        if self.inter_broker_listener not in names:
+            raise ConfigError(
+                f"inter.broker.listener.name={self.inter_broker_listener!r} is not among listeners: {sorted(names)}"
+            )
+        for endpoint in self.advertised_endpoints():
+            if endpoint.listener not in names:
+                raise ConfigError(f"advertised.listeners names {endpoint.listener!r}, which listeners does not")
+            if endpoint.host == "0.0.0.0":
+                raise ConfigError("advertised.listeners must name an address that clients can reach, not 0.0.0.0")
+
+    def listener_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where to listen. An empty host stands for every address."""
+        return tuple(self._endpoint(item, "listeners") for item in self.listeners)
+
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        """What clients are told. Falls back to `listeners`."""
+        if not self.advertised_listeners:
+            return self.listener_endpoints()
+        return tuple(self._endpoint(item, "advertised.listeners") for item in self.advertised_listeners)
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """Name of the listener that brokers use among themselves."""
+        return self.inter_broker_listener_name or self.listener_endpoints()[0].listener
+
+    def _endpoint(self, item: str, key: str) -> Endpoint:
+        name, separator, address = item.partition("://")
+        host, colon, port = address.rpartition(":")
+        if not separator or not colon or not port.isdecimal() or int(port) > 65_535:
+            raise ConfigError(f"{key} has {item!r}: each entry must be NAME://host:port")
+        protocol = dict(_pair(entry) for entry in self.listener_security_protocol_map).get(name.upper())
+        if protocol != "PLAINTEXT":
+            raise ConfigError(
+                f"{key} has {item!r}, whose security protocol is {protocol}: this version supports PLAINTEXT only"
+            )
+        return Endpoint(name.upper(), host.strip("[]"), int(port), protocol)
+
+    @property
+    def roll_ms(self) -> int:
+        """Age at which a segment rolls, from the finest setting that is given."""
+        return self.log_roll_hours * HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
+
+    @property
+    def roll_jitter_ms(self) -> int:
+        """Random lessening of `roll_ms`."""
+        return self.log_roll_jitter_hours * HOUR_MS if self.log_roll_jitter_ms is None else self.log_roll_jitter_ms
+
+    @property
+    def retention_ms(self) -> int:
+        """Age at which segments go, from the finest setting that is given; -1 = never."""
+        if self.log_retention_ms is not None:
+            return self.log_retention_ms
+        if self.log_retention_minutes is not None:
+            return -1 if self.log_retention_minutes < 0 else self.log_retention_minutes * 60_000
+        return -1 if self.log_retention_hours < 0 else self.log_retention_hours * HOUR_MS
+
+    @property
+    def flush_interval_ms(self) -> int:
+        """Time after which a log is flushed."""
+        return (
+            self.log_flush_scheduler_interval_ms if self.log_flush_interval_ms is None else self.log_flush_interval_ms
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """Settings of one topic as they are in force: its own overrides upon the broker's defaults."""
+
+    cleanup_policy: tuple[str, ...] = words(
+        ("delete",), "What happens to old segments.", choices=("compact", "delete"), broker="log_cleanup_policy"
+    )
+    compression_type: str = choice("producer", "Final compression.", CODEC_NAMES, broker="compression_type")
+    delete_retention_ms: int = long(86_400_000, "How long tombstones stay.", broker="log_cleaner_delete_retention_ms")
+    file_delete_delay_ms: int = long(60_000, "From .deleted to removal.", broker="log_segment_delete_delay_ms")
+    flush_messages: int = long(INT64_MAX, "Records between flushes.", low=1, broker="log_flush_interval_messages")
+    flush_ms: int = long(INT64_MAX, "Time between flushes.", broker="flush_interval_ms")
+    index_interval_bytes: int = integer(4096, "Bytes between index entries.", broker="log_index_interval_bytes")
+    max_compaction_lag_ms: int = long(
+        INT64_MAX, "Longest time uncompacted.", low=1, broker="log_cleaner_max_compaction_lag_ms"
+    )
+    max_message_bytes: int = integer(MEBIBYTE + 12, "Largest record batch.", broker="message_max_bytes")
+    message_timestamp_after_max_ms: int = long(
+        INT64_MAX, "How far a timestamp may lie ahead.", broker="log_message_timestamp_after_max_ms"
+    )
+    message_timestamp_before_max_ms: int = long(
+        INT64_MAX, "How far a timestamp may lie back.", broker="log_message_timestamp_before_max_ms"
+    )
+    message_timestamp_type: str = choice(
+        "CreateTime", "Whose clock stamps.", ("CreateTime", "LogAppendTime"), broker="log_message_timestamp_type"
+    )
+    min_cleanable_dirty_ratio: float = real(
+        0.5, "Dirty share that starts compaction.", high=1.0, broker="log_cleaner_min_cleanable_ratio"
+    )
+    min_compaction_lag_ms: int = long(0, "Shortest time uncompacted.", broker="log_cleaner_min_compaction_lag_ms")
+    min_insync_replicas: int = integer(1, "In-sync replicas that acks=all needs.", low=1, broker="min_insync_replicas")
+    preallocate: bool = boolean(False, "Full-size segments at once.", broker="log_preallocate")
+    retention_bytes: int = long(-1, "Size above which segments go.", low=-1, broker="log_retention_bytes")
+    retention_ms: int = long(604_800_000, "Age at which segments go.", low=-1, broker="retention_ms")
+    segment_bytes: int = integer(1 << 30, "Size at which a segment rolls.", low=14, broker="log_segment_bytes")
+    segment_index_bytes: int = integer(10 * MEBIBYTE, "Largest index.", low=4, broker="log_index_size_max_bytes")
+    segment_jitter_ms: int = long(0, "Random lessening of segment.ms.", broker="roll_jitter_ms")
+    segment_ms: int = long(604_800_000, "Age at which a segment rolls.", low=1, broker="roll_ms")
+    unclean_leader_election_enable: bool = boolean(
+        False, "Let an out-of-sync replica lead.", broker="unclean_leader_election_enable"
+    )
+
+    @classmethod
+    def of(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+        """The topic's settings in force. Raises `ConfigError` for an unknown key or a bad value."""
+        values: dict[str, Any] = {
+            setting.attribute: getattr(broker, setting.broker) for setting in TOPIC_SETTINGS.values()
+        }
+        for key, value in overrides.items():
+            setting = topic_setting(key)
+            values[setting.attribute] = setting.parse(value)
+        return cls(**values)
+
+    @property
+    def compacted(self) -> bool:
+        """Whether compaction applies, and so every record needs a key."""
+        return "compact" in self.cleanup_policy
+
+
+def topic_setting(key: str) -> Setting:
+    """The declaration of a topic's setting. Raises `ConfigError` for an unknown key."""
+    setting = TOPIC_SETTINGS.get(key)
+    if setting is None:
+        raise ConfigError(f"{key} is not a setting of a topic: it must be one of {', '.join(TOPIC_SETTINGS)}")
+    return setting
+
+
+def _pair(entry: str) -> tuple[str, str]:
+    name, _, protocol = entry.partition(":")
+    return name.strip().upper(), protocol.strip().upper()
+
+
+BROKER_SETTINGS: Final[Mapping[str, Setting]] = settings_of(BrokerConfig)
+TOPIC_SETTINGS: Final[Mapping[str, Setting]] = settings_of(TopicConfig)
+
+_SYNONYMS: Final = {"log.dir": "log.dirs"}

@@ -1,0 +1,152 @@
+"""What the pure parts need of the outside: time, randomness and files, as protocols.
+
+`base/system` has the operating system's forms, which only `app` builds; the test kit has deterministic ones.
+Nothing here blocks except `File.sync` and the directory operations; the caller decides on which thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Timer(Protocol):
+    """A pending call; cancelling twice, or after it ran, does nothing."""
+
+    def cancel(self) -> None:
+        """Forget the call."""
+        ...
+
+
+class Clock(Protocol):
+    """Time and randomness. Monotonic time orders events; wall time is for stamps that people and files see."""
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds since some fixed point; never falls."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC; may jump."""
+        ...
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Run `callback` on the event loop after at least `delay_ms`."""
+        ...
+
+    async def sleep_ms(self, delay_ms: float) -> None:
+        """Suspend the calling task for at least `delay_ms`."""
+        ...
+
+    def random(self) -> float:
+        """A number from [0, 1)."""
+        ...
+
+    def token_bytes(self, length: int) -> bytes:
+        """Unpredictable bytes for ids and nonces."""
+        ...
+
+
+class File(Protocol):
+    """An open file that is addressed by position; it has no cursor."""
+
+    @property
+    def path(self) -> str:
+        """The path that it was opened by; follows a `Files.rename` made through `renamed_to`."""
+        ...
+
+    def size(self) -> int:
+        """Length in bytes."""
+        ...
+
+    def pread(self, length: int, position: int) -> bytes:
+        """At most `length` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write all buffers one after the other from `position`; the number of bytes written.
+
+        Raises `StorageError` when not everything could be written; how much of it is then on disk is unknown.
+        """
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut, or lengthen with zeros, to `size` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Return when every byte written before is durable (fdatasync). Blocks."""
+        ...
+
+    def renamed_to(self, path: str) -> None:
+        """Note that `Files.rename` moved this open file."""
+        ...
+
+    def fileno(self) -> int | None:
+        """The descriptor for `sendfile`; None where there is none (memory)."""
+        ...
+
+    def close(self) -> None:
+        """Release the descriptor; idempotent."""
+        ...
+
+
+class Files(Protocol):
+    """A file system. Paths are absolute strings with `/`. Every failure is a `StorageError` that names the path."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open an existing file, or make it when `create`."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The whole content; `StorageError` when there is no such file."""
+        ...
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        """Replace the content so that a crash leaves the old or the new one, durable on return."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of this name is there."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def is_directory(self, path: str) -> bool:
+        """Whether the path is a directory."""
+        ...
+
+    def make_directories(self, path: str) -> None:
+        """Make a directory and its parents; existing ones are fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file or directory over `target` in one step."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Delete a file; a missing one is fine."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a directory and all below it; a missing one is fine."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make renames, creations and removals in a directory durable. Blocks."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Length of a file in bytes."""
+        ...
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """(free for this user, total) of the file system that holds `path`."""
+        ...
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take an exclusive lock file and return its release; `StorageError` when another process holds it."""
+        ...

@@ -1,0 +1,169 @@
+"""How a setting is declared, read and explained: the machinery below `base/config`.
+
+A settings class is a frozen dataclass whose fields are made by `integer`, `real`, `boolean`, `text`, `words` and
+`choice`. The attribute is the property's name with `_` for `.`; everything else that is known of a setting (bounds,
+meaning, whether it may change at run time) stands in the field's metadata, so that parsing, DescribeConfigs and the
+reference documentation read one table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, cast
+
+from odradek.base.errors import ConfigError
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+
+class Kind(Enum):
+    """Type of a value, numbered as in the ConfigType field of DescribeConfigs (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting: what a value may be and what it means."""
+
+    name: str
+    """The property, with dots."""
+    attribute: str
+    kind: Kind
+    default: object
+    documentation: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    dynamic: bool = False
+    """May change while the broker runs."""
+    sensitive: bool = False
+    """Never shown again once set."""
+    broker: str = ""
+    """For a topic's setting: the broker attribute that gives its default."""
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values in words, for error messages and documentation."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.kind is Kind.BOOLEAN:
+            return "true or false"
+        if self.kind in (Kind.INT, Kind.LONG, Kind.DOUBLE):
+            what = "a number" if self.kind is Kind.DOUBLE else "a whole number"
+            return f"{what} from {_bound(self.low)} to {_bound(self.high)}"
+        return "a comma-separated list" if self.kind is Kind.LIST else "text"
+
+    def parse(self, value: str) -> object:
+        """The typed value. Raises `ConfigError` that names key, value and what is allowed."""
+        text_value = value.strip()
+        try:
+            parsed = self._convert(text_value)
+        except ValueError:
+            raise self._refusal(value) from None
+        self._check(parsed, value)
+        return parsed
+
+    def _convert(self, value: str) -> object:
+        if self.kind is Kind.BOOLEAN:
+            if value.lower() not in ("true", "false"):
+                raise ValueError(value)
+            return value.lower() == "true"
+        if self.kind in (Kind.INT, Kind.LONG):
+            return int(value)
+        if self.kind is Kind.DOUBLE:
+            return float(value)
+        if self.kind is Kind.LIST:
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    def _check(self, parsed: object, value: str) -> None:
+        if isinstance(parsed, int | float):
+            low, high = self.low, self.high
+            if (low is not None and parsed < low) or (high is not None and parsed > high):
+                raise self._refusal(value)
+        if self.choices:
+            for part in parsed if isinstance(parsed, tuple) else (parsed,):
+                if part not in self.choices:
+                    raise self._refusal(value)
+            if parsed == ():
+                raise self._refusal(value)
+
+    def _refusal(self, value: str) -> ConfigError:
+        return ConfigError(f"{self.name}={value!r} is not allowed: it must be {self.allowed}")
+
+    def render(self, value: object) -> str | None:
+        """The value as text, as a properties file or DescribeConfigs has it; None stays None."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(str(part) for part in value)
+        return str(value)
+
+
+def _bound(number: float | None) -> str:
+    return "any" if number is None else str(number)
+
+
+def _declare(kind: Kind, default: object, doc: str, options: Mapping[str, object]) -> Any:
+    # The return type is Any so that a field may be annotated with its own type, as dataclasses.field does.
+    return dataclasses.field(default=cast(Any, default), metadata={"kind": kind, "doc": doc, **options})
+
+
+def integer(default: int | None, doc: str, *, low: int = 0, high: int = INT32_MAX, **options: object) -> Any:
+    """A 32-bit whole number."""
+    return _declare(Kind.INT, default, doc, {"low": low, "high": high, **options})
+
+
+def long(default: int | None, doc: str, *, low: int = 0, high: int = INT64_MAX, **options: object) -> Any:
+    """A 64-bit whole number."""
+    return _declare(Kind.LONG, default, doc, {"low": low, "high": high, **options})
+
+
+def real(default: float, doc: str, *, low: float = 0.0, high: float | None = None, **options: object) -> Any:
+    """A number with a fraction."""
+    return _declare(Kind.DOUBLE, default, doc, {"low": low, "high": high, **options})
+
+
+def boolean(default: bool, doc: str, **options: object) -> Any:
+    """True or false."""
+    return _declare(Kind.BOOLEAN, default, doc, options)
+
+
+def text(default: str | None, doc: str, **options: object) -> Any:
+    """Any text."""
+    return _declare(Kind.STRING, default, doc, options)
+
+
+def words(default: tuple[str, ...], doc: str, **options: object) -> Any:
+    """A comma-separated list."""
+    return _declare(Kind.LIST, default, doc, options)
+
+
+def choice(default: str, doc: str, choices: tuple[str, ...], **options: object) -> Any:
+    """One of a few words."""
+    return _declare(Kind.STRING, default, doc, {"choices": choices, **options})
+
+
+def settings_of(cls: type) -> dict[str, Setting]:
+    """The settings that a class declares, by property name, in their order."""
+    found = {}
+    for field in dataclasses.fields(cls):
+        options = dict(field.metadata)
+        kind, doc = options.pop("kind"), options.pop("doc")
+        name = field.name.replace("_", ".")
+        found[name] = Setting(
+            name=name, attribute=field.name, kind=kind, default=field.default, documentation=doc, **options
+        )
+    return found

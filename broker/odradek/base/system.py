@@ -1,0 +1,341 @@
+"""The operating system's forms of the ports: `SystemClock` and `SystemFiles`.
+
+Calls enter, system calls leave. Only `app` builds these; everything else sees `base.ports`. Invariant: every
+`OSError` becomes a `StorageError` here and nowhere else, and a write or read that the kernel cut short is continued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import random
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from odradek.base.errors import StorageError
+from odradek.base.ports import Buffer, File, Timer
+
+LONGEST_WAIT_MS: Final = 86_400_000.0
+"""Longer waits are made of pieces: event loops refuse delays that overflow their timers; settings allow 2**63 ms."""
+
+MOST_BUFFERS: Final = 512
+"""Buffers in one pwritev call; Linux allows 1024 (IOV_MAX)."""
+
+FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class _LoopTimer:
+    """A call on the event loop that never comes early: event loops round delays, ours re-arms until time is up."""
+
+    __slots__ = ("_callback", "_due_ms", "_handle", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, due_ms: float, callback: Callable[[], None]) -> None:
+        self._loop = loop
+        self._due_ms = due_ms
+        self._callback: Callable[[], None] | None = callback
+        self._arm()
+
+    def _arm(self) -> None:
+        wait_ms = min(max(self._due_ms - time.monotonic() * 1000.0, 0.0), LONGEST_WAIT_MS)
+        self._handle = self._loop.call_later(wait_ms / 1000.0, self._fire)
+
+    def _fire(self) -> None:
+        callback = self._callback
+        if callback is None:
+            return
+        if time.monotonic() * 1000.0 < self._due_ms:
+            self._arm()
+            return
+        self._callback = None
+        callback()
+
+    def cancel(self) -> None:
+        """Forget the call."""
+        self._callback = None
+        self._handle.cancel()
+
+
+class SystemClock:
+    """Time of this machine and randomness of its kernel; timers run on an event loop."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Without `loop`, timers run on the loop that is running when they are made."""
+        self._loop = loop
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds since some fixed point; never falls."""
+        return time.monotonic() * 1000.0
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC; may jump."""
+        return time.time_ns() // 1_000_000
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Run `callback` on the event loop after at least `delay_ms`."""
+        loop = self._loop or asyncio.get_running_loop()
+        return _LoopTimer(loop, self.monotonic_ms() + delay_ms, callback)
+
+    async def sleep_ms(self, delay_ms: float) -> None:
+        """Suspend the calling task for at least `delay_ms`; it yields to the loop once even for 0."""
+        due_ms = self.monotonic_ms() + delay_ms
+        wait_ms = max(delay_ms, 0.0)
+        while True:
+            await asyncio.sleep(min(wait_ms, LONGEST_WAIT_MS) / 1000.0)
+            wait_ms = due_ms - self.monotonic_ms()
+            if wait_ms <= 0:
+                return
+
+    def random(self) -> float:
+        """A number from [0, 1)."""
+        return random.random()
+
+    def token_bytes(self, length: int) -> bytes:
+        """Unpredictable bytes for ids and nonces."""
+        return secrets.token_bytes(length)
+
+
+def _storage_error(action: str, path: str, error: OSError) -> StorageError:
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return StorageError(
+        f"cannot {action} {path}: {reason}",
+        path=path,
+        missing=error.errno == errno.ENOENT,
+        full=error.errno in FULL_ERRORS,
+    )
+
+
+@contextlib.contextmanager
+def _mapped(action: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _storage_error(action, path, error) from error
+
+
+class SystemFile:
+    """An open file; closes itself when the last holder lets go, so that a reader may outlive the log's interest."""
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        """Takes ownership of `descriptor`."""
+        self._path = path
+        self._descriptor = descriptor
+
+    @property
+    def path(self) -> str:
+        """Where the file is, following `renamed_to`."""
+        return self._path
+
+    def size(self) -> int:
+        """Length in bytes."""
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise _storage_error("measure", self._path, error) from error
+
+    def pread(self, length: int, position: int) -> bytes:
+        """At most `length` bytes from `position`; fewer only at the end of the file."""
+        try:
+            data = os.pread(self._descriptor, length, position)
+            if len(data) == length or not data:
+                return data
+            pieces = [data]
+            done = len(data)
+            while done < length:
+                piece = os.pread(self._descriptor, length - done, position + done)
+                if not piece:
+                    break
+                pieces.append(piece)
+                done += len(piece)
+            return b"".join(pieces)
+        except OSError as error:
+            raise _storage_error("read", self._path, error) from error
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write all buffers one after the other from `position`; the number of bytes written."""
+        total = sum(map(len, buffers))
+        try:
+            done = os.pwritev(self._descriptor, buffers[:MOST_BUFFERS], position)
+            if done != total:
+                self._write_rest(buffers, done, position)
+        except OSError as error:
+            raise _storage_error("write", self._path, error) from error
+        return total
+
+    def _write_rest(self, buffers: Sequence[Buffer], done: int, position: int) -> None:
+        skip = done
+        for buffer in buffers:
+            view = memoryview(buffer)
+            if skip >= len(view):
+                skip -= len(view)
+                continue
+            view = view[skip:]
+            skip = 0
+            while view:
+                written = os.pwrite(self._descriptor, view, position + done)
+                if written == 0:
+                    raise OSError(errno.EIO, "nothing was written")
+                done += written
+                view = view[written:]
+
+    def truncate(self, size: int) -> None:
+        """Cut, or lengthen with zeros, to `size` bytes."""
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise _storage_error("truncate", self._path, error) from error
+
+    def sync(self) -> None:
+        """Return when every byte written before is durable (fdatasync). Blocks."""
+        try:
+            if self._descriptor < 0:
+                # Unlike the other calls, fdatasync refuses a negative descriptor with a ValueError.
+                raise OSError(errno.EBADF, "closed")
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise _storage_error("sync", self._path, error) from error
+
+    def renamed_to(self, path: str) -> None:
+        """Note that `Files.rename` moved this open file."""
+        self._path = path
+
+    def fileno(self) -> int | None:
+        """The descriptor, for `sendfile`."""
+        return self._descriptor
+
+    def close(self) -> None:
+        """Release the descriptor; idempotent."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        """Release what nobody closed: sealed segments drop their file and leave it to the last reader."""
+        self.close()
+
+
+class SystemFiles:
+    """The operating system's file system."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open an existing file, or make it when `create`."""
+        flags = (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
+        with _mapped("open", path):
+            descriptor = os.open(path, flags, 0o644)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise StorageError(f"cannot open {path}: it is a directory", path=path)
+        return SystemFile(path, descriptor)
+
+    def read(self, path: str) -> bytes:
+        """The whole content; `StorageError` when there is no such file."""
+        with _mapped("read", path), open(path, "rb") as file:
+            return file.read()
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        """Replace the content so that a crash leaves the old or the new one, durable on return."""
+        temporary = path + ".tmp"
+        with _mapped("write", path):
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(temporary, path)
+        self.sync_directory(os.path.dirname(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of this name is there."""
+        return os.path.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        with _mapped("list", path):
+            return sorted(os.listdir(path))
+
+    def is_directory(self, path: str) -> bool:
+        """Whether the path is a directory."""
+        return os.path.isdir(path)
+
+    def make_directories(self, path: str) -> None:
+        """Make a directory and its parents; existing ones are fine."""
+        with _mapped("make directory", path):
+            os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file or directory over `target` in one step."""
+        with _mapped("rename", source):
+            os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        """Delete a file; a missing one is fine."""
+        with _mapped("remove", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a directory and all below it; a missing one is fine."""
+        with _mapped("remove", path), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Make renames, creations and removals in a directory durable. Blocks."""
+        with _mapped("sync directory", path):
+            descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def size(self, path: str) -> int:
+        """Length of a file in bytes."""
+        with _mapped("measure", path):
+            return os.stat(path).st_size
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """(free for this user, total) of the file system that holds `path`."""
+        with _mapped("measure", path):
+            status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take an exclusive lock file and return its release; `StorageError` when another process holds it.
+
+        Two locks are taken: flock keeps out another broker even in this process; the POSIX record lock is the one
+        that a Java broker takes, so that neither opens the other's running directory.
+        """
+        with _mapped("lock", path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise StorageError(f"cannot lock {path}: another process holds it", path=path) from error
+            raise _storage_error("lock", path, error) from error
+        return _Release(descriptor)
+
+
+class _Release:
+    """Gives a lock back; idempotent."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __call__(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -1,0 +1,201 @@
+"""`odradek consume`: records to lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from odradek.base.errors import UnknownTopicOrPartitionError
+from odradek.base.types import TopicPartition
+from odradek.cli.shared import (
+    bootstrap_option,
+    client_settings,
+    output_option,
+    property_option,
+    run,
+    told_in_a_sentence,
+)
+
+if TYPE_CHECKING:
+    from odradek.cli.formats import Render
+    from odradek.client.consumer import Consumer
+    from odradek.client.settings import ClientSettings
+    from odradek.records.record import Record
+
+_POLL_MS: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What shall be read."""
+
+    topic: str
+    partitions: tuple[int, ...] = ()
+    """Empty: all."""
+    group: str | None = None
+    from_beginning: bool = False
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    max_records: int | None = None
+    until_end: bool = False
+
+    def check(self) -> None:
+        """Raise `click.UsageError` for wishes that contradict one another."""
+        starts = [self.from_beginning, self.offset is not None, self.timestamp_ms is not None]
+        if sum(starts) > 1:
+            raise click.UsageError("--from-beginning, --offset and --from-time exclude one another.")
+        if self.group is not None and (self.offset is not None or self.timestamp_ms is not None or self.partitions):
+            raise click.UsageError(
+                "With --group the group says where reading goes on and who reads which partition: "
+                "leave out --offset, --from-time and --partition."
+            )
+        if self.offset is not None and len(self.partitions) != 1:
+            raise click.UsageError("--offset needs exactly one --partition: each has offsets of its own.")
+        if self.group is not None and self.until_end:
+            raise click.UsageError("--until-end is for reading without --group.")
+
+
+def parse_time(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+    """Milliseconds since 1970 of an ISO 8601 time (without a zone: UTC), or of such a number itself."""
+    if value is None:
+        return None
+    if value.isdecimal():
+        return int(value)
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither a time like 2013-01-01T05:00:00 nor milliseconds.") from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return int(time.timestamp() * 1000)
+
+
+@click.command()
+@click.argument("topic")
+@bootstrap_option
+@click.option("--from-beginning", is_flag=True, help="From the oldest record; with a group that has no offsets yet.")
+@click.option("--offset", type=click.IntRange(0), help="From this offset of one partition.")
+@click.option("--from-time", "timestamp_ms", callback=parse_time, help="From this time on: ISO 8601, or milliseconds.")
+@click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only this; repeatable.")
+@click.option("-g", "--group", help="Read as a member of this group, and commit.")
+@click.option("-n", "--max-records", type=click.IntRange(1), help="End after so many.")
+@click.option("-e", "--until-end", is_flag=True, help="End where the topic ends now.")
+@click.option("--format", "template", default="{value}", show_default=True, help="Line of each record; see above.")
+@property_option
+@output_option
+def consume(*, bootstrap: str, template: str, properties: Mapping[str, str], as_json: bool, **wish: object) -> None:
+    """Print the records of TOPIC, one a line, until Ctrl-C; from now on unless told otherwise.
+
+    In --format stand {topic}, {partition}, {offset}, {timestamp}, {key}, {value} and {headers}; \\t is a tab.
+
+    \b
+    Example:
+      odradek consume departures --from-beginning --max-records 5 --format '{key} {timestamp} {value}'
+      odradek consume departures --from-time 2013-06-01 --until-end --output json
+      odradek consume departures --group billing
+    """
+    from odradek.cli import formats
+
+    wanted = Wish(**wish)  # type: ignore[arg-type]
+    wanted.check()
+    try:
+        render = formats.as_json if as_json else formats.template(template)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--format") from error
+    with told_in_a_sentence():
+        settings = _settings(bootstrap, properties, wanted)
+    try:
+        run(_consume(settings, wanted, render))
+    except KeyboardInterrupt:
+        return
+
+
+def _settings(bootstrap: str, properties: Mapping[str, str], wish: Wish) -> ClientSettings:
+    start = "earliest" if wish.from_beginning else "latest"
+    return client_settings(bootstrap, {"auto.offset.reset": start, **properties})
+
+
+async def _consume(settings: ClientSettings, wish: Wish, render: Render) -> None:
+    from odradek.client.consumer import Consumer
+
+    consumer = Consumer(settings, wish.topic, group_id=wish.group)
+    async with consumer:
+        ends = None if wish.group is not None else await _begin(consumer, wish)
+        left = wish.max_records
+        while left != 0 and ends != {}:
+            batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=left)
+            printed = _print(batches, render)
+            if left is not None:
+                left -= printed
+            if ends is not None:
+                ends = await _not_reached(consumer, ends)
+        if wish.group is not None:
+            await consumer.commit()
+
+
+async def _begin(consumer: Consumer, wish: Wish) -> dict[TopicPartition, int] | None:
+    """Go to where reading starts; the ends of the partitions that have something before it, or None for no end."""
+    partitions = _chosen(consumer.assignment(), wish)
+    consumer.assign(partitions)
+    if wish.offset is not None:
+        consumer.seek(partitions[0], wish.offset)
+    elif wish.timestamp_ms is not None:
+        await _seek_to_time(consumer, partitions, wish.timestamp_ms)
+    elif wish.from_beginning:
+        await consumer.seek_to_beginning(*partitions)
+    else:
+        await consumer.seek_to_end(*partitions)
+    return await _not_reached(consumer, await consumer.end_offsets(partitions)) if wish.until_end else None
+
+
+async def _not_reached(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    return {partition: end for partition, end in ends.items() if await consumer.position(partition) < end}
+
+
+def _chosen(there: set[TopicPartition], wish: Wish) -> list[TopicPartition]:
+    """The wanted partitions of those that the topic has."""
+    wanted = {TopicPartition(wish.topic, number) for number in wish.partitions} or there
+    for partition in sorted(wanted - there):
+        raise UnknownTopicOrPartitionError(
+            f"topic {wish.topic} has no partition {partition.partition}, it has {len(there)}"
+        )
+    return sorted(wanted)
+
+
+def _print(batches: Mapping[TopicPartition, Sequence[Record]], render: Render) -> int:
+    """Print records, and let whoever reads the pipe have them at once; how many there were."""
+    from odradek.client.models import ConsumerRecord
+
+    lines = []
+    for (topic, partition), records in batches.items():
+        for record in records:
+            full = ConsumerRecord(
+                topic,
+                partition,
+                record.offset,
+                record.timestamp,
+                int(record.timestamp_type),
+                record.key,
+                record.value,
+                record.headers,
+            )
+            lines.append(render(full) + "\n")
+    if lines:
+        sys.stdout.write("".join(lines))
+        sys.stdout.flush()
+    return len(lines)
+
+
+async def _seek_to_time(consumer: Consumer, partitions: Iterable[TopicPartition], timestamp_ms: int) -> None:
+    found = await consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms))
+    late = [partition for partition, at in found.items() if at is None]
+    for partition, at in found.items():
+        if at is not None:
+            consumer.seek(partition, at.offset)
+    if late:
+        await consumer.seek_to_end(*late)

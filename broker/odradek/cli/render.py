@@ -1,0 +1,231 @@
+"""Typed results of the client library to tables and to plain values for JSON. Values in, values out."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from odradek.base.types import NO_BROKER, ZERO_UUID, TopicPartition
+from odradek.cli.tables import Column, Table
+from odradek.client.models import (
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    OffsetAndMetadata,
+    PartitionDescription,
+    TopicDescription,
+)
+
+TOPIC_CONFIG = 1
+"""Source of a configuration that was set on the topic itself (DescribeConfigs)."""
+
+
+def partition_state(partition: PartitionDescription) -> str:
+    """`in sync`, what is missing, or `offline`."""
+    if partition.leader == NO_BROKER:
+        return "offline"
+    behind = len(set(partition.replicas) - set(partition.isr))
+    return "in sync" if behind == 0 else f"{behind} behind"
+
+
+def _numbers(values: Iterable[int]) -> str:
+    return ",".join(map(str, values))
+
+
+def topic_list(topics: Iterable[TopicDescription]) -> Table:
+    """One row for each topic."""
+    rows, marked = [], set()
+    for index, topic in enumerate(topics):
+        troubled = [part for part in topic.partitions if partition_state(part) != "in sync"]
+        if troubled:
+            marked.add(index)
+        state = f"{len(troubled)} of {len(topic.partitions)} not in sync" if troubled else "in sync"
+        factor = len(topic.partitions[0].replicas) if topic.partitions else 0
+        rows.append((topic.name, str(len(topic.partitions)), str(factor), state))
+    columns = (Column("TOPIC"), Column("PARTITIONS", True), Column("REPLICAS", True), Column("STATE"))
+    return Table("", columns, tuple(rows), frozenset(marked), empty="There are no topics.")
+
+
+def overrides(entries: Iterable[ConfigEntry]) -> dict[str, str]:
+    """The configurations that were set on the topic itself."""
+    return {entry.name: entry.value or "" for entry in entries if entry.source == TOPIC_CONFIG}
+
+
+def topic_detail(topic: TopicDescription, config: Mapping[str, str]) -> Table:
+    """One row for each partition, under a title that says the rest."""
+    rows = tuple(
+        (
+            str(part.partition),
+            "none" if part.leader == NO_BROKER else str(part.leader),
+            str(part.leader_epoch),
+            _numbers(part.replicas),
+            _numbers(part.isr),
+            partition_state(part),
+        )
+        for part in topic.partitions
+    )
+    title = [f"Topic {topic.name}"]
+    if topic.topic_id != ZERO_UUID:
+        title.append(f"id {_topic_id(topic)}")
+    title.append(f"{len(topic.partitions)} partitions")
+    title += [f"{key}={value}" for key, value in sorted(config.items())]
+    columns = (
+        Column("PARTITION", True),
+        Column("LEADER", True),
+        Column("EPOCH", True),
+        Column("REPLICAS"),
+        Column("IN SYNC"),
+        Column("STATE"),
+    )
+    marked = frozenset(index for index, part in enumerate(topic.partitions) if partition_state(part) != "in sync")
+    return Table(", ".join(title), columns, rows, marked, empty="It has no partitions.")
+
+
+def only_troubled(topic: TopicDescription) -> TopicDescription:
+    """The topic with those partitions alone that are not in sync."""
+    troubled = tuple(part for part in topic.partitions if partition_state(part) != "in sync")
+    return replace(topic, partitions=troubled)
+
+
+def _topic_id(topic: TopicDescription) -> str | None:
+    """The id as Kafka's tools show it; None where brokers are too old to have one."""
+    if topic.topic_id == ZERO_UUID:
+        return None
+    return base64.urlsafe_b64encode(topic.topic_id.bytes).rstrip(b"=").decode("ascii")
+
+
+def topic_value(topic: TopicDescription, config: Mapping[str, str] | None = None) -> dict[str, object]:
+    """A topic for JSON; with its own configurations where they are given."""
+    value: dict[str, object] = {
+        "name": topic.name,
+        "id": _topic_id(topic),
+        "internal": topic.internal,
+        "partitions": [
+            {
+                "partition": part.partition,
+                "leader": part.leader,
+                "leader_epoch": part.leader_epoch,
+                "replicas": list(part.replicas),
+                "isr": list(part.isr),
+                "offline_replicas": list(part.offline_replicas),
+            }
+            for part in topic.partitions
+        ],
+    }
+    return value if config is None else {**value, "config": dict(config)}
+
+
+def group_list(groups: Sequence[GroupListing]) -> Table:
+    """One row for each group."""
+    rows = tuple((group.group_id, group.state or "unknown", group.protocol_type or "-") for group in groups)
+    columns = (Column("GROUP"), Column("STATE"), Column("TYPE"))
+    return Table("", columns, rows, empty="There are no consumer groups.")
+
+
+class Lag(NamedTuple):
+    """How far a group is in one partition. None: nothing is committed, or the end is unknown."""
+
+    partition: TopicPartition
+    committed: int | None
+    end: int | None
+    member: str
+    """Client id of the member that reads it; empty when nobody does."""
+    host: str
+
+    @property
+    def lag(self) -> int | None:
+        """Records behind the end; never below 0, since the end may be a moment older than the commit."""
+        if self.committed is None or self.end is None:
+            return None
+        return max(0, self.end - self.committed)
+
+
+def lags(
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    ends: Mapping[TopicPartition, int],
+) -> list[Lag]:
+    """A line for each partition that is committed or assigned, in order."""
+    readers = {partition: member for member in group.members for partition in member.assignment}
+    found = []
+    for partition in sorted({*committed, *readers}):
+        member = readers.get(partition)
+        found.append(
+            Lag(
+                partition=partition,
+                committed=committed[partition].offset if partition in committed else None,
+                end=ends.get(partition),
+                member=member.client_id if member is not None else "",
+                host=member.client_host if member is not None else "",
+            )
+        )
+    return found
+
+
+def group_detail(group: GroupDescription, found: Sequence[Lag]) -> Table:
+    """One row for each partition, under a title that says the rest."""
+    title = [f"Group {group.group_id}", group.state, f"{len(group.members)} members"]
+    if group.protocol:
+        title.append(f"assignor {group.protocol}")
+    title.append(f"coordinator {group.coordinator}")
+    total = sum(line.lag or 0 for line in found)
+    title.append(f"lag {total}")
+    columns = (
+        Column("TOPIC"),
+        Column("PARTITION", True),
+        Column("COMMITTED", True),
+        Column("END", True),
+        Column("LAG", True),
+        Column("CLIENT"),
+        Column("HOST"),
+    )
+    rows = tuple(
+        (
+            line.partition.topic,
+            str(line.partition.partition),
+            _number_or_dash(line.committed),
+            _number_or_dash(line.end),
+            _number_or_dash(line.lag),
+            line.member or "-",
+            line.host or "-",
+        )
+        for line in found
+    )
+    return Table(", ".join(title), columns, rows, empty="It has no partitions and no commits.")
+
+
+def _number_or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def group_value(group: GroupDescription, found: Sequence[Lag]) -> dict[str, object]:
+    """A group for JSON."""
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.protocol,
+        "coordinator": group.coordinator,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "partitions": [str(partition) for partition in sorted(member.assignment)],
+            }
+            for member in group.members
+        ],
+        "offsets": [
+            {
+                "topic": line.partition.topic,
+                "partition": line.partition.partition,
+                "committed": line.committed,
+                "end": line.end,
+                "lag": line.lag,
+            }
+            for line in found
+        ],
+    }

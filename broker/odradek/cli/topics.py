@@ -1,0 +1,183 @@
+"""`odradek topic`: list, create, describe, delete."""
+
+from __future__ import annotations
+
+import click
+
+from odradek.cli.shared import bootstrap_option, client_settings, echo_json, output_option, pairs, run
+from odradek.cli.tables import show
+
+
+@click.group()
+def topic() -> None:
+    """List, create, describe and delete topics.
+
+    \b
+    Example:
+      odradek topic create orders --partitions 6 --replication-factor 3 --config retention.ms=86400000
+      odradek topic describe orders
+    """
+
+
+@topic.command("list")
+@bootstrap_option
+@click.option("--internal", is_flag=True, help="Also those that brokers keep for themselves.")
+@output_option
+def list_topics(bootstrap: str, internal: bool, as_json: bool) -> None:
+    """List the topics, with their partitions and whether they are in sync.
+
+    \b
+    Example:
+      odradek topic list --output json
+    """
+    from odradek.cli import render
+    from odradek.client.admin import Admin
+    from odradek.client.models import TopicDescription
+
+    async def work() -> list[TopicDescription]:
+        async with Admin(client_settings(bootstrap, {})) as admin:
+            names = await admin.list_topics(internal=internal)
+            return list((await admin.describe_topics(names)).values()) if names else []
+
+    topics = sorted(run(work()), key=lambda found: found.name)
+    if as_json:
+        echo_json([render.topic_value(found) for found in topics])
+    else:
+        show([render.topic_list(topics)])
+
+
+@topic.command()
+@click.argument("name")
+@bootstrap_option
+@click.option("-p", "--partitions", type=click.IntRange(1), help="Number of partitions; else the brokers' default.")
+@click.option(
+    "-r", "--replication-factor", "replicas", type=click.IntRange(1), help="Copies; else the brokers' default."
+)
+@click.option(
+    "-c",
+    "--config",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=lambda _context, _parameter, values: pairs(values),
+    help="A topic property by Kafka's name; repeatable.",
+)
+@click.option("--if-not-exists", is_flag=True, help="Be content with one that is there already.")
+@output_option
+def create(
+    name: str,
+    *,
+    bootstrap: str,
+    partitions: int | None,
+    replicas: int | None,
+    config: dict[str, str],
+    if_not_exists: bool,
+    as_json: bool,
+) -> None:
+    """Create the topic NAME.
+
+    \b
+    Example:
+      odradek topic create orders -p 6 -r 3 -c cleanup.policy=compact
+    """
+    from odradek.base.errors import TopicAlreadyExistsError
+    from odradek.client.admin import Admin
+    from odradek.client.models import NewTopic
+
+    wanted = NewTopic(
+        name=name,
+        partitions=-1 if partitions is None else partitions,
+        replication_factor=-1 if replicas is None else replicas,
+        configs=tuple(config.items()),
+    )
+
+    async def work() -> bool:
+        async with Admin(client_settings(bootstrap, {})) as admin:
+            try:
+                await admin.create_topics([wanted])
+            except TopicAlreadyExistsError:
+                if if_not_exists:
+                    return False
+                raise
+            return True
+
+    created = run(work())
+    if as_json:
+        echo_json({"topic": name, "created": created})
+    else:
+        click.echo(f"Topic {name} was created." if created else f"Topic {name} is there already.")
+
+
+@topic.command()
+@click.argument("names", nargs=-1, metavar="[NAME]…")
+@bootstrap_option
+@click.option("--under-replicated", is_flag=True, help="Only partitions that lack an in-sync replica.")
+@output_option
+def describe(names: tuple[str, ...], bootstrap: str, under_replicated: bool, as_json: bool) -> None:
+    """Show partitions, leaders, replicas and configurations of topics; of all when none is named.
+
+    \b
+    Example:
+      odradek topic describe departures
+      odradek topic describe --under-replicated
+    """
+    from odradek.cli import render
+    from odradek.client.admin import Admin
+    from odradek.client.models import ConfigResource, TopicDescription
+
+    async def work() -> list[tuple[TopicDescription, dict[str, str]]]:
+        async with Admin(client_settings(bootstrap, {})) as admin:
+            wanted = list(dict.fromkeys(names)) or await admin.list_topics(internal=True)
+            if not wanted:
+                return []
+            topics = await admin.describe_topics(wanted)
+            resources = {name: ConfigResource.topic(name) for name in sorted(wanted)}
+            configs = await admin.describe_configs(resources.values())
+            return [
+                (topics[name], render.overrides(configs[resource].values())) for name, resource in resources.items()
+            ]
+
+    found = run(work())
+    if under_replicated:
+        found = [(render.only_troubled(described), config) for described, config in found]
+        found = [(described, config) for described, config in found if described.partitions]
+    if as_json:
+        echo_json([render.topic_value(described, config) for described, config in found])
+    elif found:
+        show([render.topic_detail(described, config) for described, config in found])
+    else:
+        click.echo("No partition lacks a replica." if under_replicated else "There are no topics.")
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@bootstrap_option
+@click.option("--if-exists", is_flag=True, help="Be content when one is not there.")
+@output_option
+def delete(names: tuple[str, ...], bootstrap: str, if_exists: bool, as_json: bool) -> None:
+    """Delete topics with all their records.
+
+    \b
+    Example:
+      odradek topic delete scratch
+    """
+    from odradek.base.errors import UnknownTopicOrPartitionError
+    from odradek.client.admin import Admin
+
+    async def work() -> list[str]:
+        gone = []
+        async with Admin(client_settings(bootstrap, {})) as admin:
+            for name in dict.fromkeys(names):
+                try:
+                    await admin.describe_topics([name])
+                    await admin.delete_topics([name])
+                    gone.append(name)
+                except UnknownTopicOrPartitionError:
+                    if not if_exists:
+                        raise
+        return gone
+
+    gone = run(work())
+    if as_json:
+        echo_json({"deleted": gone})
+    else:
+        click.echo(f"Deleted: {', '.join(gone)}." if gone else "Nothing was there to be deleted.")

@@ -1,0 +1,477 @@
+"""Administration: topics, configurations, groups, brokers; typed results.
+
+In: what is wanted. Out: descriptions, or nothing when it was done. Called by the command line, the loader, tests.
+Every call retries what a retry can help until `default_api_timeout_ms`, and raises the first error that lasts. Calls
+about several things carry out those that they can.
+
+On repeated changes: when the answer to a change is lost, the change is sent again, and the first try may have worked.
+Then "exists already" of a creation, "unknown" of a deletion and the wanted number of partitions count as success. The
+price is that a topic which somebody else made in that very moment passes for ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Self, TypeVar
+
+from odradek.base.errors import (
+    NONE,
+    GroupIdNotFoundError,
+    InvalidPartitionsError,
+    NetworkError,
+    ProtocolError,
+    RequestTimedOutError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from odradek.base.ports import Clock
+from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, TopicPartition
+from odradek.client.cluster import Cluster
+from odradek.client.group_protocol import PROTOCOL_TYPE, decode_assignment
+from odradek.client.metadata import TopicView
+from odradek.client.models import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    GroupDescription,
+    GroupListing,
+    ListedOffset,
+    LogDirDescription,
+    MemberDescription,
+    NewTopic,
+    OffsetAndMetadata,
+    PartitionDescription,
+    ReplicaSize,
+    TopicDescription,
+)
+from odradek.client.offsets import fetch_committed, list_offsets
+from odradek.client.settings import ClientSettings
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+
+_BROKER_RESOURCES: Final = (4, 8)
+OFFSET_SPECS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
+"""Words that `list_offsets` takes beside a time in ms."""
+
+T = TypeVar("T")
+Outcome = tuple[str, int, str | None]
+"""Name of a thing, error code, text."""
+
+
+class Admin:
+    """Admin calls. One event loop; `start` before use, `close` is idempotent."""
+
+    def __init__(
+        self, settings: ClientSettings | str, *, clock: Clock | None = None, cluster: Cluster | None = None
+    ) -> None:
+        """`settings` may be a bootstrap list; `clock` is for tests; a given `cluster` is somebody else's to close."""
+        self._cluster: Final = cluster or Cluster(settings, clock=clock)
+        self._owns_cluster: Final = cluster is None
+        self._settings: Final = self._cluster.settings
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def start(self) -> None:
+        """Learn the cluster. Raises `NetworkError` when no bootstrap server answers."""
+        await self._cluster.start()
+
+    async def close(self) -> None:
+        """End all connections."""
+        if self._owns_cluster:
+            await self._cluster.close()
+
+    # ------------------------------------------------------------------------------------------------ topics
+
+    async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+        """Make topics. Raises `TopicAlreadyExistsError`, `InvalidReplicationFactorError`, `InvalidConfigError`, ..."""
+        wanted = {topic.name: topic for topic in topics}
+
+        def message(names: Sequence[str]) -> Message:
+            return {
+                "topics": [_creatable(wanted[name]) for name in names],
+                "timeout": self._settings.request_timeout_ms,
+                "validate_only": validate_only,
+            }
+
+        await self._change(ApiKey.CREATE_TOPICS, message, _topic_outcomes, wanted, TopicAlreadyExistsError.code)
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics; the brokers may take longer to be rid of them. Raises `UnknownTopicOrPartitionError`, ..."""
+
+        def message(names: Sequence[str]) -> Message:
+            return {
+                "topics": [{"name": name, "topic_id": None} for name in names],
+                "topic_names": names,
+                "timeout": self._settings.request_timeout_ms,
+            }
+
+        def outcomes(response: Any) -> list[Outcome]:
+            return [(str(r.name), int(r.error_code), getattr(r, "error_message", None)) for r in response.responses]
+
+        await self._change(ApiKey.DELETE_TOPICS, message, outcomes, names, UnknownTopicOrPartitionError.code)
+
+    async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
+        """Let topics grow to these numbers of partitions. Raises `InvalidPartitionsError` when they have as many."""
+
+        def message(names: Sequence[str]) -> Message:
+            return {
+                "topics": [{"name": name, "count": counts[name], "assignments": None} for name in names],
+                "timeout": self._settings.request_timeout_ms,
+                "validate_only": validate_only,
+            }
+
+        def outcomes(response: Any) -> list[Outcome]:
+            return [(str(r.name), int(r.error_code), r.error_message) for r in response.results]
+
+        before = await self._cluster.fresh_view(counts)
+        grow = all(name in before.topics and len(before.topics[name].partitions) < counts[name] for name in counts)
+        done_before = InvalidPartitionsError.code if grow else NONE
+        await self._change(ApiKey.CREATE_PARTITIONS, message, outcomes, counts, done_before)
+
+    async def _change(
+        self,
+        api_key: ApiKey,
+        message: Callable[[Sequence[str]], Message],
+        outcomes: Callable[[Any], list[Outcome]],
+        names: Iterable[str],
+        done_before: int,
+    ) -> None:
+        """Ask the controller; `done_before` is the code that means success once an answer was lost."""
+        left = list(names)
+        answer_lost = False
+
+        async def attempt() -> ProtocolError | None:
+            nonlocal answer_lost
+            if not left:
+                return None
+            try:
+                response = await self._cluster.ask_controller(api_key, message(left))
+            except (NetworkError, RequestTimedOutError):
+                answer_lost = True
+                raise
+            failure: ProtocolError | None = None
+            for name, code, text in outcomes(response):
+                if code == NONE or (answer_lost and code == done_before):
+                    left.remove(name)
+                    continue
+                answer_lost = answer_lost or code == RequestTimedOutError.code
+                error = error_for(code, f"{name}: {text or 'refused'}")
+                if failure is None or not _may_pass(error):
+                    failure = error
+            if failure is not None and _may_pass(failure):
+                raise failure
+            return failure
+
+        failure = await self._cluster.retrying(attempt, self._cluster.deadline(f"the {api_key.name} request"))
+        if failure is not None:
+            raise failure
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """Names of all topics, sorted; those that brokers keep for themselves only with `internal`."""
+        view = await self._cluster.fresh_view(None)
+        return sorted(topic.name for topic in view.topics.values() if internal or not topic.internal)
+
+    async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Topics with leaders and replicas. Raises `UnknownTopicOrPartitionError`, ..."""
+        names = list(names)
+        view = await self._cluster.fresh_view(names)
+        return {name: _described_topic(name, view.topics.get(name)) for name in names}
+
+    # ------------------------------------------------------------------------------------------------ brokers
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Brokers and controller."""
+
+        async def attempt() -> ClusterDescription:
+            response = await self._cluster.ask_any(ApiKey.DESCRIBE_CLUSTER, {})
+            _check(response, "the cluster cannot be described")
+            return ClusterDescription(
+                cluster_id=response.cluster_id,
+                controller_id=int(response.controller_id),
+                brokers=tuple(
+                    BrokerDescription(node_id=int(b.broker_id), host=b.host, port=int(b.port), rack=b.rack)
+                    for b in sorted(response.brokers, key=lambda broker: int(broker.broker_id))
+                ),
+            )
+
+        return await self._retrying(attempt, "describing the cluster")
+
+    async def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
+        """Log directories and the replicas in them, of these brokers or of all."""
+        brokers = sorted(self._cluster.view.nodes if broker_ids is None else set(broker_ids))
+        answers = await asyncio.gather(*(self._log_dirs_of(broker) for broker in brokers))
+        return dict(zip(brokers, answers, strict=True))
+
+    async def _log_dirs_of(self, broker: int) -> list[LogDirDescription]:
+        async def attempt() -> list[LogDirDescription]:
+            response = await self._cluster.ask(broker, ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
+            code = int(getattr(response, "error_code", NONE))
+            if code:
+                raise error_for(code, f"the log directories of broker {broker} cannot be described")
+            return [_described_log_dir(result) for result in response.results]
+
+        return await self._retrying(attempt, "describing log directories")
+
+    # ------------------------------------------------------------------------------------------------ configurations
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource], *, keys: Iterable[str] | None = None
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Every configuration of each, or only those named `keys`."""
+        wanted = None if keys is None else list(keys)
+        found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
+        for node, group in _by_broker(resources).items():
+            message: Message = {
+                "resources": [
+                    {"resource_type": r.resource_type, "resource_name": r.name, "configuration_keys": wanted}
+                    for r in group
+                ],
+                "include_synonyms": False,
+                "include_documentation": False,
+            }
+            response = await self._ask_one(node, ApiKey.DESCRIBE_CONFIGS, message)
+            for result in response.results:
+                resource = ConfigResource(int(result.resource_type), result.resource_name)
+                _check(result, f"the configuration of {resource.name!r} cannot be described")
+                found[resource] = {entry.name: _config_entry(entry) for entry in result.configs}
+        return found
+
+    async def incremental_alter_configs(
+        self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
+    ) -> None:
+        """Change single configurations. Raises `InvalidConfigError`, ..."""
+        for node, group in _by_broker(changes).items():
+            message: Message = {
+                "resources": [
+                    {
+                        "resource_type": resource.resource_type,
+                        "resource_name": resource.name,
+                        "configs": [
+                            {"name": c.name, "config_operation": c.operation, "value": c.value}
+                            for c in changes[resource]
+                        ],
+                    }
+                    for resource in group
+                ],
+                "validate_only": validate_only,
+            }
+            response = await self._ask_one(node, ApiKey.INCREMENTAL_ALTER_CONFIGS, message)
+            for result in response.responses:
+                _check(result, f"the configuration of {result.resource_name!r} cannot be altered")
+
+    async def _ask_one(self, node: int | None, api_key: ApiKey, message: Message) -> Any:
+        async def attempt() -> Any:
+            if node is None:
+                return await self._cluster.ask_any(api_key, message)
+            return await self._cluster.ask(node, api_key, message)
+
+        return await self._retrying(attempt, f"the {api_key.name} request")
+
+    # ------------------------------------------------------------------------------------------------ groups
+
+    async def list_groups(self) -> list[GroupListing]:
+        """All groups of all coordinators, by name."""
+
+        async def of(node: int) -> list[GroupListing]:
+            async def attempt() -> list[GroupListing]:
+                response = await self._cluster.ask(node, ApiKey.LIST_GROUPS, {})
+                _check(response, f"broker {node} cannot list its groups")
+                return [
+                    GroupListing(
+                        group_id=str(group.group_id),
+                        protocol_type=group.protocol_type,
+                        state=getattr(group, "group_state", ""),
+                    )
+                    for group in response.groups
+                ]
+
+            return await self._retrying(attempt, "listing groups")
+
+        answers = await asyncio.gather(*(of(node) for node in self._cluster.view.nodes))
+        return sorted((group for answer in answers for group in answer), key=lambda group: group.group_id)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """State, members and their partitions; a group that nobody knows is in the state Dead."""
+        group_ids = list(group_ids)
+        found = await asyncio.gather(*(self._describe_group(group_id) for group_id in group_ids))
+        return dict(zip(group_ids, found, strict=True))
+
+    async def _describe_group(self, group_id: str) -> GroupDescription:
+        async def attempt() -> GroupDescription:
+            coordinator = await self._cluster.coordinator(group_id)
+            message: Message = {"groups": [group_id], "include_authorized_operations": False}
+            response = await self._cluster.ask_coordinator(group_id, ApiKey.DESCRIBE_GROUPS, message)
+            group = response.groups[0]
+            if group.error_code == GroupIdNotFoundError.code:
+                return GroupDescription(
+                    group_id=group_id, state="Dead", protocol_type="", protocol="", coordinator=coordinator
+                )
+            self._check_group(group, group_id)
+            return _described_group(group, coordinator)
+
+        return await self._retrying(attempt, f"describing group {group_id}")
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups without members. Raises `NonEmptyGroupError`, `GroupIdNotFoundError`."""
+        for group_id in group_ids:
+            await self._delete_group(group_id)
+
+    async def _delete_group(self, group_id: str) -> None:
+        async def attempt() -> None:
+            message: Message = {"groups_names": [group_id]}
+            response = await self._cluster.ask_coordinator(group_id, ApiKey.DELETE_GROUPS, message)
+            self._check_group(response.results[0], group_id)
+
+        await self._retrying(attempt, f"deleting group {group_id}")
+
+    def _check_group(self, answer: Any, group_id: str) -> None:
+        try:
+            _check(answer, f"group {group_id} is refused")
+        except ProtocolError as error:
+            if error.retriable:
+                self._cluster.forget_coordinator(group_id)
+            raise
+
+    async def group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, of these partitions or of all."""
+        deadline = self._cluster.deadline(f"reading the offsets of group {group_id}")
+        return await fetch_committed(self._cluster, group_id, partitions, deadline=deadline)
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int | str], *, read_committed: bool = False
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offset of each partition for a time in ms, or for `earliest`, `latest`, `max-timestamp`."""
+        timestamps = {
+            partition: OFFSET_SPECS[spec] if isinstance(spec, str) else spec for partition, spec in wanted.items()
+        }
+        deadline = self._cluster.deadline("listing offsets")
+        return await list_offsets(self._cluster, timestamps, read_committed=read_committed, deadline=deadline)
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
+        return await self._cluster.retrying(attempt, self._cluster.deadline(what))
+
+
+def _may_pass(error: ProtocolError) -> bool:
+    """Whether a change is worth another try. The controller knows every topic, so what it calls unknown stays so."""
+    return error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
+
+
+def _check(answer: Any, what: str) -> None:
+    """Raise the error of an answer, or of one part of it."""
+    if answer.error_code:
+        text = getattr(answer, "error_message", None)
+        raise error_for(int(answer.error_code), f"{what}: {text}" if text else what)
+
+
+def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
+    """Resources by the broker that must be asked; None where any may be."""
+    grouped: dict[int | None, list[ConfigResource]] = {}
+    for resource in resources:
+        own = resource.resource_type in _BROKER_RESOURCES and resource.name
+        grouped.setdefault(int(resource.name) if own else None, []).append(resource)
+    return grouped
+
+
+def _creatable(topic: NewTopic) -> Message:
+    return {
+        "name": topic.name,
+        "num_partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+        "assignments": [
+            {"partition_index": index, "broker_ids": list(replicas)} for index, replicas in enumerate(topic.assignments)
+        ],
+        "configs": [{"name": name, "value": value} for name, value in topic.configs],
+    }
+
+
+def _topic_outcomes(response: Any) -> list[Outcome]:
+    return [(str(topic.name), int(topic.error_code), topic.error_message) for topic in response.topics]
+
+
+def _described_topic(name: str, topic: TopicView | None) -> TopicDescription:
+    if topic is None:
+        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+    if topic.error_code and not topic.partitions:
+        raise error_for(topic.error_code, f"topic {name} cannot be described")
+    return TopicDescription(
+        name=name,
+        topic_id=topic.topic_id,
+        internal=topic.internal,
+        partitions=tuple(
+            PartitionDescription(
+                partition=p.partition,
+                leader=p.leader,
+                leader_epoch=p.leader_epoch,
+                replicas=p.replicas,
+                isr=p.isr,
+                offline_replicas=p.offline_replicas,
+            )
+            for p in topic.partitions.values()
+        ),
+    )
+
+
+def _described_log_dir(result: Any) -> LogDirDescription:
+    return LogDirDescription(
+        path=result.log_dir,
+        error_code=int(result.error_code),
+        replicas={
+            TopicPartition(str(topic.name), int(replica.partition_index)): ReplicaSize(
+                size_bytes=int(replica.partition_size),
+                offset_lag=int(replica.offset_lag),
+                future=bool(replica.is_future_key),
+            )
+            for topic in result.topics
+            for replica in topic.partitions
+        },
+        total_bytes=int(getattr(result, "total_bytes", -1)),
+        usable_bytes=int(getattr(result, "usable_bytes", -1)),
+    )
+
+
+def _config_entry(entry: Any) -> ConfigEntry:
+    return ConfigEntry(
+        name=entry.name,
+        value=entry.value,
+        source=int(entry.config_source),
+        read_only=bool(entry.read_only),
+        sensitive=bool(entry.is_sensitive),
+        config_type=int(getattr(entry, "config_type", 0)),
+        documentation=getattr(entry, "documentation", None),
+    )
+
+
+def _described_group(group: Any, coordinator: int) -> GroupDescription:
+    return GroupDescription(
+        group_id=str(group.group_id),
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol_data,
+        coordinator=coordinator,
+        members=tuple(_described_member(group, member) for member in group.members),
+    )
+
+
+def _described_member(group: Any, member: Any) -> MemberDescription:
+    # Only consumers' assignments have a format that is known here.
+    of_consumer = group.protocol_type == PROTOCOL_TYPE
+    return MemberDescription(
+        member_id=member.member_id,
+        group_instance_id=getattr(member, "group_instance_id", None),
+        client_id=member.client_id,
+        client_host=member.client_host,
+        assignment=decode_assignment(bytes(member.member_assignment)) if of_consumer else (),
+    )

@@ -1,0 +1,147 @@
+"""A client's connections: one for each node and purpose, opened when first needed, reopened after a pause.
+
+In: nodes with their addresses. Out: open `Channel`s that know what their peer serves. Called by `cluster`. Invariants:
+callers that want the same connection wait for one attempt, and one of them being cancelled does not end it; after a
+failure a node is left alone for `reconnect_backoff_ms`, doubling up to its maximum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
+
+from odradek.base.errors import NetworkError, OdradekError
+from odradek.base.ports import Buffer, Clock
+from odradek.client.metadata import Backoff, Node
+from odradek.client.settings import ClientSettings
+from odradek.client.tasks import TaskOwner
+from odradek.network.channel import Channel, ChannelTimeouts
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+
+Key = tuple[int, str]
+
+
+class Link(Protocol):
+    """What a client needs of a `Channel`; see there."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls may still succeed."""
+        ...
+
+    def pick(self, api_key: ApiKey) -> int:
+        """The highest version that both sides speak."""
+        ...
+
+    async def ask(self, api_key: ApiKey, version: int, message: Message, *, timeout_ms: float | None = None) -> Any:
+        """Send a request and return the entity of its response."""
+        ...
+
+    async def call(
+        self,
+        encode: Callable[[int], Sequence[Buffer]],
+        *,
+        timeout_ms: float | None = None,
+        expect_response: bool = True,
+    ) -> memoryview:
+        """Send a frame and return that of its response."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+Connect = Callable[[Node], Awaitable[Link]]
+"""Opens a connection to a node and learns what it serves."""
+
+
+def connector(settings: ClientSettings) -> Connect:
+    """Real connections."""
+    timeouts = ChannelTimeouts(
+        connect_ms=settings.socket_connection_setup_timeout_ms, request_ms=settings.request_timeout_ms
+    )
+
+    async def connect(node: Node) -> Link:
+        channel = await Channel.open(node.host, node.port, client_id=settings.client_id, timeouts=timeouts)
+        try:
+            await channel.negotiate()
+        except BaseException:
+            await channel.close()
+            raise
+        return channel
+
+    return connect
+
+
+class Connections:
+    """All connections of one client."""
+
+    def __init__(self, settings: ClientSettings, clock: Clock, connect: Connect) -> None:
+        """None yet."""
+        self._connect: Final = connect
+        self._clock: Final = clock
+        self._backoff: Final = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms)
+        self._channels: dict[Key, tuple[Node, Link]] = {}
+        self._opening: dict[Key, asyncio.Task[Link | OdradekError]] = {}
+        self._failures: dict[int, int] = {}
+        self._not_before_ms: dict[int, float] = {}
+        self._tasks = TaskOwner()
+        self._closed = False
+
+    def is_open(self, node_id: int) -> bool:
+        """Whether the node's connection for all purposes is open."""
+        known = self._channels.get((node_id, ""))
+        return known is not None and known[1].is_open
+
+    async def get(self, node: Node, purpose: str) -> Link:
+        """The connection to a node. Raises `NetworkError` when it cannot be had, or not yet again."""
+        key = (node.node_id, purpose)
+        known = self._channels.get(key)
+        if known is not None:
+            if known[1].is_open and known[0] == node:
+                return known[1]
+            # It broke, or the broker of this id has moved.
+            del self._channels[key]
+            self._tasks.spawn(known[1].close(), name=f"close {node.host}")
+        task = self._opening.get(key)
+        if task is None:
+            self._check_may_open(node)
+            task = self._opening[key] = self._tasks.spawn(self._open(node, key), name=f"connect {node.host}")
+        outcome = await asyncio.shield(task)
+        if isinstance(outcome, OdradekError):
+            raise outcome
+        return outcome
+
+    def _check_may_open(self, node: Node) -> None:
+        if self._closed:
+            raise NetworkError("the client is closed")
+        if self._clock.monotonic_ms() < self._not_before_ms.get(node.node_id, 0.0):
+            raise NetworkError(f"{node.host}:{node.port} did not answer, the next attempt comes later")
+
+    async def _open(self, node: Node, key: Key) -> Link | OdradekError:
+        """An error is a value here: several may wait for it, or by now nobody."""
+        try:
+            channel = await self._connect(node)
+        except OdradekError as error:
+            failures = self._failures[node.node_id] = self._failures.get(node.node_id, 0) + 1
+            pause_ms = self._backoff.delay_ms(failures, self._clock.random())
+            self._not_before_ms[node.node_id] = self._clock.monotonic_ms() + pause_ms
+            return error
+        finally:
+            del self._opening[key]
+        self._failures.pop(node.node_id, None)
+        self._channels[key] = (node, channel)
+        return channel
+
+    async def close(self) -> None:
+        """Close all; idempotent."""
+        self._closed = True
+        try:
+            await self._tasks.close()
+        finally:
+            channels = [channel for _, channel in self._channels.values()]
+            self._channels.clear()
+            await asyncio.gather(*(channel.close() for channel in channels))

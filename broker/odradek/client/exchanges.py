@@ -1,0 +1,112 @@
+"""Produce and Fetch on a connection, in the newest version that both sides speak, without an entity.
+
+In: prepared batches, or a fetch request. Out: an answer for each batch, or the fetch response with names for topic ids.
+Called by `sender`, `fetcher` and `raw_fetch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from odradek.base.errors import NONE, NetworkError
+from odradek.base.ports import Buffer
+from odradek.base.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID
+from odradek.client.accumulator import ProducerBatch
+from odradek.client.cluster import Cluster
+from odradek.client.sequences import Numbers
+from odradek.client.settings import NO_ACKS
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.hotpath import (
+    FetchRequest,
+    FetchResponse,
+    ProducedPartition,
+    ProduceRequest,
+    decode_fetch_response,
+    decode_produce_response,
+    encode_fetch_request,
+    encode_produce_request,
+)
+
+_LAST_FETCH_BY_NAME: Final = 12
+"""From 13 on Fetch speaks of topics by id (KIP-516)."""
+
+
+class PreparedBatch(NamedTuple):
+    """A batch as it goes out: the numbers are those that `data` carries, the batch's own may change meanwhile."""
+
+    batch: ProducerBatch
+    numbers: Numbers
+    data: bytes
+
+
+class BatchAnswer(NamedTuple):
+    """What a broker said of a batch. `base_offset` is -1 where it said nothing."""
+
+    error_code: int = NONE
+    base_offset: int = NO_OFFSET
+    timestamp: int = NO_TIMESTAMP
+    message: str | None = None
+
+
+async def exchange_produce(cluster: Cluster, node_id: int, prepared: list[PreparedBatch]) -> list[BatchAnswer]:
+    """Send batches to their leader, at most one of each partition; an answer for each, in their order.
+
+    Raises `NetworkError` or `RequestTimedOutError`: then nobody knows. With acks=0 success means that it was sent.
+    """
+    settings = cluster.settings
+    channel = await cluster.connection(node_id, "produce")
+    version = channel.pick(ApiKey.PRODUCE)
+    request = ProduceRequest(
+        transactional_id=None,
+        acks=settings.required_acks,
+        timeout_ms=settings.request_timeout_ms,
+        entries=[
+            (item.batch.topic_partition, memoryview(item.data))
+            for item in sorted(prepared, key=lambda item: item.batch.topic_partition)
+        ],
+    )
+
+    def encode(correlation_id: int) -> Sequence[Buffer]:
+        return encode_produce_request(version, correlation_id, settings.client_id, request)
+
+    expected = settings.required_acks != NO_ACKS
+    frame = await channel.call(encode, timeout_ms=settings.request_timeout_ms, expect_response=expected)
+    if not expected:
+        return [BatchAnswer() for _ in prepared]
+    found = {row.topic_partition: row for row in decode_produce_response(version, frame).partitions}
+    return [_answer(found.get(item.batch.topic_partition)) for item in prepared]
+
+
+def _answer(row: ProducedPartition | None) -> BatchAnswer:
+    if row is None:
+        # As if the connection had ended: the batch may be there or not.
+        return BatchAnswer(NetworkError.code, message="the broker left the partition out of its answer")
+    return BatchAnswer(row.error_code, row.base_offset, row.log_append_time_ms, row.error_message)
+
+
+async def exchange_fetch(
+    cluster: Cluster, node_id: int, request: FetchRequest, *, purpose: str, timeout_ms: float | None = None
+) -> FetchResponse:
+    """Fetch from a broker; partitions of the answer bear names. The records' memory is the caller's.
+
+    By id where the broker can and every topic has one, by name else. Raises `NetworkError` or `RequestTimedOutError`.
+    """
+    client_id = cluster.settings.client_id
+    channel = await cluster.connection(node_id, purpose)
+    version = channel.pick(ApiKey.FETCH)
+    ids = [row.topic_id for row in request.entries] + [row.topic_id for row in request.forgotten]
+    if None in ids or ZERO_UUID in ids:
+        version = min(version, _LAST_FETCH_BY_NAME)
+
+    def encode(correlation_id: int) -> Sequence[Buffer]:
+        return (encode_fetch_request(version, correlation_id, client_id, request),)
+
+    if timeout_ms is None:
+        timeout_ms = cluster.settings.request_timeout_ms + request.max_wait_ms
+    response = decode_fetch_response(version, await channel.call(encode, timeout_ms=timeout_ms))
+    if version > _LAST_FETCH_BY_NAME:
+        # An incremental answer may name any topic of the session, so the view is asked and not the request.
+        names = {topic.topic_id: topic.name for topic in cluster.view.topics.values()}
+        response.partitions = [row._replace(topic=names.get(row.topic_id or ZERO_UUID)) for row in response.partitions]
+    return response

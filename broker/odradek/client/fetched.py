@@ -1,0 +1,85 @@
+"""From fetched bytes to records: which batches are whole, which records count, where the next fetch begins.
+
+In: the records section of a fetch answer. Out: `RawFetch`, and from it records batch by batch. Called by `raw_fetch`,
+`fetcher` and whoever decodes a `RawFetch` by itself. Invariant: no record below the wanted offset comes out, none of a
+control batch, and with read_committed none of an aborted transaction (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from odradek.base.errors import MessageTooLargeError
+from odradek.base.types import TopicPartition
+from odradek.client.models import AbortedTransaction, RawFetch
+from odradek.protocol.hotpath import FetchedPartition
+from odradek.records.batch import BatchHeader, ControlType, check_crc, iterate, read_control_type
+from odradek.records.record import Record, decode_batch
+
+_UNPACKED_LIMIT_BYTES: Final = 1 << 28
+"""Most that one batch may unpack to. Brokers bound the packed size only, and no honest client comes near."""
+
+
+def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: FetchedPartition) -> RawFetch:
+    """What an answer without an error gives. `MessageTooLargeError` when not even one batch is whole."""
+    data = answer.records
+    view = data if isinstance(data, memoryview) else memoryview(data)
+    end = 0
+    next_offset = fetch_offset
+    for position, header in iterate(view):
+        end = position + header.size
+        next_offset = max(next_offset, header.next_offset)
+    if len(view) and not end:
+        raise MessageTooLargeError(f"the batch at offset {fetch_offset} of {topic_partition} was cut by the broker")
+    aborted = answer.aborted_transactions or ()
+    return RawFetch(
+        topic_partition=topic_partition,
+        records=view[:end] if end else b"",
+        fetch_offset=fetch_offset,
+        next_offset=next_offset,
+        high_watermark=answer.high_watermark,
+        last_stable_offset=answer.last_stable_offset,
+        log_start_offset=answer.log_start_offset,
+        aborted=tuple(AbortedTransaction(producer_id, first) for producer_id, first in aborted),
+    )
+
+
+class AbortedFilter:
+    """Tells the batches of aborted transactions; batches must be shown in their order."""
+
+    def __init__(self, aborted: tuple[AbortedTransaction, ...]) -> None:
+        """`aborted` as the fetch answer lists them."""
+        self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        self._open: set[int] = set()
+
+    def drops(self, header: BatchHeader) -> bool:
+        """Whether the data batch belongs to an aborted transaction."""
+        while self._coming and self._coming[-1].first_offset <= header.last_offset:
+            self._open.add(self._coming.pop().producer_id)
+        return header.is_transactional and header.producer_id in self._open
+
+    def marker(self, header: BatchHeader, records: list[Record]) -> None:
+        """A control batch ends a transaction."""
+        if records and read_control_type(records[0].key) is ControlType.ABORT:
+            self._open.discard(header.producer_id)
+
+
+def iterate_records(fetch: RawFetch, *, check_crcs: bool = True) -> Iterator[tuple[list[Record], int]]:
+    """For each batch its records that count, and the offset after it. `CorruptMessageError` on unsound bytes."""
+    filtered = AbortedFilter(fetch.aborted)
+    data = fetch.records
+    for position, header in iterate(data):
+        if check_crcs:
+            check_crc(data, position, header)
+        if header.is_control:
+            filtered.drops(header)
+            filtered.marker(header, decode_batch(data, position, header, limit=_UNPACKED_LIMIT_BYTES))
+            records: list[Record] = []
+        elif filtered.drops(header):
+            records = []
+        else:
+            records = decode_batch(data, position, header, limit=_UNPACKED_LIMIT_BYTES)
+            if header.base_offset < fetch.fetch_offset:
+                records = [record for record in records if record.offset >= fetch.fetch_offset]
+        yield records, max(header.next_offset, fetch.fetch_offset)

@@ -1,0 +1,243 @@
+"""Offsets by the dozen: where partitions begin and end, and what groups have committed.
+
+In: partitions, a group. Out: offsets. Called by `consumer`, `admin` and `blocking`. Invariant: each leader is asked
+once a round, all leaders at the same time; only what failed for a passing reason is asked again, until the deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from odradek.base.errors import (
+    CoordinatorNotAvailableError,
+    LeaderNotAvailableError,
+    NotCoordinatorError,
+    ProtocolError,
+    error_for,
+)
+from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
+from odradek.client.cluster import Cluster, Deadline
+from odradek.client.metadata import topics_of
+from odradek.client.models import ListedOffset, OffsetAndMetadata
+from odradek.protocol.apis import ApiKey
+
+_CONSUMER_REPLICA: Final = -1
+
+
+class Membership(NamedTuple):
+    """As whom offsets are committed; the defaults are for a group without members."""
+
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+def grouped_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition numbers of each topic, both in order."""
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        grouped.setdefault(topic, []).append(partition)
+    return grouped
+
+
+async def list_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False, deadline: Deadline
+) -> dict[TopicPartition, ListedOffset]:
+    """The offset of each partition for its timestamp, or for one of the special ones of `base.types`.
+
+    Offset -1 where no record is that new. Raises the error of any partition that lasts until the deadline.
+    """
+    found: dict[TopicPartition, ListedOffset] = {}
+    for topic in sorted(topics_of(wanted)):
+        await cluster.topic(topic, deadline)
+
+    async def one_round() -> None:
+        left = {partition: timestamp for partition, timestamp in wanted.items() if partition not in found}
+        failure = await _ask_leaders(cluster, left, read_committed, found)
+        if failure is not None:
+            raise failure
+
+    await cluster.retrying(one_round, deadline)
+    return found
+
+
+async def _ask_leaders(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    read_committed: bool,
+    found: dict[TopicPartition, ListedOffset],
+) -> ProtocolError | None:
+    failure: ProtocolError | None = None
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for partition in wanted:
+        by_leader.setdefault(cluster.view.leader(partition), []).append(partition)
+    if leaderless := by_leader.pop(NO_BROKER, None):
+        failure = _without_leader(cluster, leaderless[0])
+    requests = (
+        cluster.ask(leader, ApiKey.LIST_OFFSETS, _list_offsets_message(cluster, wanted, partitions, read_committed))
+        for leader, partitions in by_leader.items()
+    )
+    for answer in await asyncio.gather(*requests, return_exceptions=True):
+        if isinstance(answer, ProtocolError):
+            failure = _worse(failure, answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            failure = _worse(failure, _take_offsets(answer, found))
+    return failure
+
+
+def _without_leader(cluster: Cluster, partition: TopicPartition) -> ProtocolError:
+    topic = cluster.view.topics.get(partition.topic)
+    if topic is not None and topic.partitions and partition.partition not in topic.partitions:
+        return error_for(3, f"topic {partition.topic} has no partition {partition.partition}")
+    return LeaderNotAvailableError(f"partition {partition} has no leader")
+
+
+def _worse(known: ProtocolError | None, new: ProtocolError | None) -> ProtocolError | None:
+    """The error that says more: one that a retry cannot help before one that it may."""
+    if known is None or (new is not None and known.retriable and not new.retriable):
+        return new
+    return known
+
+
+def _list_offsets_message(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], partitions: list[TopicPartition], read_committed: bool
+) -> dict[str, object]:
+    return {
+        "replica_id": _CONSUMER_REPLICA,
+        "isolation_level": int(read_committed),
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": number,
+                        "current_leader_epoch": cluster.view.leader_epoch(TopicPartition(topic, number)),
+                        "timestamp": wanted[TopicPartition(topic, number)],
+                    }
+                    for number in numbers
+                ],
+            }
+            for topic, numbers in grouped_by_topic(partitions).items()
+        ],
+    }
+
+
+def _take_offsets(response: Any, found: dict[TopicPartition, ListedOffset]) -> ProtocolError | None:
+    failure: ProtocolError | None = None
+    for topic in response.topics:
+        for item in topic.partitions:
+            partition = TopicPartition(str(topic.name), int(item.partition_index))
+            if item.error_code:
+                error = error_for(int(item.error_code), f"the offsets of partition {partition} cannot be listed")
+                failure = _worse(failure, error)
+            else:
+                epoch = int(getattr(item, "leader_epoch", -1))
+                found[partition] = ListedOffset(int(item.offset), int(item.timestamp), epoch)
+    return failure
+
+
+# ---------------------------------------------------------------------------------------------------- of groups
+
+
+async def commit_offsets(
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    member: Membership,
+    deadline: Deadline,
+) -> None:
+    """Store a group's positions. Raises `RebalanceInProgressError`, `IllegalGenerationError`, ... for a member."""
+    if not offsets:
+        return
+    message = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": member.generation_id,
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [_committed_partition(offsets, topic, number) for number in numbers],
+            }
+            for topic, numbers in grouped_by_topic(offsets).items()
+        ],
+    }
+
+    async def attempt() -> None:
+        response = await cluster.ask_coordinator(group_id, ApiKey.OFFSET_COMMIT, message)
+        failure: ProtocolError | None = None
+        for topic in response.topics:
+            for item in topic.partitions:
+                if item.error_code:
+                    text = f"group {group_id} cannot commit {topic.name}-{item.partition_index}"
+                    failure = _worse(failure, error_for(int(item.error_code), text))
+        _raise_group_error(cluster, group_id, failure)
+
+    await cluster.retrying(attempt, deadline)
+
+
+def _committed_partition(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], topic: str, number: int
+) -> dict[str, object]:
+    position = offsets[TopicPartition(topic, number)]
+    return {
+        "partition_index": number,
+        "committed_offset": position.offset,
+        "committed_leader_epoch": position.leader_epoch,
+        "committed_metadata": position.metadata,
+    }
+
+
+async def fetch_committed(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    require_stable: bool = False,
+    deadline: Deadline,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a group has committed of these partitions, or of all (None); partitions without a commit are left out."""
+    topics: list[dict[str, object]] | None = None
+    if partitions is not None:
+        topics = [
+            {"name": topic, "partition_indexes": numbers} for topic, numbers in grouped_by_topic(partitions).items()
+        ]
+    message = {
+        "group_id": group_id,
+        "topics": topics,
+        "groups": [{"group_id": group_id, "topics": topics}],
+        "require_stable": require_stable,
+    }
+
+    async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
+        response = await cluster.ask_coordinator(group_id, ApiKey.OFFSET_FETCH, message)
+        answer = response.groups[0] if hasattr(response, "groups") else response
+        code = int(getattr(answer, "error_code", 0))
+        failure = error_for(code, f"the offsets of group {group_id} cannot be read") if code else None
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic in answer.topics:
+            for item in topic.partitions:
+                if item.error_code:
+                    text = f"the offset of group {group_id} in {topic.name}-{item.partition_index} cannot be read"
+                    failure = _worse(failure, error_for(int(item.error_code), text))
+                elif item.committed_offset != NO_OFFSET:
+                    epoch = int(getattr(item, "committed_leader_epoch", -1))
+                    position = OffsetAndMetadata(int(item.committed_offset), item.metadata or "", epoch)
+                    found[TopicPartition(str(topic.name), int(item.partition_index))] = position
+        _raise_group_error(cluster, group_id, failure)
+        return found
+
+    return await cluster.retrying(attempt, deadline)
+
+
+def _raise_group_error(cluster: Cluster, group_id: str, failure: ProtocolError | None) -> None:
+    if failure is None:
+        return
+    if isinstance(failure, NotCoordinatorError | CoordinatorNotAvailableError):
+        cluster.forget_coordinator(group_id)
+    raise failure

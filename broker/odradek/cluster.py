@@ -1,0 +1,132 @@
+"""What this broker knows of the cluster: an immutable image that is swapped whole.
+
+UpdateMetadata requests from the controller enter through `ClusterImage.updated`; Metadata, FindCoordinator and
+DescribeCluster handlers, the replication and the coordinators read. Nobody changes an image, so a handler that awaits
+keeps a consistent view. An update copies the topic table (pointers only) and shares every untouched topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from odradek.base.types import NO_BROKER, ZERO_UUID, Endpoint, TopicPartition
+
+LEADER_DURING_DELETE: Final = -2
+"""Leader that the controller announces for a partition whose topic is being deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A live broker as the controller announced it."""
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Where the broker is reached by that listener; None when it has none of that name."""
+        for endpoint in self.endpoints:
+            if endpoint.listener == listener:
+                return endpoint
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """Leader, in-sync set and assignment of one partition."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+    controller_epoch: int = 0
+    partition_epoch: int = 0
+    """The znode version of the partition's state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic and its partitions by number."""
+
+    name: str
+    topic_id: UUID
+    partitions: Mapping[int, PartitionState]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterImage:
+    """One consistent view of brokers, topics and controller."""
+
+    controller_id: int = NO_BROKER
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+    topic_names: Mapping[UUID, str] = field(default_factory=dict)
+
+    def updated(
+        self,
+        *,
+        controller_id: int,
+        brokers: Iterable[Broker],
+        partitions: Iterable[tuple[TopicPartition, UUID, PartitionState]],
+    ) -> ClusterImage:
+        """The next image: all live brokers anew, the given partitions changed or, while deleted, removed."""
+        changed: dict[str, dict[int, PartitionState]] = {}
+        ids: dict[str, UUID] = {}
+        for (name, number), topic_id, state in partitions:
+            if name not in changed:
+                known = self.topics.get(name)
+                same = known is not None and topic_id in (ZERO_UUID, known.topic_id)
+                changed[name] = dict(known.partitions) if known is not None and same else {}
+                ids[name] = known.topic_id if known is not None and same else topic_id
+            if state.leader == LEADER_DURING_DELETE:
+                changed[name].pop(number, None)
+            else:
+                changed[name][number] = state
+        image = replace(self, controller_id=controller_id, brokers={broker.broker_id: broker for broker in brokers})
+        return image._with_topics(changed, ids) if changed else image
+
+    def _with_topics(self, changed: Mapping[str, dict[int, PartitionState]], ids: Mapping[str, UUID]) -> ClusterImage:
+        topics, names = dict(self.topics), dict(self.topic_names)
+        for name, states in changed.items():
+            old = topics.pop(name, None)
+            if old is not None:
+                names.pop(old.topic_id, None)
+            if states:
+                ordered = dict(sorted(states.items()))
+                topics[name] = Topic(name=name, topic_id=ids[name], partitions=ordered)
+                if ids[name] != ZERO_UUID:
+                    names[ids[name]] = name
+        return replace(self, topics=topics, topic_names=names)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
+        """The state of one partition, if it is known."""
+        topic = self.topics.get(topic_partition.topic)
+        return None if topic is None else topic.partitions.get(topic_partition.partition)
+
+    def leader_endpoint(self, topic_partition: TopicPartition, listener: str) -> tuple[int, Endpoint] | None:
+        """Id and endpoint of a partition's leader; None while it has none that is alive on that listener."""
+        state = self.partition(topic_partition)
+        if state is None:
+            return None
+        broker = self.brokers.get(state.leader)
+        endpoint = None if broker is None else broker.endpoint(listener)
+        return None if endpoint is None else (state.leader, endpoint)
+
+    def topic_id(self, name: str) -> UUID:
+        """The id of a topic, `ZERO_UUID` when it has none or is unknown."""
+        topic = self.topics.get(name)
+        return ZERO_UUID if topic is None else topic.topic_id
+
+
+class ClusterView:
+    """The place where the current image stands; one owner replaces it, everybody else reads `image`."""
+
+    __slots__ = ("image",)
+
+    def __init__(self) -> None:
+        """Start with an empty image."""
+        self.image = ClusterImage()

@@ -1,0 +1,375 @@
+"""The controller while it reigns: what each event means.
+
+An event says only that something may have changed; its handler reads ZooKeeper, compares with the image, decides by
+the pure modules, and has `reign` carry it out. Called by the runtime, one event at a time. An error that leaves a
+handler ends the reign, and the next one begins from ZooKeeper alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from uuid import UUID
+
+from odradek.base.errors import BrokerNotAvailableError, StaleBrokerEpochError
+from odradek.base.types import NO_EPOCH, TopicPartition
+from odradek.controller.balance import imbalanced_partitions
+from odradek.controller.context import LiveBroker, PartitionStatus, Replica, ReplicaStatus
+from odradek.controller.deleting import TopicDeleter
+from odradek.controller.deletion import REASON_DEAD_REPLICA
+from odradek.controller.election import Seat
+from odradek.controller.elections import Cause, Obstacle
+from odradek.controller.events import (
+    BrokersChanged,
+    DeletionsChanged,
+    Event,
+    IsrNoticesChanged,
+    LogDirNoticesChanged,
+    PreferredElectionWanted,
+    TopicChanged,
+    TopicsChanged,
+)
+from odradek.controller.machines import move_partitions, move_replicas
+from odradek.controller.reign import Reign, Surroundings
+from odradek.controller.store import topics_without_id
+from odradek.zk import layout
+from odradek.zk.layout import LayoutError, TopicAssignment, decode_partitions
+from odradek.zk.port import Watch
+
+log = logging.getLogger(__name__)
+
+_ELIGIBLE_TO_RETURN = frozenset(
+    {ReplicaStatus.NEW, ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_INELIGIBLE}
+)
+
+
+class ActiveController:
+    """The handlers of one reign."""
+
+    def __init__(self, around: Surroundings, seat: Seat, post: Callable[[Event], None]) -> None:
+        """`post` queues an event; watches call it."""
+        self.reign = Reign(around, seat)
+        self.context = self.reign.context
+        self.deleter = TopicDeleter(self.reign, self._forget_topic)
+        self._around = around
+        self._post = post
+        self._watches: list[Watch] = []
+        self._topic_watches: dict[str, Watch] = {}
+        self._broker_watches: dict[int, Watch] = {}
+
+    # Beginning and end
+
+    async def start(self) -> None:
+        """Read the cluster from ZooKeeper and make it whole."""
+        self._watch_roots()
+        store, batch = self.reign.store, self.reign.batch
+        for parent in (layout.ISR_CHANGES, layout.LOG_DIR_EVENTS):
+            await store.delete_each(await store.notices(parent))
+        await self._load()
+        batch.update_metadata([])
+        self.reign.flush()
+        await self.reign.trigger_online()
+        await self.reign.take_offline(self._dead_replicas())
+        for partition in self.context.leaderships:
+            batch.leader_and_isr(self.context.online_replicas(partition, or_shutting_down=True), partition)
+        self.reign.flush()
+        await self.deleter.resume()
+        await self.preferred_election_wanted()
+        self.reign.flush()
+
+    def stop(self) -> None:
+        """Watch nothing any more."""
+        for watch in [*self._watches, *self._topic_watches.values(), *self._broker_watches.values()]:
+            watch.cancel()
+
+    def _watch_roots(self) -> None:
+        zk = self._around.zk
+        for path, event in (
+            (layout.BROKER_IDS, BrokersChanged()),
+            (layout.TOPICS, TopicsChanged()),
+            (layout.DELETE_TOPICS, DeletionsChanged()),
+            (layout.ISR_CHANGES, IsrNoticesChanged()),
+            (layout.LOG_DIR_EVENTS, LogDirNoticesChanged()),
+        ):
+            self._watches.append(zk.watch_children(path, self._poster(event)))
+        self._watches.append(zk.watch_data(layout.PREFERRED_ELECTION, self._poster(PreferredElectionWanted())))
+
+    def _poster(self, event: Event) -> Callable[[], None]:
+        return lambda: self._post(event)
+
+    async def _load(self) -> None:
+        context, store = self.context, self.reign.store
+        for broker in (await store.brokers()).values():
+            self._put_broker(broker)
+        await self._put_topics(await store.topics(self._watched(await store.topic_names())))
+        context.leaderships |= await store.leaderships(context.partitions())
+        context.deletions |= set(await self._marked_for_deletion())
+        for partition in context.partitions():
+            if partition not in context.leaderships:
+                status = PartitionStatus.NEW
+            elif context.has_offline_leader(partition):
+                status = PartitionStatus.OFFLINE
+            else:
+                status = PartitionStatus.ONLINE
+            context.partition_status[partition] = status
+        for topic in context.assignments:
+            gone = ReplicaStatus.DELETION_INELIGIBLE if context.is_being_deleted(topic) else ReplicaStatus.OFFLINE
+            for replica in context.replicas_of(topic):
+                online = context.is_online(replica.broker, replica.partition)
+                context.replica_status[replica] = ReplicaStatus.ONLINE if online else gone
+                if not online and context.is_being_deleted(topic):
+                    context.blocked_deletions[topic] = REASON_DEAD_REPLICA
+
+    def _dead_replicas(self) -> list[Replica]:
+        statuses = self.context.replica_status.items()
+        return [replica for replica, status in statuses if status is ReplicaStatus.OFFLINE]
+
+    # Brokers
+
+    async def brokers_changed(self) -> None:
+        """Brokers came, went, were restarted between two looks, or changed their addresses."""
+        found, known = await self.reign.store.brokers(), dict(self.context.brokers)
+        gone = known.keys() - found.keys()
+        restarted = {broker for broker in found.keys() & known.keys() if found[broker].epoch != known[broker].epoch}
+        new = found.keys() - known.keys()
+        moved = [
+            broker
+            for broker in found.keys() & known.keys() - restarted
+            if found[broker].registration != known[broker].registration
+        ]
+        if gone or restarted:
+            await self._brokers_went(sorted(gone | restarted))
+        for broker in moved:
+            self._put_broker(found[broker])
+            self.reign.batch.update_metadata([])
+        if new or restarted:
+            await self._brokers_came([found[broker] for broker in sorted(new | restarted)])
+        self.reign.flush()
+
+    def _put_broker(self, broker: LiveBroker) -> None:
+        broker_id = broker.registration.broker_id
+        self.context.brokers[broker_id] = broker
+        self._around.dispatcher.put_broker(broker)
+        if broker_id not in self._broker_watches:
+            path = layout.broker_path(broker_id)
+            self._broker_watches[broker_id] = self._around.zk.watch_data(path, self._poster(BrokersChanged()))
+
+    async def _brokers_came(self, brokers: Collection[LiveBroker]) -> None:
+        """The others learn of them; they learn everything; their replicas come online; partitions may get leaders."""
+        context, batch = self.context, self.reign.batch
+        for broker in brokers:
+            log.info("broker %d is up", broker.registration.broker_id)
+            self._put_broker(broker)
+        ids = [broker.registration.broker_id for broker in brokers]
+        batch.update_metadata([])
+        batch.full_metadata(ids)
+        self.reign.flush()
+        replicas = context.replicas_on(ids)
+        returning = [rep for rep in replicas if context.replica_status.get(rep) in _ELIGIBLE_TO_RETURN]
+        move_replicas(context, returning, ReplicaStatus.ONLINE, batch)
+        await self.reign.trigger_online()
+        await self.deleter.unblock({replica.partition.topic for replica in replicas})
+
+    async def _brokers_went(self, brokers: Collection[int]) -> None:
+        for broker in brokers:
+            log.info("broker %d is gone", broker)
+            self.context.remove_broker(broker)
+            self._around.dispatcher.remove_broker(broker)
+            watch = self._broker_watches.pop(broker, None)
+            if watch is not None:
+                watch.cancel()
+        await self._replicas_went(self.context.replicas_on(brokers))
+        self.reign.batch.update_metadata([])
+
+    async def _replicas_went(self, replicas: Collection[Replica]) -> None:
+        """Partitions that they led get other leaders, the in-sync sets shrink, deletions wait."""
+        context = self.context
+        led = [
+            partition
+            for partition in context.leaderships
+            if not context.is_being_deleted(partition.topic) and context.has_offline_leader(partition)
+        ]
+        move_partitions(context, led, PartitionStatus.OFFLINE)
+        await self.reign.trigger_online()
+        await self.reign.take_offline([rep for rep in replicas if not context.is_being_deleted(rep.partition.topic)])
+        deleting = [rep for rep in replicas if context.is_being_deleted(rep.partition.topic)]
+        if deleting:
+            await self.deleter.fail(deleting, REASON_DEAD_REPLICA)
+
+    # Topics
+
+    async def topics_changed(self) -> None:
+        """Topics were made, or their znodes removed."""
+        context = self.context
+        names = await self.reign.store.topic_names()
+        for topic in context.assignments.keys() - set(names):
+            self._forget_topic(topic)
+            context.remove_topic(topic)
+        fresh = self._watched(name for name in names if name not in context.assignments)
+        await self.reign.create(await self._put_topics(await self.reign.store.topics(fresh)))
+        self.reign.flush()
+
+    async def topics_grew(self, topics: Collection[str]) -> None:
+        """Topics may have more partitions."""
+        fresh: list[TopicPartition] = []
+        for found in (await self.reign.store.topics(topics)).values():
+            fresh += await self._growth(found)
+        if fresh:
+            await self.reign.create(fresh)
+        self.reign.flush()
+
+    async def _growth(self, found: TopicAssignment) -> list[TopicPartition]:
+        """The new partitions of a topic. One that is being deleted is set back to those it had."""
+        known = self.context.assignments.get(found.topic)
+        if known is None or not found.partitions.keys() - known.keys():
+            return []
+        if self.context.is_being_deleted(found.topic):
+            log.warning("topic %s is being deleted: its new partitions are taken back", found.topic)
+            kept = {number: part for number, part in found.partitions.items() if number in known}
+            await self.reign.store.set_topic(replace(found, partitions=kept))
+            return []
+        # Existing partitions keep the assignment of the image: a reassignment does not come this way.
+        fresh = {number: part for number, part in found.partitions.items() if number not in known}
+        return self.context.put_topic(replace(found, partitions=fresh))
+
+    def _watched(self, names: Iterable[str]) -> list[str]:
+        """Watch topics before they are read."""
+        wanted = list(names)
+        for name in wanted:
+            if name not in self._topic_watches:
+                path = layout.topic_path(name)
+                self._topic_watches[name] = self._around.zk.watch_data(path, self._poster(TopicChanged(name)))
+        return wanted
+
+    def _forget_topic(self, topic: str) -> None:
+        watch = self._topic_watches.pop(topic, None)
+        if watch is not None:
+            watch.cancel()
+
+    async def _put_topics(self, topics: dict[str, TopicAssignment]) -> list[TopicPartition]:
+        """Take topics over; one without an id is given one."""
+        for topic in topics_without_id(topics):
+            topic_id = UUID(bytes=self._around.clock.token_bytes(16), version=4)
+            topics[topic.topic] = replace(topic, topic_id=topic_id)
+            await self.reign.store.set_topic(topics[topic.topic])
+        fresh = []
+        for assignment in topics.values():
+            fresh += self.context.put_topic(assignment)
+        return fresh
+
+    async def deletions_changed(self) -> None:
+        """Topics were marked for deletion."""
+        topics = await self._marked_for_deletion()
+        if topics:
+            await self.deleter.enqueue(topics)
+        self.reign.flush()
+
+    async def _marked_for_deletion(self) -> list[str]:
+        """Topics to delete; marks of unknown topics go, and all marks while deletion is disabled."""
+        marked = await self.reign.store.deletions()
+        enabled = self._around.config.delete_topic_enable
+        wanted = [topic for topic in marked if enabled and topic in self.context.assignments]
+        refused = [layout.delete_topic_path(topic) for topic in marked if topic not in wanted]
+        if refused:
+            log.warning("not deleted, as unknown or delete.topic.enable is false: %s", ", ".join(refused))
+            await self.reign.store.delete_each(refused)
+        return wanted
+
+    # Elections
+
+    async def preferred_election_wanted(self) -> None:
+        """`/admin/preferred_replica_election` names partitions; it is removed when they are done."""
+        wanted = await self.reign.store.preferred_elections()
+        if wanted is None:
+            return
+        await self.elect_preferred(sorted(wanted))
+        await self.reign.store.delete_each([layout.PREFERRED_ELECTION])
+        self.reign.flush()
+
+    async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Obstacle]:
+        """Give leadership to preferred replicas; what stood in the way elsewhere."""
+        able = [part for part in partitions if not self.context.is_being_deleted(part.topic)]
+        obstacles = await self.reign.elect(able, Cause.PREFERRED)
+        self.reign.flush()
+        return obstacles
+
+    async def rebalance_due(self) -> None:
+        """Give leadership back where too much of it is elsewhere."""
+        tolerated = self._around.config.leader_imbalance_per_broker_percentage
+        partitions = imbalanced_partitions(self.context, tolerated)
+        if partitions:
+            log.info("%d partitions go back to their preferred leaders", len(partitions))
+            await self.elect_preferred(partitions)
+
+    async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
+        """Move leadership away from a broker and its replicas out of the in-sync sets; what it still leads."""
+        context, batch = self.context, self.reign.batch
+        live = context.brokers.get(broker)
+        if live is None:
+            raise BrokerNotAvailableError(f"broker {broker} is not alive")
+        if broker_epoch != NO_EPOCH and broker_epoch < live.epoch:
+            raise StaleBrokerEpochError(f"broker {broker} was restarted: its epoch is {live.epoch}")
+        context.shutting_down.add(broker)
+        hosted = [
+            replica.partition
+            for replica in context.replicas_on([broker])
+            if len(context.assignment(replica.partition).replicas) > 1
+            and replica.partition in context.leaderships
+            and not context.is_being_deleted(replica.partition.topic)
+        ]
+        led = [partition for partition in hosted if context.leader(partition) == broker]
+        followed = [partition for partition in hosted if context.leader(partition) != broker]
+        await self.reign.elect(led, Cause.CONTROLLED_SHUTDOWN)
+        batch.update_metadata(hosted)
+        self.reign.flush()
+        await self.reign.take_offline([Replica(partition, broker) for partition in followed])
+        self.reign.flush()
+        # What has no other replica cannot move; the broker need not wait for it.
+        return [partition for partition in hosted if context.leader(partition) == broker]
+
+    # Notices of brokers
+
+    async def isr_notices_changed(self) -> None:
+        """Brokers of old inter-broker versions wrote in-sync sets themselves: read them and tell everybody."""
+        notices = await self.reign.store.notices(layout.ISR_CHANGES)
+        changed: set[TopicPartition] = set()
+        for path, data in notices.items():
+            try:
+                changed |= decode_partitions(path, data)
+            except LayoutError as error:
+                log.error("a notice is passed over: %s", error)
+        known = sorted(part for part in changed if part in self.context.leaderships)
+        self.context.leaderships |= await self.reign.store.leaderships(known)
+        if known:
+            self.reign.batch.update_metadata(known)
+            self.reign.flush()
+        await self.reign.store.delete_each(notices)
+
+    async def log_dir_notices_changed(self) -> None:
+        """Log directories failed: their brokers are told of all their replicas, and answer which they cannot serve."""
+        notices = await self.reign.store.notices(layout.LOG_DIR_EVENTS)
+        brokers = set()
+        for path, data in notices.items():
+            try:
+                brokers.add(layout.LogDirEvent.decode(path, data).broker_id)
+            except LayoutError as error:
+                log.error("a notice is passed over: %s", error)
+        online = [
+            rep
+            for rep in self.context.replicas_on(brokers)
+            if self.context.replica_status.get(rep) is ReplicaStatus.ONLINE
+        ]
+        move_replicas(self.context, online, ReplicaStatus.ONLINE, self.reign.batch)
+        self.reign.flush()
+        await self.reign.store.delete_each(notices)
+
+    async def replicas_failed(self, failed: Collection[Replica], working: Collection[Replica]) -> None:
+        """A broker answered which replicas it can serve."""
+        context = self.context
+        context.offline_directory_replicas -= set(working)
+        fresh = set(failed) - context.offline_directory_replicas
+        if fresh:
+            context.offline_directory_replicas |= fresh
+            await self._replicas_went(sorted(fresh))
+            self.reign.flush()

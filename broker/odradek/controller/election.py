@@ -1,0 +1,96 @@
+"""Being controller, as ZooKeeper sees it: the ephemeral `/controller` and the number in `/controller_epoch`.
+
+Whoever makes the znode also raises the epoch, in one transaction that demands the epoch's znode version which was read
+before. That version is the fence: every later write of the controller demands it, so a controller that was replaced
+while it slept can write nothing. Called by the runtime.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.base.errors import OdradekError
+from odradek.base.ports import Clock
+from odradek.base.types import NO_BROKER, ControllerEpoch
+from odradek.zk import layout
+from odradek.zk.layout import ControllerRegistration
+from odradek.zk.port import BadVersion, Create, NodeExists, NoNode, SetData, ZkClient, ZnodeStat
+
+log = logging.getLogger(__name__)
+
+FIRST_EPOCH: Final = 0
+"""Content of `/controller_epoch` before the first controller, whose epoch is 1."""
+
+
+class ControllerMovedError(OdradekError):
+    """This broker is no longer the controller: `/controller_epoch` has another version than it wrote."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A reign: its epoch, and the version of `/controller_epoch` that fences its writes."""
+
+    epoch: ControllerEpoch
+    epoch_version: int
+
+
+async def current_controller(zk: ZkClient) -> int:
+    """The broker that is controller, -1 when there is none."""
+    found = await zk.get_or_none(layout.CONTROLLER)
+    return NO_BROKER if found is None else ControllerRegistration.decode(found[0]).broker_id
+
+
+async def stand(zk: ZkClient, clock: Clock, broker_id: int) -> Seat | None:
+    """Try to become controller; None when another broker is or becomes it first.
+
+    A `/controller` of this very session, left by a reign that ended here, is given up first.
+    """
+    found = await zk.get_or_none(layout.CONTROLLER)
+    if found is not None:
+        _, stat = found
+        if stat.ephemeral_owner != zk.session_id:
+            return None
+        await _give_up(zk, stat)
+    epoch, version = await _read_epoch(zk)
+    registration = ControllerRegistration(broker_id=broker_id, timestamp_ms=clock.wall_ms())
+    next_epoch = ControllerEpoch(epoch + 1)
+    try:
+        results = await zk.multi(
+            [
+                Create(layout.CONTROLLER, registration.encode(), ephemeral=True),
+                SetData(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(next_epoch), version),
+            ]
+        )
+    except (NodeExists, BadVersion):
+        log.info("another broker became controller first")
+        return None
+    raised = results[1]
+    assert isinstance(raised, ZnodeStat), "a set answers with a stat"
+    return Seat(epoch=next_epoch, epoch_version=raised.version)
+
+
+async def resign(zk: ZkClient) -> None:
+    """Give up `/controller` if it is this session's."""
+    found = await zk.get_or_none(layout.CONTROLLER)
+    if found is not None and found[1].ephemeral_owner == zk.session_id:
+        await _give_up(zk, found[1])
+
+
+async def _give_up(zk: ZkClient, stat: ZnodeStat) -> None:
+    try:
+        await zk.delete(layout.CONTROLLER, stat.version)
+    except (NoNode, BadVersion):
+        log.info("%s was gone already", layout.CONTROLLER)
+
+
+async def _read_epoch(zk: ZkClient) -> tuple[int, int]:
+    while True:
+        found = await zk.get_or_none(layout.CONTROLLER_EPOCH)
+        if found is not None:
+            return layout.decode_controller_epoch(found[0]), found[1].version
+        try:
+            await zk.create(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(FIRST_EPOCH))
+        except NodeExists:
+            log.debug("%s was made by another broker", layout.CONTROLLER_EPOCH)

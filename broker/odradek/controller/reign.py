@@ -1,0 +1,216 @@
+"""One reign of this broker as controller: the image, the fence, and the changes that every event is made of.
+
+Decisions come from the pure modules; here they are written to ZooKeeper, taken over into the image, and noted for the
+brokers. Called by `active` and `deleting`, one event at a time. Invariant: the image holds what ZooKeeper holds; a
+state is taken over only after its write succeeded, and one that another wrote is read again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from odradek.base.config import BrokerConfig
+from odradek.base.ports import Clock
+from odradek.base.types import NO_BROKER, TopicPartition
+from odradek.controller import plans
+from odradek.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from odradek.controller.dispatch import Dispatcher
+from odradek.controller.election import Seat
+from odradek.controller.elections import Cause, Obstacle
+from odradek.controller.machines import move_partitions, move_replicas
+from odradek.controller.plans import Plan, StateWrite
+from odradek.controller.requests import RequestBatch, Sender
+from odradek.controller.store import Store, Written
+from odradek.zk.port import ZkClient
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 5
+"""Rounds of writing a state that others keep changing, before it is left to the next event."""
+
+UNCLEAN_SETTING = "unclean.leader.election.enable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a reign stands on."""
+
+    zk: ZkClient
+    clock: Clock
+    config: BrokerConfig
+    broker_id: int
+    dispatcher: Dispatcher
+
+
+class Reign:
+    """Image and tools of one reign."""
+
+    def __init__(self, around: Surroundings, seat: Seat) -> None:
+        """Nothing is read yet."""
+        self.around = around
+        self.epoch = seat.epoch
+        self.context = ControllerContext()
+        self.store = Store(around.zk, seat)
+        self.batch = RequestBatch(
+            self.context,
+            Sender(
+                controller_id=around.broker_id,
+                controller_epoch=seat.epoch,
+                listener=around.config.inter_broker_listener,
+            ),
+        )
+        self.unclean_elections = 0
+
+    def flush(self) -> None:
+        """Send what was noted."""
+        self.around.dispatcher.send(self.batch.take())
+
+    # Partitions
+
+    async def create(self, partitions: Collection[TopicPartition]) -> None:
+        """New partitions get a status, and a first leader where a replica is alive."""
+        move_partitions(self.context, partitions, PartitionStatus.NEW)
+        replicas = [
+            Replica(partition, broker)
+            for partition in partitions
+            for broker in self.context.assignment(partition).replicas
+        ]
+        move_replicas(self.context, replicas, ReplicaStatus.NEW, self.batch)
+        await self.elect_first(partitions)
+        for status, wanted in ((ReplicaStatus.ONLINE, True), (ReplicaStatus.OFFLINE, False)):
+            some = [rep for rep in replicas if self.context.is_online(rep.broker, rep.partition) is wanted]
+            move_replicas(self.context, some, status, self.batch)
+
+    async def elect_first(self, partitions: Iterable[TopicPartition]) -> None:
+        """First leaders for partitions that are NEW; those without a live replica stay so."""
+        plan = await self._write(partitions, lambda wanted: plans.first_leaders(self.context, wanted, self.epoch), True)
+        for partition, obstacle in plan.obstacles.items():
+            log.warning("partition %s has no leader yet: %s", partition, obstacle.value)
+
+    async def elect(self, partitions: Iterable[TopicPartition], cause: Cause) -> dict[TopicPartition, Obstacle]:
+        """New leaders; what stood in the way of the others."""
+        wanted = [partition for partition in partitions if partition in self.context.leaderships]
+        plan = await self._write(wanted, lambda left: plans.elections(self.context, left, cause, self.epoch))
+        if cause is not Cause.OFFLINE:
+            return plan.obstacles
+        return await self._elect_unclean(plan.obstacles)
+
+    async def _elect_unclean(self, obstacles: dict[TopicPartition, Obstacle]) -> dict[TopicPartition, Obstacle]:
+        stuck = [part for part, obstacle in obstacles.items() if obstacle is Obstacle.NO_IN_SYNC_REPLICA]
+        allowed = await self._unclean_topics({partition.topic for partition in stuck})
+        wanted = [partition for partition in stuck if partition.topic in allowed]
+        if not wanted:
+            return obstacles
+        plan = await self._write(
+            wanted,
+            lambda left: plans.elections(self.context, left, Cause.OFFLINE, self.epoch, unclean_topics=allowed),
+        )
+        done = set(wanted) - plan.obstacles.keys()
+        return {partition: obstacle for partition, obstacle in obstacles.items() if partition not in done}
+
+    async def _unclean_topics(self, topics: Collection[str]) -> set[str]:
+        default = str(self.around.config.unclean_leader_election_enable).lower()
+        settings = await self.store.topic_settings(sorted(topics))
+        return {topic for topic, values in settings.items() if values.get(UNCLEAN_SETTING, default).lower() == "true"}
+
+    async def trigger_online(self) -> None:
+        """Try to give a leader to every partition that has none, except those being deleted."""
+        new, offline = [], []
+        for partition, status in self.context.partition_status.items():
+            if self.context.is_being_deleted(partition.topic):
+                continue
+            if status is PartitionStatus.NEW:
+                new.append(partition)
+            elif status is PartitionStatus.OFFLINE:
+                offline.append(partition)
+        await self.elect_first(new)
+        for partition, obstacle in (await self.elect(offline, Cause.OFFLINE)).items():
+            log.warning("partition %s stays without a leader: %s", partition, obstacle.value)
+
+    # Replicas
+
+    async def take_offline(self, replicas: Collection[Replica]) -> None:
+        """Replicas leave their in-sync sets; their brokers, if alive, stop them; the others learn of it."""
+        gone = set(replicas)
+        await self._write(
+            {replica.partition for replica in replicas},
+            lambda left: plans.isr_removals(
+                self.context, [replica for replica in gone if replica.partition in left], self.epoch
+            ),
+        )
+        move_replicas(self.context, replicas, ReplicaStatus.OFFLINE, self.batch)
+
+    # Writing
+
+    async def _write(
+        self,
+        partitions: Iterable[TopicPartition],
+        plan_for: Callable[[Collection[TopicPartition]], Plan],
+        is_new: bool = False,
+    ) -> Plan:
+        """Plan, write, take over; plan again for those whose state another changed. Returns the obstacles left."""
+        left: Collection[TopicPartition] = list(partitions)
+        result = Plan()
+        for _ in range(_ATTEMPTS):
+            plan = plan_for(left)
+            result.obstacles |= plan.obstacles
+            if not plan.writes:
+                return result
+            left = set(await self.carry_out(plan.writes, is_new=is_new))
+            if not left:
+                return result
+            if is_new:
+                # An earlier controller gave them a leader: from here on they are as any other partition.
+                self._tell(left)
+                await self.elect([part for part in left if self.context.has_offline_leader(part)], Cause.OFFLINE)
+                return result
+        log.error("%d partitions keep changing and are left to the next event", len(left))
+        return result
+
+    async def carry_out(
+        self, writes: Collection[StateWrite], *, is_new: bool = False, by_leader: bool = False
+    ) -> list[TopicPartition]:
+        """Write states and take over what succeeded; the partitions whose znode was another, read again.
+
+        `by_leader`: the leader asked for it and learns it by its answer; the replicas need not be told.
+        """
+        results = await self.store.write_states(list(writes))
+        conflicts = []
+        for write in writes:
+            partition, result = write.partition, results[write.partition]
+            if isinstance(result, Written):
+                plans.apply_write(self.context, write, result.partition_epoch)
+                self._follow_leader(partition)
+                self._log(write)
+                if by_leader:
+                    self.batch.update_metadata([partition])
+                else:
+                    self._tell([partition], is_new=is_new)
+                continue
+            conflicts.append(partition)
+            if result.found is None:
+                log.warning("the state of %s is gone", partition)
+                self.context.leaderships.pop(partition, None)
+            else:
+                self.context.leaderships[partition] = result.found
+                self._follow_leader(partition)
+        return [partition for partition in conflicts if partition in self.context.leaderships]
+
+    def _log(self, write: StateWrite) -> None:
+        self.unclean_elections += write.unclean
+        level = (
+            logging.WARNING if write.unclean else logging.INFO if write.expected_epoch is not None else logging.DEBUG
+        )
+        state = write.state
+        log.log(level, "%s: leader %d, in sync %s: %s", write.partition, state.leader, list(state.isr), write.reason)
+
+    def _follow_leader(self, partition: TopicPartition) -> None:
+        online = self.context.leader(partition) != NO_BROKER
+        move_partitions(self.context, [partition], PartitionStatus.ONLINE if online else PartitionStatus.OFFLINE)
+
+    def _tell(self, partitions: Iterable[TopicPartition], *, is_new: bool = False) -> None:
+        for partition in partitions:
+            online = self.context.online_replicas(partition, or_shutting_down=True)
+            self.batch.leader_and_isr(online, partition, is_new=is_new)

@@ -1,0 +1,243 @@
+"""What brokers must be told after an event, gathered and turned into requests.
+
+Transitions note partitions here; when the event is done, `take` reads the image once and gives the requests for each
+broker: LeaderAndIsr first, then UpdateMetadata, then StopReplica, as brokers expect them. A partition that was noted
+several times is told once, as it stands in the end. Pure: the dispatcher sends.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.base.types import TopicPartition
+from odradek.controller.context import ControllerContext, LiveBroker
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+
+LEADER_DURING_DELETE: Final = -2
+"""Leader that UpdateMetadata names for a partition whose topic is being deleted."""
+
+EPOCH_DURING_DELETE: Final = -2
+"""Leader epoch of StopReplica for such a partition: it overrides every other (KIP-570)."""
+
+_SECURITY_PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRequest:
+    """One request to one life of a broker."""
+
+    broker: int
+    broker_epoch: int
+    api_key: ApiKey
+    message: Message = field(repr=False)
+    deleting: frozenset[TopicPartition] = frozenset()
+    """Partitions that a StopReplica request asks to delete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """Who speaks: the controller, and by which listener brokers reach each other."""
+
+    controller_id: int
+    controller_epoch: int
+    listener: str
+
+
+class RequestBatch:
+    """Notes of one event. `take` empties it."""
+
+    def __init__(self, context: ControllerContext, sender: Sender) -> None:
+        """`context` is read when the notes are taken, not before, except for leader epochs of stopped replicas."""
+        self._context = context
+        self._sender = sender
+        self._leader_and_isr: defaultdict[int, dict[TopicPartition, bool]] = defaultdict(dict)
+        self._stop: defaultdict[int, dict[TopicPartition, tuple[int, bool]]] = defaultdict(dict)
+        self._metadata_brokers: set[int] = set()
+        self._metadata_partitions: dict[TopicPartition, None] = {}
+        self._full_metadata: set[int] = set()
+
+    def leader_and_isr(self, brokers: Iterable[int], partition: TopicPartition, *, is_new: bool = False) -> None:
+        """Tell these brokers what they are to the partition, and every broker who leads it."""
+        for broker in brokers:
+            noted = self._leader_and_isr[broker]
+            noted[partition] = is_new or noted.get(partition, False)
+        self.update_metadata([partition])
+
+    def stop_replica(self, broker: int, partition: TopicPartition, *, delete: bool) -> None:
+        """Tell the broker to stop fetching, and to delete its log if `delete`; a wish to delete is not taken back."""
+        leadership = self._context.leaderships.get(partition)
+        if self._context.is_being_deleted(partition.topic):
+            epoch = EPOCH_DURING_DELETE
+        else:
+            epoch = -1 if leadership is None else leadership.state.leader_epoch
+        noted = self._stop[broker].get(partition)
+        self._stop[broker][partition] = (epoch, delete or (noted is not None and noted[1]))
+
+    def update_metadata(self, partitions: Iterable[TopicPartition]) -> None:
+        """Tell every live broker of all live brokers and of these partitions."""
+        self._metadata_brokers.update(self._context.brokers)
+        self._metadata_partitions.update(dict.fromkeys(partitions))
+
+    def full_metadata(self, brokers: Iterable[int]) -> None:
+        """Tell these brokers, which have just come up, of every partition."""
+        self._full_metadata.update(brokers)
+
+    def take(self) -> list[BrokerRequest]:
+        """The requests, in the order in which each broker must get them."""
+        context, live = self._context, self._context.brokers
+        requests = [
+            self._leader_and_isr_request(live[broker], noted)
+            for broker, noted in self._leader_and_isr.items()
+            if broker in live
+        ]
+        full = self._full_metadata & live.keys()
+        if full:
+            requests += self._metadata_requests(full, context.leaderships)
+        partial = (self._metadata_brokers & live.keys()) - full
+        if partial:
+            requests += self._metadata_requests(partial, self._metadata_partitions)
+        requests += [self._stop_request(live[broker], noted) for broker, noted in self._stop.items() if broker in live]
+        for notes in (self._leader_and_isr, self._stop, self._metadata_partitions):
+            notes.clear()
+        self._metadata_brokers.clear()
+        self._full_metadata.clear()
+        return requests
+
+    def _head(self, broker: LiveBroker) -> dict[str, object]:
+        return {
+            "controller_id": self._sender.controller_id,
+            "controller_epoch": self._sender.controller_epoch,
+            "broker_epoch": broker.epoch,
+            "is_kraft_controller": False,
+            "type": 0,
+        }
+
+    def _leader_and_isr_request(self, broker: LiveBroker, noted: Mapping[TopicPartition, bool]) -> BrokerRequest:
+        context = self._context
+        topics: defaultdict[str, list[Message]] = defaultdict(list)
+        leaders: set[int] = set()
+        for partition, is_new in noted.items():
+            leadership = context.leaderships.get(partition)
+            if leadership is None:
+                continue
+            state, assignment = leadership.state, context.assignment(partition)
+            leaders.add(state.leader)
+            topics[partition.topic].append(
+                {
+                    "partition_index": partition.partition,
+                    "controller_epoch": state.controller_epoch,
+                    "leader": state.leader,
+                    "leader_epoch": state.leader_epoch,
+                    "isr": state.isr,
+                    "partition_epoch": leadership.partition_epoch,
+                    "replicas": assignment.replicas,
+                    "adding_replicas": assignment.adding,
+                    "removing_replicas": assignment.removing,
+                    "is_new": is_new,
+                    "leader_recovery_state": int(state.recovering),
+                }
+            )
+        message = self._head(broker) | {
+            "topic_states": self._by_topic(topics),
+            "live_leaders": [
+                self._node(context.brokers[leader]) for leader in sorted(leaders & context.brokers.keys())
+            ],
+        }
+        return self._request(broker, ApiKey.LEADER_AND_ISR, message)
+
+    def _node(self, broker: LiveBroker) -> Message:
+        """A leader's address on the inter-broker listener; nowhere when it has none of that name."""
+        for endpoint in broker.registration.endpoints:
+            if endpoint.listener == self._sender.listener:
+                return {
+                    "broker_id": broker.registration.broker_id,
+                    "host_name": endpoint.host,
+                    "port": endpoint.port,
+                }
+        return {"broker_id": broker.registration.broker_id, "host_name": "", "port": -1}
+
+    def _metadata_requests(self, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> list[BrokerRequest]:
+        context = self._context
+        topics: defaultdict[str, list[Message]] = defaultdict(list)
+        for partition in partitions:
+            state = self._metadata_state(partition)
+            if state is not None:
+                topics[partition.topic].append(state)
+        shared: dict[str, object] = {
+            "topic_states": self._by_topic(topics),
+            "live_brokers": [self._live_broker(context.brokers[broker]) for broker in sorted(context.brokers)],
+        }
+        return [
+            self._request(context.brokers[broker], ApiKey.UPDATE_METADATA, self._head(context.brokers[broker]) | shared)
+            for broker in sorted(brokers)
+        ]
+
+    def _metadata_state(self, partition: TopicPartition) -> Message | None:
+        context = self._context
+        leadership = context.leaderships.get(partition)
+        if leadership is None:
+            return None
+        state, replicas = leadership.state, context.assignment(partition).replicas
+        deleting = context.is_being_deleted(partition.topic)
+        return {
+            "partition_index": partition.partition,
+            "controller_epoch": state.controller_epoch,
+            "leader": LEADER_DURING_DELETE if deleting else state.leader,
+            "leader_epoch": EPOCH_DURING_DELETE if deleting else state.leader_epoch,
+            "isr": state.isr,
+            "zk_version": leadership.partition_epoch,
+            "replicas": replicas,
+            "offline_replicas": tuple(broker for broker in replicas if not context.is_online(broker, partition)),
+        }
+
+    def _by_topic(self, topics: Mapping[str, list[Message]]) -> list[Message]:
+        return [
+            {"topic_name": topic, "topic_id": self._context.topic_id(topic), "partition_states": states}
+            for topic, states in topics.items()
+        ]
+
+    @staticmethod
+    def _live_broker(broker: LiveBroker) -> Message:
+        registration = broker.registration
+        return {
+            "id": registration.broker_id,
+            "endpoints": [
+                {
+                    "port": endpoint.port,
+                    "host": endpoint.host,
+                    "listener": endpoint.listener,
+                    "security_protocol": _SECURITY_PROTOCOLS[endpoint.security_protocol],
+                }
+                for endpoint in registration.endpoints
+            ],
+            "rack": registration.rack,
+        }
+
+    def _stop_request(self, broker: LiveBroker, noted: Mapping[TopicPartition, tuple[int, bool]]) -> BrokerRequest:
+        topics: defaultdict[str, list[Message]] = defaultdict(list)
+        for partition, (epoch, delete) in noted.items():
+            topics[partition.topic].append(
+                {"partition_index": partition.partition, "leader_epoch": epoch, "delete_partition": delete}
+            )
+        message = self._head(broker) | {
+            "topic_states": [{"topic_name": topic, "partition_states": states} for topic, states in topics.items()]
+        }
+        message.pop("type")
+        deleting = frozenset(partition for partition, (_, delete) in noted.items() if delete)
+        return self._request(broker, ApiKey.STOP_REPLICA, message, deleting)
+
+    @staticmethod
+    def _request(
+        broker: LiveBroker, api_key: ApiKey, message: Message, deleting: frozenset[TopicPartition] = frozenset()
+    ) -> BrokerRequest:
+        return BrokerRequest(
+            broker=broker.registration.broker_id,
+            broker_epoch=broker.epoch,
+            api_key=api_key,
+            message=message,
+            deleting=deleting,
+        )

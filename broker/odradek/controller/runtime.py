@@ -1,0 +1,433 @@
+"""The controller's runtime: one queue of events, and this broker's part in who is controller.
+
+Watches, session events, answers of brokers and requests of handlers enter the queue; each is handled to its end before
+the next. Every broker has a runtime; the one that made `/controller` has an `ActiveController` besides. Invariants: at
+most one event is under way; an error that an event does not handle ends the reign and never the runtime; every request
+of a handler is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import (
+    ElectionNotNeededError,
+    KafkaStorageError,
+    NotControllerError,
+    PreferredLeaderNotAvailableError,
+    ProtocolError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.ports import Clock, Timer
+from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
+from odradek.controller import election
+from odradek.controller.active import ActiveController
+from odradek.controller.alter import alter_partitions, refused_by_non_controller
+from odradek.controller.answers import leader_and_isr_errors, stop_replica_errors
+from odradek.controller.context import Replica
+from odradek.controller.deletion import REASON_FAILED_REPLICA
+from odradek.controller.dispatch import Connect, Dispatcher
+from odradek.controller.election import ControllerMovedError
+from odradek.controller.elections import Obstacle
+from odradek.controller.events import (
+    AlterPartitionAsked,
+    Answered,
+    BrokersChanged,
+    ControllerChanged,
+    DeletionsChanged,
+    ElectionAsked,
+    Event,
+    IsrNoticesChanged,
+    LogDirNoticesChanged,
+    PreferredElectionWanted,
+    RebalanceDue,
+    SessionEstablished,
+    SessionLost,
+    ShutdownAsked,
+    TopicChanged,
+    TopicsChanged,
+)
+from odradek.controller.reign import Surroundings
+from odradek.protocol.apis import ApiKey
+from odradek.zk import layout
+from odradek.zk.port import SessionEvent, Watch, ZkClient, ZkError
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+RETRY_MS: Final = 1_000
+"""Rest after a reign ended by an error, before this broker stands again."""
+
+FIRST_REBALANCE_MS: Final = 5_000
+
+_ASKED: Final = (AlterPartitionAsked, ShutdownAsked, ElectionAsked)
+
+_OBSTACLE_CODES: Final = {
+    Obstacle.NOT_NEEDED: ElectionNotNeededError.code,
+    Obstacle.PREFERRED_NOT_READY: PreferredLeaderNotAvailableError.code,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerCounts:
+    """Figures for metrics; all 0 on a broker that is not the controller."""
+
+    active_controllers: int = 0
+    offline_partitions: int = 0
+    preferred_replica_imbalance: int = 0
+    topics: int = 0
+    partitions: int = 0
+    active_brokers: int = 0
+    fenced_brokers: int = 0
+    topics_to_delete: int = 0
+    unclean_elections: int = 0
+    """Since this broker started."""
+
+
+class ControllerRuntime:
+    """The controller of one broker. `start` after the broker has registered; `close` before its session ends."""
+
+    def __init__(
+        self,
+        zk: ZkClient,
+        clock: Clock,
+        config: BrokerConfig,
+        *,
+        connect: Connect,
+        register: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """`connect` opens a connection to a broker. `register` registers this broker again after an expired session."""
+        self._dispatcher = Dispatcher(connect, clock, listener=config.inter_broker_listener)
+        self._dispatcher.on_response(lambda request, response: self._post(Answered(request, response)))
+        self._around = Surroundings(
+            zk=zk, clock=clock, config=config, broker_id=config.broker_id, dispatcher=self._dispatcher
+        )
+        self._zk = zk
+        self._clock = clock
+        self._register = register
+        self._queue: deque[Event] = deque()
+        self._queued: set[Event] = set()
+        self._wanted = asyncio.Event()
+        self._active: ActiveController | None = None
+        self._controller_id = NO_BROKER
+        self._unclean_elections = 0
+        self._watch: Watch | None = None
+        self._timers: dict[type[Event], Timer] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # For the rest of the broker
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self._active is not None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this reign, -1 when this broker is not the controller."""
+        return NO_EPOCH if self._active is None else self._active.reign.epoch
+
+    @property
+    def controller_id(self) -> int:
+        """The controller by the last look at `/controller`, -1 when there is none."""
+        return self._controller_id
+
+    def counts(self) -> ControllerCounts:
+        """Figures for metrics. Takes time in proportion to the partitions."""
+        if self._active is None:
+            return ControllerCounts(unclean_elections=self._unclean_elections)
+        context = self._active.context
+        return ControllerCounts(
+            active_controllers=1,
+            offline_partitions=context.offline_partition_count(),
+            preferred_replica_imbalance=context.preferred_imbalance_count(),
+            topics=len(context.assignments),
+            partitions=context.partition_count(),
+            active_brokers=len(context.brokers),
+            topics_to_delete=len(context.deletions),
+            unclean_elections=self._unclean_elections + self._active.reign.unclean_elections,
+        )
+
+    async def start(self) -> None:
+        """Follow `/controller` and stand whenever there is none."""
+        self._task = asyncio.create_task(self._run(), name="controller")
+        self._zk.on_session(self._session_changed)
+        self._watch = self._zk.watch_data(layout.CONTROLLER, lambda: self._post(ControllerChanged()))
+        self._post(ControllerChanged())
+
+    async def close(self) -> None:
+        """Give up being controller, answer what was asked, stop. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._step_down("the broker stops")
+        self._cancel_timers()
+        for event in self._queue:
+            if isinstance(event, _ASKED):
+                _refuse(event)
+        self._queue.clear()
+
+    async def alter_partition(self, request: Any) -> dict[str, object]:
+        """Answer an AlterPartition entity (versions 2 and 3) with a message; errors are in it."""
+        answer: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._ask(AlterPartitionAsked(request, answer), answer)
+        except NotControllerError:
+            return refused_by_non_controller()
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """Move leadership away from a broker; the partitions that it still leads.
+
+        Raises `NotControllerError`, `StaleBrokerEpochError`, `BrokerNotAvailableError`.
+        """
+        answer: asyncio.Future[list[TopicPartition]] = asyncio.get_running_loop().create_future()
+        return await self._ask(ShutdownAsked(broker_id, broker_epoch, answer), answer)
+
+    async def elect_preferred(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
+        """Elect preferred leaders, for None of all partitions; an error code for each. `NotControllerError`."""
+        answer: asyncio.Future[dict[TopicPartition, int]] = asyncio.get_running_loop().create_future()
+        wanted = None if partitions is None else tuple(partitions)
+        return await self._ask(ElectionAsked(wanted, answer), answer)
+
+    async def _ask(self, event: Event, answer: asyncio.Future[_T]) -> _T:
+        if self._active is None or self._closed:
+            raise NotControllerError("this broker is not the controller")
+        self._post(event)
+        return await answer
+
+    # The queue
+
+    def _post(self, event: Event) -> None:
+        """Queue an event, unless an equal one waits already."""
+        if self._closed or event in self._queued:
+            return
+        self._queue.append(event)
+        self._queued.add(event)
+        self._wanted.set()
+
+    async def _run(self) -> None:
+        while True:
+            if not self._queue:
+                self._wanted.clear()
+                await self._wanted.wait()
+            event = self._queue.popleft()
+            self._queued.discard(event)
+            await self._handle_safely(event)
+
+    async def _handle_safely(self, event: Event) -> None:
+        """Handle one event; whatever goes wrong ends the reign, and the runtime goes on."""
+        try:
+            await self._handle(event)
+        except ControllerMovedError as error:
+            await self._step_down(str(error))
+            self._post(ControllerChanged())
+        except ZkError as error:
+            await self._step_down(f"ZooKeeper: {error}")
+            self._retry(event)
+        except Exception:
+            log.exception("the controller failed while it handled %s", type(event).__name__)
+            await self._step_down("an error of its own")
+            self._retry(event)
+        finally:
+            if isinstance(event, _ASKED):
+                _refuse(event)
+
+    def _retry(self, event: Event) -> None:
+        again = event if isinstance(event, SessionEstablished) else ControllerChanged()
+        self._later(RETRY_MS, again)
+
+    def _later(self, delay_ms: float, event: Event) -> None:
+        timer = self._timers.pop(type(event), None)
+        if timer is not None:
+            timer.cancel()
+        self._timers[type(event)] = self._clock.call_later(delay_ms, lambda: self._post(event))
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    async def _handle(self, event: Event) -> None:
+        match event:
+            case ControllerChanged():
+                await self._controller_changed()
+            case SessionEstablished():
+                if self._register is not None:
+                    await self._register()
+                await self._controller_changed()
+            case SessionLost():
+                await self._step_down("the session expired")
+            case _ if self._active is not None:
+                await self._handle_as_controller(self._active, event)
+
+    async def _handle_as_controller(self, active: ActiveController, event: Event) -> None:
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:
+            await handler(active)
+            return
+        match event:
+            case TopicChanged():
+                await active.topics_grew(self._take_topics(event))
+            case RebalanceDue():
+                self._later(self._around.config.leader_imbalance_check_interval_seconds * 1000, event)
+                await active.rebalance_due()
+            case Answered():
+                await self._answered(active, event)
+            case AlterPartitionAsked(request, answer):
+                await _settle(answer, alter_partitions(active.reign, request))
+            case ShutdownAsked(broker_id, broker_epoch, answer):
+                await _settle(answer, active.controlled_shutdown(broker_id, broker_epoch))
+            case ElectionAsked(partitions, answer):
+                await _settle(answer, _elect(active, partitions))
+
+    def _take_topics(self, first: TopicChanged) -> list[str]:
+        """The topics of this event and of its like right behind it, to be read in one go."""
+        topics = [first.topic]
+        while self._queue and isinstance(self._queue[0], TopicChanged):
+            event = self._queue.popleft()
+            self._queued.discard(event)
+            assert isinstance(event, TopicChanged)
+            topics.append(event.topic)
+        return topics
+
+    # Being controller
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self._post(SessionLost())
+        elif event is SessionEvent.ESTABLISHED:
+            self._post(SessionEstablished())
+
+    async def _controller_changed(self) -> None:
+        """Look who is controller; stand when nobody is."""
+        found = await self._zk.get_or_none(layout.CONTROLLER)
+        mine = found is not None and found[1].ephemeral_owner == self._zk.session_id
+        if self._active is not None:
+            if mine:
+                return
+            await self._step_down(f"{layout.CONTROLLER} is not this broker's any more")
+        if found is None or mine:
+            await self._stand()
+        self._controller_id = await election.current_controller(self._zk)
+
+    async def _stand(self) -> None:
+        seat = await election.stand(self._zk, self._clock, self._around.broker_id)
+        if seat is None:
+            return
+        log.info("broker %d is controller with epoch %d", self._around.broker_id, seat.epoch)
+        self._drop_events_of_reign()
+        self._active = ActiveController(self._around, seat, self._post)
+        self._controller_id = self._around.broker_id
+        await self._active.start()
+        if self._around.config.auto_leader_rebalance_enable:
+            self._later(FIRST_REBALANCE_MS, RebalanceDue())
+
+    async def _step_down(self, reason: str) -> None:
+        """End the reign, if there is one: first here, then in ZooKeeper."""
+        active, self._active = self._active, None
+        if active is None:
+            return
+        log.info(
+            "broker %d is no longer controller of epoch %d: %s", self._around.broker_id, active.reign.epoch, reason
+        )
+        self._unclean_elections += active.reign.unclean_elections
+        active.stop()
+        timer = self._timers.pop(RebalanceDue, None)
+        if timer is not None:
+            timer.cancel()
+        await self._dispatcher.close()
+        self._drop_events_of_reign()
+        self._controller_id = NO_BROKER
+        try:
+            await election.resign(self._zk)
+        except ZkError as error:
+            # Without a connection the znode stays until the session ends, or until this broker stands again.
+            log.warning("%s could not be given up: %s", layout.CONTROLLER, error)
+
+    def _drop_events_of_reign(self) -> None:
+        """What a reign caused means nothing in the next one, which reads everything anew."""
+        kept = [event for event in self._queue if isinstance(event, (*_ASKED, *_OUTSIDE_REIGN))]
+        self._queue = deque(kept)
+        self._queued = set(kept)
+
+    async def _answered(self, active: ActiveController, event: Answered) -> None:
+        request, response = event.request, event.response
+        live = active.context.brokers.get(request.broker)
+        if live is None or live.epoch != request.broker_epoch:
+            return
+        if int(response.error_code):
+            log.warning("broker %d refused %s: error %d", request.broker, request.api_key.name, response.error_code)
+        if request.api_key is ApiKey.STOP_REPLICA:
+            await self._replicas_stopped(active, event)
+        elif request.api_key is ApiKey.LEADER_AND_ISR and not int(response.error_code):
+            errors = leader_and_isr_errors(response, active.context.topic_names)
+            failed = {part for part, code in errors.items() if code == KafkaStorageError.code}
+            if failed or active.context.offline_directory_replicas:
+                await active.replicas_failed(
+                    [Replica(part, request.broker) for part in failed],
+                    [Replica(part, request.broker) for part, code in errors.items() if not code],
+                )
+
+    async def _replicas_stopped(self, active: ActiveController, event: Answered) -> None:
+        errors = stop_replica_errors(event.response, event.request.deleting)
+        failed = [Replica(part, event.request.broker) for part, code in errors.items() if code]
+        deleted = [Replica(part, event.request.broker) for part, code in errors.items() if not code]
+        if failed:
+            await active.deleter.fail(failed, REASON_FAILED_REPLICA)
+        if deleted:
+            await active.deleter.complete(deleted)
+        active.reign.flush()
+
+
+_OUTSIDE_REIGN: Final = (ControllerChanged, SessionEstablished, SessionLost)
+
+_HANDLERS: Final[dict[type[Event], Callable[[ActiveController], Coroutine[Any, Any, None]]]] = {
+    BrokersChanged: ActiveController.brokers_changed,
+    TopicsChanged: ActiveController.topics_changed,
+    DeletionsChanged: ActiveController.deletions_changed,
+    PreferredElectionWanted: ActiveController.preferred_election_wanted,
+    IsrNoticesChanged: ActiveController.isr_notices_changed,
+    LogDirNoticesChanged: ActiveController.log_dir_notices_changed,
+}
+
+
+async def _settle(answer: asyncio.Future[_T], work: Awaitable[_T]) -> None:
+    """Give the outcome to who asked; a protocol error is theirs, everything else ends the reign."""
+    try:
+        result = await work
+    except ProtocolError as error:
+        if not answer.done():
+            answer.set_exception(error)
+        return
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _refuse(event: AlterPartitionAsked | ShutdownAsked | ElectionAsked) -> None:
+    """Answer what is still unanswered: the reign ended, or never was."""
+    if not event.answer.done():
+        event.answer.set_exception(NotControllerError("this broker is not the controller"))
+
+
+async def _elect(active: ActiveController, partitions: tuple[TopicPartition, ...] | None) -> dict[TopicPartition, int]:
+    context = active.context
+    wanted = list(context.partitions()) if partitions is None else partitions
+    known = [part for part in wanted if part in context.leaderships]
+    obstacles = await active.elect_preferred(known)
+    codes = {
+        part: _OBSTACLE_CODES.get(obstacles[part], PreferredLeaderNotAvailableError.code) if part in obstacles else 0
+        for part in known
+    }
+    return {part: codes.get(part, UnknownTopicOrPartitionError.code) for part in wanted}

@@ -1,0 +1,242 @@
+"""The controller's reads and writes in ZooKeeper.
+
+Reads are batched. Every write is a transaction that begins with a check of `/controller_epoch`: when it fails there,
+another controller reigns, and `ControllerMovedError` is raised. Called by `active`; decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from odradek.base.types import BrokerEpoch, TopicPartition
+from odradek.controller.context import Leadership, LiveBroker
+from odradek.controller.election import ControllerMovedError, Seat
+from odradek.controller.plans import StateWrite
+from odradek.zk import layout
+from odradek.zk.layout import BrokerRegistration, LayoutError, PartitionState, TopicAssignment
+from odradek.zk.port import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Result,
+    SetData,
+    ZkClient,
+    ZkError,
+    ZnodeStat,
+)
+
+log = logging.getLogger(__name__)
+
+_DELETES_PER_TRANSACTION = 500
+"""A transaction must stay well below ZooKeeper's limit of 1 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A state was written; its znode has this version now."""
+
+    partition_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A state was not written, as the znode is another than expected; None: there is none."""
+
+    found: Leadership | None
+
+
+class Store:
+    """ZooKeeper under the fence of one reign."""
+
+    def __init__(self, zk: ZkClient, seat: Seat) -> None:
+        """`seat` as it was won."""
+        self._zk = zk
+        self._seat = seat
+        self._fence = Check(layout.CONTROLLER_EPOCH, seat.epoch_version)
+
+    # Reading
+
+    async def brokers(self) -> dict[int, LiveBroker]:
+        """Every registered broker; one whose registration cannot be understood is passed over."""
+        names = await self._zk.children_or_none(layout.BROKER_IDS) or []
+        ids = {layout.broker_path(int(name)): int(name) for name in names if name.isdecimal()}
+        live = {}
+        for path, found in (await self._zk.get_many(ids)).items():
+            if found is None:
+                continue
+            try:
+                registration = BrokerRegistration.decode(ids[path], found[0])
+            except LayoutError as error:
+                log.error("a broker is passed over: %s", error)
+                continue
+            live[ids[path]] = LiveBroker(registration, BrokerEpoch(found[1].czxid))
+        return live
+
+    async def topic_names(self) -> list[str]:
+        """Every topic."""
+        return await self._zk.children_or_none(layout.TOPICS) or []
+
+    async def topics(self, names: Iterable[str]) -> dict[str, TopicAssignment]:
+        """Ids and assignments; a topic that is gone or cannot be understood is left out."""
+        paths = {layout.topic_path(name): name for name in names}
+        topics = {}
+        for path, found in (await self._zk.get_many(paths)).items():
+            if found is None:
+                continue
+            try:
+                topics[paths[path]] = TopicAssignment.decode(paths[path], found[0])
+            except LayoutError as error:
+                log.error("a topic is passed over: %s", error)
+        return topics
+
+    async def leaderships(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Leadership]:
+        """States of those partitions that have one. `ControllerMovedError` when a later controller wrote one."""
+        paths = {layout.partition_state_path(partition): partition for partition in partitions}
+        states = {}
+        for path, found in (await self._zk.get_many(paths)).items():
+            if found is None:
+                continue
+            try:
+                state = PartitionState.decode(paths[path], found[0])
+            except LayoutError as error:
+                log.error("a partition is passed over: %s", error)
+                continue
+            if state.controller_epoch > self._seat.epoch:
+                raise ControllerMovedError(f"{path} was written by a controller of epoch {state.controller_epoch}")
+            states[paths[path]] = Leadership(state, found[1].version)
+        return states
+
+    async def deletions(self) -> list[str]:
+        """Topics that are marked for deletion."""
+        return await self._zk.children_or_none(layout.DELETE_TOPICS) or []
+
+    async def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Overrides of topics."""
+        paths = {layout.config_path("topics", topic): topic for topic in topics}
+        settings = {}
+        for path, found in (await self._zk.get_many(paths)).items():
+            settings[paths[path]] = {} if found is None else layout.decode_config(path, found[0])
+        return settings
+
+    async def preferred_elections(self) -> frozenset[TopicPartition] | None:
+        """Partitions of `/admin/preferred_replica_election`; None when there is no such znode."""
+        found = await self._zk.get_or_none(layout.PREFERRED_ELECTION)
+        if found is None:
+            return None
+        try:
+            return layout.decode_partitions(layout.PREFERRED_ELECTION, found[0])
+        except LayoutError as error:
+            log.error("a wish for elections is passed over: %s", error)
+            return frozenset()
+
+    async def notices(self, parent: str) -> dict[str, bytes]:
+        """Content of every child of `/isr_change_notification` or `/log_dir_event_notification`, by path."""
+        names = await self._zk.children_or_none(parent) or []
+        found = await self._zk.get_many(f"{parent}/{name}" for name in names)
+        return {path: value[0] for path, value in found.items() if value is not None}
+
+    # Writing
+
+    async def write_states(self, writes: Sequence[StateWrite]) -> dict[TopicPartition, Written | Conflict]:
+        """Make or change states, each conditionally and alone."""
+        new = sorted({write.partition.topic for write in writes if write.expected_epoch is None})
+        await self._make_all([layout.partitions_path(topic) for topic in new])
+        outcomes = await self._transact([_state_operations(write) for write in writes])
+        # The parent may be there without a state, when a controller of another make stopped in between.
+        again = [
+            index
+            for index, (write, outcome) in enumerate(zip(writes, outcomes, strict=True))
+            if isinstance(outcome, NodeExists) and outcome.path == layout.partition_path(write.partition)
+        ]
+        second = await self._transact([_state_operations(writes[index])[1:] for index in again])
+        for index, outcome in zip(again, second, strict=True):
+            outcomes[index] = outcome
+        return await self._results(writes, outcomes)
+
+    async def _results(
+        self, writes: Sequence[StateWrite], outcomes: Sequence[list[Result] | ZkError]
+    ) -> dict[TopicPartition, Written | Conflict]:
+        results: dict[TopicPartition, Written | Conflict] = {}
+        failed = []
+        for write, outcome in zip(writes, outcomes, strict=True):
+            if isinstance(outcome, BadVersion | NodeExists | NoNode):
+                failed.append(write.partition)
+            elif isinstance(outcome, ZkError):
+                raise outcome
+            else:
+                stat = outcome[-1]
+                results[write.partition] = Written(stat.version if isinstance(stat, ZnodeStat) else 0)
+        found = await self.leaderships(failed)
+        return results | {partition: Conflict(found.get(partition)) for partition in failed}
+
+    async def set_topic(self, topic: TopicAssignment) -> None:
+        """Write id and assignment of a topic that exists."""
+        await self._one([SetData(topic.path, topic.encode())])
+
+    async def delete_topic(self, topic: str) -> None:
+        """Remove a topic's znodes, its configuration and the mark that it is to be deleted, in this order."""
+        partitions = layout.partitions_path(topic)
+        while True:
+            numbers = await self._zk.children_or_none(partitions)
+            below = [f"{partitions}/{number}" for number in numbers or []]
+            children = await self._zk.children_many(below)
+            paths = [f"{path}/{name}" for path, names in children.items() for name in names or []]
+            paths += [*below, *([] if numbers is None else [partitions]), layout.topic_path(topic)]
+            if await self._delete_in_order(paths):
+                break
+        await self.delete_each([layout.config_path("topics", topic)])
+        await self.delete_each([layout.delete_topic_path(topic)])
+
+    async def _delete_in_order(self, paths: Sequence[str]) -> bool:
+        """False when the tree changed meanwhile and must be looked at again."""
+        for start in range(0, len(paths), _DELETES_PER_TRANSACTION):
+            try:
+                await self._one([Delete(path) for path in paths[start : start + _DELETES_PER_TRANSACTION]])
+            except NoNode as error:
+                return error.path == paths[-1]
+            except NotEmpty:
+                return False
+        return True
+
+    async def delete_each(self, paths: Iterable[str]) -> None:
+        """Remove znodes, each alone; one that is gone is fine."""
+        for outcome in await self._transact([[Delete(path)] for path in paths]):
+            if isinstance(outcome, ZkError) and not isinstance(outcome, NoNode):
+                raise outcome
+
+    async def _make_all(self, paths: Sequence[str]) -> None:
+        for outcome in await self._transact([[Create(path)] for path in paths]):
+            if isinstance(outcome, ZkError) and not isinstance(outcome, NodeExists):
+                raise outcome
+
+    async def _one(self, operations: Sequence[Operation]) -> list[Result]:
+        outcome = (await self._transact([operations]))[0]
+        if isinstance(outcome, ZkError):
+            raise outcome
+        return outcome
+
+    async def _transact(self, transactions: Sequence[Sequence[Operation]]) -> list[list[Result] | ZkError]:
+        outcomes = await self._zk.multi_many([self._fence, *operations] for operations in transactions)
+        for outcome in outcomes:
+            if isinstance(outcome, ZkError) and outcome.path == layout.CONTROLLER_EPOCH:
+                raise ControllerMovedError(f"the reign of controller epoch {self._seat.epoch} is over")
+        return outcomes
+
+
+def _state_operations(write: StateWrite) -> list[Operation]:
+    path = layout.partition_state_path(write.partition)
+    if write.expected_epoch is None:
+        return [Create(layout.partition_path(write.partition)), Create(path, write.state.encode())]
+    return [SetData(path, write.state.encode(), write.expected_epoch)]
+
+
+def topics_without_id(topics: Mapping[str, TopicAssignment]) -> list[TopicAssignment]:
+    """Topics of Kafka before 2.8, which the controller gives an id."""
+    return [topic for topic in topics.values() if topic.topic_id is None]

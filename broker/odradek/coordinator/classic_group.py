@@ -1,0 +1,372 @@
+"""A classic group: the state machine of its generations, and its members.
+
+Theory of operation. A group begins Empty. The first JoinGroup makes it PreparingRebalance: all members must join
+(again) until the longest rebalance time-out has passed. Then a new generation begins, CompletingRebalance: the members
+are told its number, the leader computes the assignment and sends it with its SyncGroup. Once that is in the log, the
+group is Stable, and stays so until somebody joins, leaves or falls silent. A group whose last member is gone is Empty
+again and lives on for its offsets. Dead is a group that is removed or has moved to another broker.
+
+Every transition is in `TRANSITIONS`, and only `ClassicGroup.move_to` makes one; an illegal step raises and changes
+nothing. This module decides nothing about time and sends nothing: `rebalancing` and `membership` do, by these methods.
+
+Invariants: the leader is a member; `awaiting_join` counts the members whose JoinGroup is parked; a static instance id
+belongs to exactly one member; the generation only grows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from enum import Enum
+from typing import Final
+
+from odradek.base.errors import (
+    FencedInstanceIdError,
+    MalformedFrameError,
+    OdradekError,
+    ProtocolError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from odradek.base.types import NO_TIMESTAMP
+from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, Member
+from odradek.coordinator.group_offsets import GroupOffsets
+from odradek.coordinator.log_records import GroupValue
+from odradek.coordinator.requests import (
+    UNKNOWN_MEMBER_ID,
+    GroupDescription,
+    GroupListing,
+    JoinedMember,
+    JoinResult,
+    Protocols,
+    SyncResult,
+)
+from odradek.protocol.wire import Reader
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+
+class GroupState(Enum):
+    """State of a group; the value is its name in ListGroups and DescribeGroups."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+TRANSITIONS: Final[Mapping[GroupState, Set[GroupState]]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD},
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD},
+    ),
+    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.DEAD: frozenset(),
+}
+"""Where a group may go from each state."""
+
+
+class IllegalTransitionError(OdradekError):
+    """A group was told to make a step that its state does not allow: a bug."""
+
+
+class ClassicGroup:
+    """One group."""
+
+    def __init__(self, group_id: str, now_ms: int) -> None:
+        """An Empty group of generation 0. `now_ms`: wall-clock time."""
+        self.group_id: Final = group_id
+        self.state = GroupState.EMPTY
+        self.state_timestamp_ms: int | None = now_ms
+        """When the state was entered; None for a group loaded from a record that does not tell."""
+        self.protocol_type: str | None = None
+        """None while nobody ever joined: such a group only stores offsets."""
+        self.protocol_name: str | None = None
+        self.generation = 0
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        """Member id of each instance id."""
+        self.pending_members: set[str] = set()
+        """Ids that were handed out (KIP-394) and not yet joined with."""
+        self.pending_sync: set[str] = set()
+        """Members of this generation that have not sent SyncGroup yet."""
+        self.awaiting_join = 0
+        self.new_member_added = False
+        """Somebody joined since the initial rebalance delay began, so it may be extended."""
+        self.subscribed_topics: frozenset[str] | None = None
+        """Topics of all consumers; None when unknown or when the members are no consumers."""
+        self.offsets: Final = GroupOffsets()
+        self._supported: Counter[str] = Counter()
+
+    @classmethod
+    def loaded(cls, group_id: str, value: GroupValue, now_ms: int) -> ClassicGroup:
+        """The group that a record describes: Stable with members, else Empty."""
+        group = cls(group_id, now_ms)
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol_name = value.protocol
+        for member_value in value.members:
+            group.add(Member.loaded(member_value, value.protocol), None)
+        if value.leader in group.members:
+            group.leader_id = value.leader
+        group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+        group.state_timestamp_ms = None if value.state_timestamp_ms == NO_TIMESTAMP else value.state_timestamp_ms
+        group.subscribed_topics = group._subscribed_topics()
+        return group
+
+    def __repr__(self) -> str:
+        """Id, state, generation and members, for logs and tests."""
+        return f"<group {self.group_id!r} {self.state.value} generation {self.generation} of {list(self.members)}>"
+
+    # State
+
+    def move_to(self, state: GroupState, now_ms: int) -> None:
+        """Make a step; `IllegalTransitionError` when the table does not have it."""
+        if state not in TRANSITIONS[self.state]:
+            raise IllegalTransitionError(f"group {self.group_id!r} cannot go from {self.state.value} to {state.value}")
+        self.state = state
+        self.state_timestamp_ms = now_ms
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the group is removed or has moved away."""
+        return self.state is GroupState.DEAD
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether a rebalance may begin now."""
+        return GroupState.PREPARING_REBALANCE in TRANSITIONS[self.state]
+
+    def begin_generation(self, now_ms: int) -> None:
+        """The next generation with whoever is a member: CompletingRebalance, or Empty with none."""
+        self.move_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+        self.generation += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.subscribed_topics = self._subscribed_topics()
+        self.pending_sync.clear()
+
+    def forget_generation(self) -> None:
+        """Become a group that only stores offsets: nothing of its generations is in the log any more."""
+        self.generation = 0
+        self.protocol_type = self.protocol_name = None
+        self.subscribed_topics = None
+
+    # Members
+
+    def add(self, member: Member, answer: AnswerJoin | None) -> None:
+        """Take in a member; the first one says what the group is for and leads it."""
+        if member.instance_id is not None:
+            if member.instance_id in self.static_members:
+                raise ValueError(f"instance id {member.instance_id!r} is a member of group {self.group_id!r} already")
+            self.static_members[member.instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count_protocols((), member.protocols)
+        self._park_join(member, answer)
+        self.pending_members.discard(member.member_id)
+
+    def update(
+        self, member: Member, protocols: Protocols, timeouts_ms: tuple[int, int], answer: AnswerJoin | None
+    ) -> None:
+        """Take over what a member tells when it joins again. `timeouts_ms`: rebalance and session time-out."""
+        self._count_protocols(member.protocols, protocols)
+        member.protocols = protocols
+        member.rebalance_timeout_ms, member.session_timeout_ms = timeouts_ms
+        self._park_join(member, answer)
+
+    def remove(self, member_id: str) -> None:
+        """Forget a member or pending member; the eldest of the others leads when it led. Unknown ids do nothing.
+
+        Whoever waits for an answer under that id is told that it is unknown, so that it joins anew if it still lives.
+        """
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count_protocols(member.protocols, ())
+            self.answer_join(member, JoinResult(member_id=UNKNOWN_MEMBER_ID, error_code=UnknownMemberIdError.code))
+            self.answer_sync(member, UnknownMemberIdError("The member was removed from the group."))
+            if member.instance_id is not None:
+                del self.static_members[member.instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_members.discard(member_id)
+        self.pending_sync.discard(member_id)
+
+    def replace_static(self, instance_id: str, new_member_id: str) -> Member:
+        """Give a static member another id; whoever waits under the old one is fenced (KIP-345)."""
+        old_member_id = self.static_members[instance_id]
+        member = self.members.pop(old_member_id)
+        self.answer_join(member, JoinResult(member_id=old_member_id, error_code=FencedInstanceIdError.code))
+        self.answer_sync(member, FencedInstanceIdError(f"{instance_id!r} is member {new_member_id!r} now"))
+        member.member_id = new_member_id
+        self.members[new_member_id] = member
+        if old_member_id in self.pending_sync:
+            self.pending_sync.discard(old_member_id)
+            self.pending_sync.add(new_member_id)
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        self.static_members[instance_id] = new_member_id
+        return member
+
+    def is_leader(self, member_id: str) -> bool:
+        """Whether the member leads the group."""
+        return self.leader_id == member_id
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader takes part in the next generation; False when there are members but none joined."""
+        if self.leader_id is None:
+            return not self.members
+        if self.members[self.leader_id].answer_join is not None:
+            return True
+        for member in self.members.values():
+            if member.answer_join is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    @property
+    def has_all_joined(self) -> bool:
+        """Whether every member joined and nobody is about to."""
+        return len(self.members) == self.awaiting_join and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long members may take to join: the longest that one of them asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def unjoined_dynamic_members(self) -> list[Member]:
+        """Members without an instance id that did not join; static ones are left to their session time-out."""
+        return [member for member in self.members.values() if member.answer_join is None and not member.is_static]
+
+    # Protocols
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols fits in; an empty group takes any."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type and protocols)
+        size = len(self.members)
+        return self.protocol_type == protocol_type and any(self._supported[name] == size for name, _ in protocols)
+
+    def select_protocol(self) -> str:
+        """The protocol with the most votes among those that all members know; the eldest's choice of equal ones."""
+        size = len(self.members)
+        candidates = {name for name, count in self._supported.items() if count == size}
+        return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
+
+    def _count_protocols(self, old: Protocols, new: Protocols) -> None:
+        self._supported.subtract(name for name, _ in old)
+        self._supported.update(name for name, _ in new)
+        for name, _ in old:
+            if not self._supported[name]:
+                del self._supported[name]
+
+    # Answers
+
+    def _park_join(self, member: Member, answer: AnswerJoin | None) -> None:
+        # A second JoinGroup can only come by another connection: the first one's is gone, or of no use any more.
+        self.answer_join(member, JoinResult(member_id=member.member_id, error_code=RebalanceInProgressError.code))
+        self.awaiting_join += answer is not None
+        member.answer_join = answer
+
+    def answer_join(self, member: Member, result: JoinResult | ProtocolError) -> bool:
+        """Answer a member's parked JoinGroup; False when there is none."""
+        answer = member.answer_join
+        if answer is None:
+            return False
+        member.answer_join = None
+        self.awaiting_join -= 1
+        answer(result)
+        return True
+
+    def park_sync(self, member: Member, answer: AnswerSync) -> None:
+        """Keep a member's SyncGroup until the assignment is there; an earlier one is answered."""
+        self.answer_sync(member, RebalanceInProgressError("The member has sent another SyncGroup."))
+        member.answer_sync = answer
+
+    def answer_sync(self, member: Member, result: SyncResult | ProtocolError) -> bool:
+        """Answer a member's parked SyncGroup; False when there is none."""
+        answer = member.answer_sync
+        if answer is None:
+            return False
+        member.answer_sync = None
+        answer(result)
+        return True
+
+    # Views
+
+    def joined(self, member_id: str, *, shows_members: bool = True) -> JoinResult:
+        """The current generation as a member is told of it; the leader sees all members unless told otherwise."""
+        return JoinResult(
+            member_id=member_id,
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.leader_id or "",
+            members=self._joined_members() if shows_members and self.is_leader(member_id) else (),
+        )
+
+    def _joined_members(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                metadata=member.metadata(self.protocol_name),
+            )
+            for member in self.members.values()
+        )
+
+    def value(self, assignments: Mapping[str, bytes]) -> GroupValue:
+        """The generation as the log keeps it, with these assignments by member id."""
+        return GroupValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol_name,
+            leader=self.leader_id,
+            state_timestamp_ms=NO_TIMESTAMP if self.state_timestamp_ms is None else self.state_timestamp_ms,
+            members=tuple(
+                member.value(self.protocol_name, assignments.get(member.member_id, b""))
+                for member in self.members.values()
+            ),
+        )
+
+    def listing(self) -> GroupListing:
+        """The group as ListGroups shows it."""
+        return GroupListing(group_id=self.group_id, protocol_type=self.protocol_type or "", state=self.state.value)
+
+    def describe(self) -> GroupDescription:
+        """The group as DescribeGroups shows it."""
+        protocol = self.protocol_name if self.state is GroupState.STABLE else None
+        return GroupDescription(
+            group_id=self.group_id,
+            state=self.state.value,
+            protocol_type=self.protocol_type or "",
+            protocol=protocol or "",
+            members=tuple(member.describe(protocol) for member in self.members.values()),
+        )
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        try:
+            return frozenset().union(
+                *(_consumer_topics(member.metadata(self.protocol_name)) for member in self.members.values())
+            )
+        except MalformedFrameError:
+            return None
+
+
+def _consumer_topics(metadata: bytes) -> Iterable[str]:
+    """Topics of a consumer's subscription. Its version 0, version and topics, begins every later one too."""
+    reader = Reader(metadata)
+    reader.int16()
+    count = reader.array_length(2)
+    return [reader.string() for _ in range(count)]

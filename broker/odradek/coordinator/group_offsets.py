@@ -1,0 +1,119 @@
+"""The committed offsets of one group: what is committed, what is on its way to the log, what has expired.
+
+`classic_group` holds one; `offsets` and `replay` change it. Invariants: an offset is visible only after its record is
+committed; of two records the later one in the log wins, in whatever order their answers come; what is on its way, or
+part of an open transaction, neither expires nor counts as stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from odradek.base.types import NO_TIMESTAMP, TopicPartition
+from odradek.coordinator.log_records import OffsetValue
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A committed offset and the log position of the append that brought it."""
+
+    value: OffsetValue
+    record_offset: int
+
+
+Transactions = dict[int, dict[TopicPartition, Committed]]
+"""Offsets of transactions that are neither committed nor aborted, by producer id."""
+
+
+class GroupOffsets:
+    """Offsets by partition."""
+
+    __slots__ = ("_committed", "_in_flight", "open_transactions")
+
+    def __init__(self) -> None:
+        """Start with nothing committed."""
+        self._committed: dict[TopicPartition, Committed] = {}
+        self._in_flight: dict[TopicPartition, int] = {}
+        self.open_transactions: Transactions = {}
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether anything is on its way to the log or part of an open transaction."""
+        return bool(self._in_flight or self.open_transactions)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is committed and nothing is on its way."""
+        return not (self._committed or self.has_pending)
+
+    def committed(self) -> Mapping[TopicPartition, OffsetValue]:
+        """Every committed offset."""
+        return {topic_partition: entry.value for topic_partition, entry in self._committed.items()}
+
+    def get(self, topic_partition: TopicPartition) -> OffsetValue | None:
+        """The committed offset of a partition."""
+        entry = self._committed.get(topic_partition)
+        return None if entry is None else entry.value
+
+    def is_unstable(self, topic_partition: TopicPartition) -> bool:
+        """Whether a newer offset of the partition may yet become visible (KIP-447)."""
+        return topic_partition in self._in_flight or any(
+            topic_partition in offsets for offsets in self.open_transactions.values()
+        )
+
+    def begin(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Note that records of these partitions are on their way to the log."""
+        for topic_partition in topic_partitions:
+            self._in_flight[topic_partition] = self._in_flight.get(topic_partition, 0) + 1
+
+    def finish(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Note that an append that `begin` announced has ended, well or not."""
+        for topic_partition in topic_partitions:
+            left = self._in_flight[topic_partition] - 1
+            if left:
+                self._in_flight[topic_partition] = left
+            else:
+                del self._in_flight[topic_partition]
+
+    def put(self, topic_partition: TopicPartition, entry: Committed) -> None:
+        """Make an offset visible, unless one with a later record is."""
+        known = self._committed.get(topic_partition)
+        if known is None or known.record_offset <= entry.record_offset:
+            self._committed[topic_partition] = entry
+
+    def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Forget the offsets of these partitions, those of open transactions too."""
+        for topic_partition in topic_partitions:
+            self._committed.pop(topic_partition, None)
+            for producer_id, offsets in list(self.open_transactions.items()):
+                offsets.pop(topic_partition, None)
+                if not offsets:
+                    del self.open_transactions[producer_id]
+
+    def expired(
+        self,
+        now_ms: int,
+        retention_ms: int,
+        *,
+        base_ms: Callable[[OffsetValue], int],
+        keep_topics: frozenset[str] = frozenset(),
+    ) -> list[TopicPartition]:
+        """Partitions whose offset is past its time.
+
+        `base_ms` says from when on the retention counts (KIP-211). An offset with an expiry time of its own (commit
+        versions 2 to 4) goes by that. Offsets of `keep_topics` and those on their way stay.
+        """
+
+        def is_due(value: OffsetValue) -> bool:
+            if value.expire_timestamp_ms != NO_TIMESTAMP:
+                return now_ms >= value.expire_timestamp_ms
+            return now_ms - base_ms(value) >= retention_ms
+
+        return [
+            topic_partition
+            for topic_partition, entry in self._committed.items()
+            if topic_partition.topic not in keep_topics
+            and topic_partition not in self._in_flight
+            and is_due(entry.value)
+        ]

@@ -1,0 +1,225 @@
+"""The group coordinator of a broker: finds the partition of a group and runs the request on its shard.
+
+`server/coordination` calls the request methods, which raise `base.errors`; the replication calls `on_leader` and
+`on_follower`. A group belongs to the partition of `__consumer_offsets` that the hash of its id names, and is served
+only by that partition's leader, once it has replayed it. Errors of the whole request are those of Apache Kafka 3.9 in
+ZooKeeper mode, which spares old clients the ones that they do not expect (see `heartbeat` and `sync`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from odradek.base.errors import (
+    NONE,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
+    RebalanceInProgressError,
+)
+from odradek.base.ports import Clock, Timer
+from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
+from odradek.coordinator.delayed import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.group_settings import GroupSettings
+from odradek.coordinator.offsets import CommitResult
+from odradek.coordinator.partitioning import partition_for
+from odradek.coordinator.ports import RecordLog, Respond, Runtime
+from odradek.coordinator.requests import (
+    CommitRequest,
+    FetchedOffset,
+    GroupDescription,
+    GroupList,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    MemberCheck,
+    SyncRequest,
+    SyncResult,
+)
+from odradek.coordinator.shard import GroupShard
+from odradek.timer.purgatory import Purgatory
+
+Result = TypeVar("Result")
+
+CLASSIC_GROUP_TYPE = "classic"
+
+
+class GroupCoordinator:
+    """Requests of all groups whose partition is led here."""
+
+    def __init__(
+        self,
+        *,
+        settings: GroupSettings,
+        clock: Clock,
+        runtime: Runtime[GroupShard],
+        partition_count: Callable[[], int],
+    ) -> None:
+        """`partition_count`: partitions of `__consumer_offsets`; the configured count until the topic exists."""
+        self._settings = settings
+        self._clock = clock
+        self._runtime = runtime
+        self._partition_count = partition_count
+        self._heartbeats: Purgatory[DelayedHeartbeat] = Purgatory(clock, "heartbeat")
+        self._rebalances: Purgatory[DelayedRebalance] = Purgatory(clock, "rebalance")
+        self._expiry: Timer | None = None
+        self._is_closed = False
+
+    @property
+    def purgatories(self) -> tuple[Purgatory[DelayedHeartbeat], Purgatory[DelayedRebalance]]:
+        """Where members and rebalances wait, for metrics."""
+        return self._heartbeats, self._rebalances
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to look for expired offsets every `offsets.retention.check.interval.ms`."""
+        interval_ms = self._settings.retention_check_interval_ms
+        self._expiry = self._clock.call_later(interval_ms, self._expire)
+
+    def _expire(self) -> None:
+        for shard in self._runtime.shards():
+            shard.expire()
+        self.start()
+
+    async def close(self) -> None:
+        """Stop serving; whoever waits is sent to look for the coordinator anew. Idempotent."""
+        self._is_closed = True
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        await self._runtime.close()
+        self._heartbeats.close()
+        self._rebalances.close()
+
+    def on_leader(self, topic_partition: TopicPartition, epoch: int) -> None:
+        """This broker leads a partition of `__consumer_offsets` now: load it. Other topics do nothing."""
+        if topic_partition.topic == GROUP_METADATA_TOPIC:
+            self._runtime.load(topic_partition, epoch, self._make_shard)
+
+    def on_follower(self, topic_partition: TopicPartition) -> None:
+        """This broker no longer leads the partition, or no longer has it: drop its groups."""
+        if topic_partition.topic == GROUP_METADATA_TOPIC:
+            self._runtime.unload(topic_partition)
+
+    def on_partitions_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Partitions were deleted: the offsets that groups committed for them go too."""
+        gone = frozenset(topic_partitions)
+        if gone:
+            for shard in self._runtime.shards():
+                shard.forget_partitions(gone)
+
+    def _make_shard(self, log: RecordLog) -> GroupShard:
+        return GroupShard(
+            settings=self._settings,
+            clock=self._clock,
+            log=log,
+            heartbeats=self._heartbeats,
+            rebalances=self._rebalances,
+        )
+
+    # Where a group belongs
+
+    def partition_for(self, group_id: str) -> TopicPartition:
+        """The partition of `__consumer_offsets` whose leader coordinates the group."""
+        return TopicPartition(GROUP_METADATA_TOPIC, partition_for(group_id, self._partition_count()))
+
+    def _checked(self, group_id: str) -> TopicPartition:
+        """The group's partition for an API of members. Raises `InvalidGroupIdError` for an empty id.
+
+        Offset, describe and delete requests take the empty id, for the sake of clients that once stored offsets by it.
+        """
+        if not group_id:
+            raise InvalidGroupIdError("The group id is empty.")
+        return self._partition(group_id)
+
+    def _partition(self, group_id: str) -> TopicPartition:
+        if self._is_closed:
+            raise CoordinatorNotAvailableError("The broker is stopping.")
+        return self.partition_for(group_id)
+
+    async def _call(
+        self, partition: TopicPartition, operation: Callable[[GroupShard, Respond[Result]], None]
+    ) -> Result:
+        return await self._runtime.call(partition, operation)
+
+    # Members
+
+    async def join(self, request: JoinRequest) -> JoinResult:
+        """JoinGroup: answers when the member's next generation begins; the result may carry an error itself.
+
+        Also raises `InvalidSessionTimeoutError`, `InconsistentGroupProtocolError`, `UnknownMemberIdError` and
+        `FencedInstanceIdError`.
+        """
+        partition = self._checked(request.group_id)
+        low, high = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
+        self._runtime.shard(partition)
+        if not low <= request.session_timeout_ms <= high:
+            raise InvalidSessionTimeoutError(
+                f"A session time-out of {request.session_timeout_ms} ms is not within {low} to {high} ms."
+            )
+        return await self._call(partition, lambda shard, respond: shard.join(request, respond))
+
+    async def sync(self, request: SyncRequest) -> SyncResult:
+        """SyncGroup: answers with the member's assignment once it is committed.
+
+        While the partition is loaded the members must join again, and old clients do not know the loading error here.
+        """
+        partition = self._checked(request.member.group_id)
+        try:
+            return await self._call(partition, lambda shard, respond: shard.sync(request, respond))
+        except CoordinatorLoadInProgressError as error:
+            raise RebalanceInProgressError(str(error)) from error
+
+    async def heartbeat(self, check: MemberCheck) -> None:
+        """Heartbeat: raises what the member has to do, if anything. While the partition is loaded all is well."""
+        partition = self._checked(check.group_id)
+        try:
+            shard = self._runtime.shard(partition)
+        except CoordinatorLoadInProgressError:
+            return
+        shard.heartbeat(check)
+
+    async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
+        """LeaveGroup: one result for each member."""
+        return self._runtime.shard(self._checked(group_id)).leave(group_id, members)
+
+    # Offsets
+
+    async def commit(self, request: CommitRequest) -> CommitResult:
+        """OffsetCommit: a code for each partition, once the offsets are committed."""
+        partition = self._partition(request.member.group_id)
+        return await self._call(partition, lambda shard, respond: shard.commit(request, respond))
+
+    async def fetch(
+        self, group_id: str, wanted: Sequence[TopicPartition] | None, *, require_stable: bool = False
+    ) -> dict[TopicPartition, FetchedOffset]:
+        """OffsetFetch: committed offsets of the wanted partitions, of all for None (KIP-88, KIP-447)."""
+        return self._runtime.shard(self._partition(group_id)).fetch(group_id, wanted, require_stable=require_stable)
+
+    # Whole groups
+
+    async def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> GroupList:
+        """ListGroups: those of this broker in any of the states and types; none given means all (KIP-518, KIP-848)."""
+        if self._is_closed:
+            raise CoordinatorNotAvailableError("The broker is stopping.")
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {name.lower() for name in types}
+        found = []
+        if not wanted_types or CLASSIC_GROUP_TYPE in wanted_types:
+            for shard in self._runtime.shards():
+                listings = (group.listing() for group in shard.groups.values())
+                found += [item for item in listings if not wanted_states or item.state.lower() in wanted_states]
+        code = CoordinatorLoadInProgressError.code if self._runtime.is_loading else NONE
+        return GroupList(error_code=code, groups=found)
+
+    async def describe(self, group_id: str) -> GroupDescription:
+        """DescribeGroups, for one group; one that does not exist is Dead."""
+        return self._runtime.shard(self._partition(group_id)).describe(group_id)
+
+    async def delete(self, group_id: str) -> None:
+        """DeleteGroups, for one group. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`."""
+        return await self._call(self._partition(group_id), lambda shard, respond: shard.delete(group_id, respond))

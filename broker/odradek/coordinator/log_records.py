@@ -1,0 +1,267 @@
+"""Keys and values of `__consumer_offsets`, byte for byte as Apache Kafka 3.9 writes and reads them.
+
+Values enter and bytes leave, or the other way round; `replay` reads, the state machines write. A record's key and value
+each begin with a version as int16. Key versions 0 and 1 are committed offsets, 2 is a classic group; further ones
+belong to newer group kinds (KIP-848, KIP-932) and come out as `UnknownKey`, to be passed over. Value version 4 is
+Kafka's flexible form (KIP-915), which 3.9 reads but does not write. Written are offset values of version 3, or of 1
+when the commit carries its own expiry time, which later versions cannot hold; group values of version 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.base.errors import MalformedFrameError
+from odradek.base.types import NO_EPOCH, NO_TIMESTAMP
+from odradek.protocol.wire import Reader, Writer
+
+OFFSET_KEY_VERSION: Final = 1
+GROUP_KEY_VERSION: Final = 2
+OFFSET_VALUE_VERSION: Final = 3
+EXPIRING_OFFSET_VALUE_VERSION: Final = 1
+GROUP_VALUE_VERSION: Final = 3
+
+_HIGHEST_VALUE_VERSION: Final = 4
+_FIRST_FLEXIBLE: Final = 4
+_LEADER_EPOCH_SINCE: Final = 3
+_STATE_TIMESTAMP_SINCE: Final = 2
+_INSTANCE_ID_SINCE: Final = 3
+_REBALANCE_TIMEOUT_SINCE: Final = 1
+_SMALLEST_MEMBER_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetKey:
+    """Whose offset of which partition a record holds."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """Which group a record describes."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKey:
+    """A key of a kind that this coordinator does not keep."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetValue:
+    """A committed offset. Times are wall-clock milliseconds; -1 means none."""
+
+    offset: int
+    metadata: str = ""
+    commit_timestamp_ms: int
+    leader_epoch: int = NO_EPOCH
+    expire_timestamp_ms: int = NO_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberValue:
+    """A member of a group in the generation that the record describes."""
+
+    member_id: str
+    instance_id: str | None = None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupValue:
+    """A generation of a classic group; without members the group is empty."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_timestamp_ms: int = NO_TIMESTAMP
+    members: Sequence[MemberValue] = ()
+
+
+def encode_offset_key(key: OffsetKey, version: int = OFFSET_KEY_VERSION) -> bytes:
+    """Bytes of a committed offset's key; `ValueError` for a string above 32767 bytes."""
+    writer = Writer()
+    writer.int16(version)
+    writer.string(key.group)
+    writer.string(key.topic)
+    writer.int32(key.partition)
+    return bytes(writer.data)
+
+
+def encode_group_key(key: GroupKey) -> bytes:
+    """Bytes of a group's key; `ValueError` for a string above 32767 bytes."""
+    writer = Writer()
+    writer.int16(GROUP_KEY_VERSION)
+    writer.string(key.group)
+    return bytes(writer.data)
+
+
+def decode_key(data: bytes) -> OffsetKey | GroupKey | UnknownKey:
+    """The key of a record; `MalformedFrameError` when a known kind is cut short or too long."""
+    reader = Reader(data)
+    version = reader.int16()
+    if version in (0, OFFSET_KEY_VERSION):
+        offset_key = OffsetKey(reader.string(), reader.string(), reader.int32())
+        reader.expect_end()
+        return offset_key
+    if version == GROUP_KEY_VERSION:
+        group_key = GroupKey(reader.string())
+        reader.expect_end()
+        return group_key
+    return UnknownKey(version)
+
+
+def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes:
+    """Bytes of a committed offset, in the version that Kafka 3.9 would choose unless one is given."""
+    if version is None:
+        has_expiry = value.expire_timestamp_ms != NO_TIMESTAMP
+        version = EXPIRING_OFFSET_VALUE_VERSION if has_expiry else OFFSET_VALUE_VERSION
+    flexible = version >= _FIRST_FLEXIBLE
+    writer = Writer()
+    writer.int16(version)
+    writer.int64(value.offset)
+    if version >= _LEADER_EPOCH_SINCE:
+        writer.int32(value.leader_epoch)
+    (writer.compact_string if flexible else writer.string)(value.metadata)
+    writer.int64(value.commit_timestamp_ms)
+    if version == EXPIRING_OFFSET_VALUE_VERSION:
+        writer.int64(value.expire_timestamp_ms)
+    if flexible:
+        writer.no_tagged_fields()
+    return bytes(writer.data)
+
+
+def decode_offset_value(data: bytes) -> OffsetValue:
+    """A committed offset of any version; `MalformedFrameError` for an unknown version or cut bytes."""
+    reader = Reader(data)
+    version = _value_version(reader, "offset")
+    flexible = version >= _FIRST_FLEXIBLE
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= _LEADER_EPOCH_SINCE else NO_EPOCH
+    metadata = reader.compact_string() if flexible else reader.string()
+    commit_timestamp_ms = reader.int64()
+    expire_timestamp_ms = reader.int64() if version == EXPIRING_OFFSET_VALUE_VERSION else NO_TIMESTAMP
+    if flexible:
+        reader.skip_tagged_fields()
+    reader.expect_end()
+    return OffsetValue(
+        offset=offset,
+        metadata=metadata,
+        commit_timestamp_ms=commit_timestamp_ms,
+        leader_epoch=leader_epoch,
+        expire_timestamp_ms=expire_timestamp_ms,
+    )
+
+
+def encode_group_value(value: GroupValue, version: int = GROUP_VALUE_VERSION) -> bytes:
+    """Bytes of a group's generation. What an older version cannot hold is left out."""
+    flexible = version >= _FIRST_FLEXIBLE
+    writer = Writer()
+    string = writer.compact_string if flexible else writer.string
+    writer.int16(version)
+    string(value.protocol_type)
+    writer.int32(value.generation)
+    string(value.protocol)
+    string(value.leader)
+    if version >= _STATE_TIMESTAMP_SINCE:
+        writer.int64(value.state_timestamp_ms)
+    (writer.compact_array_length if flexible else writer.array_length)(len(value.members))
+    for member in value.members:
+        _encode_member(writer, member, version)
+    if flexible:
+        writer.no_tagged_fields()
+    return bytes(writer.data)
+
+
+def _encode_member(writer: Writer, member: MemberValue, version: int) -> None:
+    flexible = version >= _FIRST_FLEXIBLE
+    string = writer.compact_string if flexible else writer.string
+    blob = writer.compact_blob if flexible else writer.blob
+    string(member.member_id)
+    if version >= _INSTANCE_ID_SINCE:
+        string(member.instance_id)
+    string(member.client_id)
+    string(member.client_host)
+    if version >= _REBALANCE_TIMEOUT_SINCE:
+        writer.int32(member.rebalance_timeout_ms)
+    writer.int32(member.session_timeout_ms)
+    blob(member.subscription)
+    blob(member.assignment)
+    if flexible:
+        writer.no_tagged_fields()
+
+
+def decode_group_value(data: bytes) -> GroupValue:
+    """A generation of any version; `MalformedFrameError` for an unknown version or cut bytes.
+
+    Version 0 has no rebalance time-out; the session time-out stands for it, as it did then.
+    """
+    # One record is bounded by the batch that it came in, hence a budget as large as its bytes allow.
+    reader = Reader(data, element_budget=len(data))
+    version = _value_version(reader, "group")
+    flexible = version >= _FIRST_FLEXIBLE
+    protocol_type = reader.compact_string() if flexible else reader.string()
+    generation = reader.int32()
+    protocol = reader.compact_nullable_string() if flexible else reader.nullable_string()
+    leader = reader.compact_nullable_string() if flexible else reader.nullable_string()
+    state_timestamp_ms = reader.int64() if version >= _STATE_TIMESTAMP_SINCE else NO_TIMESTAMP
+    read_length = reader.compact_array_length if flexible else reader.array_length
+    count = read_length(_SMALLEST_MEMBER_BYTES)
+    members = tuple(_decode_member(reader, version) for _ in range(count))
+    if flexible:
+        reader.skip_tagged_fields()
+    reader.expect_end()
+    return GroupValue(
+        protocol_type=protocol_type,
+        generation=generation,
+        protocol=protocol,
+        leader=leader,
+        state_timestamp_ms=state_timestamp_ms,
+        members=members,
+    )
+
+
+def _decode_member(reader: Reader, version: int) -> MemberValue:
+    flexible = version >= _FIRST_FLEXIBLE
+    string = reader.compact_string if flexible else reader.string
+    nullable = reader.compact_nullable_string if flexible else reader.nullable_string
+    blob = reader.compact_blob if flexible else reader.blob
+    member_id = string()
+    instance_id = nullable() if version >= _INSTANCE_ID_SINCE else None
+    client_id, client_host = string(), string()
+    rebalance_timeout_ms = reader.int32() if version >= _REBALANCE_TIMEOUT_SINCE else None
+    session_timeout_ms = reader.int32()
+    subscription, assignment = blob(), blob()
+    if flexible:
+        reader.skip_tagged_fields()
+    return MemberValue(
+        member_id=member_id,
+        instance_id=instance_id,
+        client_id=client_id,
+        client_host=client_host,
+        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout_ms is None else rebalance_timeout_ms,
+        session_timeout_ms=session_timeout_ms,
+        subscription=subscription,
+        assignment=assignment,
+    )
+
+
+def _value_version(reader: Reader, kind: str) -> int:
+    version = reader.int16()
+    if not 0 <= version <= _HIGHEST_VALUE_VERSION:
+        raise MalformedFrameError(f"{kind} value of version {version}, known are 0 to {_HIGHEST_VALUE_VERSION}")
+    return version

@@ -1,0 +1,252 @@
+"""The requests of members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+`shard` calls with a group and a request; what a request may do in each state of the group is decided here, what
+follows is done by `rebalancing`. Errors are raised, or answered where the answer carries more than the error. Rules and
+the order of checks are those of Apache Kafka 3.9 in ZooKeeper mode; KIP-394 (known member ids), KIP-345 (static
+members), KIP-559 (protocol type and name), KIP-814 (skipping the assignment).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from odradek.base.errors import (
+    NONE,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    MemberIdRequiredError,
+    ProtocolError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from odradek.base.ports import Clock
+from odradek.coordinator.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, Member
+from odradek.coordinator.group_settings import GroupSettings
+from odradek.coordinator.rebalancing import Rebalancer
+from odradek.coordinator.requests import (
+    UNKNOWN_MEMBER_ID,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    MemberCheck,
+    SyncRequest,
+)
+
+logger = logging.getLogger(__name__)
+
+_MEMBER_ID_BYTES: Final = 16
+
+
+def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> Member:
+    """The member that asks. Raises `UnknownMemberIdError`, or `FencedInstanceIdError` when it was replaced."""
+    if instance_id is not None:
+        current_id = group.static_members.get(instance_id)
+        if current_id is not None and current_id != member_id:
+            raise FencedInstanceIdError(f"Instance {instance_id!r} of group {group.group_id!r} is another member now.")
+        if current_id is None:
+            raise UnknownMemberIdError(f"Group {group.group_id!r} has no instance {instance_id!r}.")
+    member = group.members.get(member_id)
+    if member is None:
+        raise UnknownMemberIdError(f"Group {group.group_id!r} has no member {member_id!r}.")
+    return member
+
+
+def check_generation(group: ClassicGroup, check: MemberCheck) -> Member:
+    """The member that asks, if it is of the present generation; else also raises `IllegalGenerationError`."""
+    member = check_member(group, check.member_id, check.instance_id)
+    if check.generation != group.generation:
+        raise IllegalGenerationError(
+            f"Group {group.group_id!r} is at generation {group.generation}, not {check.generation}."
+        )
+    return member
+
+
+def check_alive(group: ClassicGroup) -> None:
+    """Raises `CoordinatorNotAvailableError` for a group that is being removed."""
+    if group.is_dead:
+        raise CoordinatorNotAvailableError(f"Group {group.group_id!r} is being removed or moved; look it up again.")
+
+
+class Membership:
+    """Requests of members, for the groups of one partition."""
+
+    def __init__(self, *, settings: GroupSettings, clock: Clock, rebalancer: Rebalancer) -> None:
+        """`clock` gives the randomness of member ids."""
+        self._settings = settings
+        self._clock = clock
+        self._rebalancer = rebalancer
+
+    # JoinGroup
+
+    def join(self, group: ClassicGroup, request: JoinRequest, answer: AnswerJoin) -> None:
+        """Take a member into the next generation; the answer is parked until that begins."""
+        check_alive(group)
+        if not self._has_room(group, request.member_id):
+            group.remove(request.member_id)
+            answer(JoinResult(member_id=UNKNOWN_MEMBER_ID, error_code=GroupMaxSizeReachedError.code))
+        elif not group.supports(request.protocol_type, request.protocols):
+            raise InconsistentGroupProtocolError(
+                f"Group {group.group_id!r} is of type {group.protocol_type!r} and shares no protocol with the member."
+            )
+        elif request.member_id == UNKNOWN_MEMBER_ID:
+            self._join_unknown(group, request, answer)
+        elif request.member_id in group.pending_members and request.instance_id is None:
+            self._rebalancer.add_member(group, Member.joining(request, request.member_id), request, answer)
+        else:
+            self._join_again(group, request, answer)
+        self._rebalancer.check_joined(group)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        if group.state in (GroupState.EMPTY, GroupState.DEAD):
+            return True
+        member = group.members.get(member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            # Counting those who wait, not all members, lets a group shrink when the bound was lowered.
+            is_waiting = member is not None and member.answer_join is not None
+            return is_waiting or group.awaiting_join < self._settings.max_size
+        return member is not None or len(group.members) < self._settings.max_size
+
+    def _join_unknown(self, group: ClassicGroup, request: JoinRequest, answer: AnswerJoin) -> None:
+        member_id = self._new_member_id(request)
+        if request.instance_id is not None:
+            if request.instance_id in group.static_members:
+                self._replace_static(group, request, member_id, answer)
+            else:
+                self._rebalancer.add_member(group, Member.joining(request, member_id), request, answer)
+        elif request.requires_known_member_id:
+            self._rebalancer.expect_pending(group, member_id, request.session_timeout_ms)
+            answer(JoinResult(member_id=member_id, error_code=MemberIdRequiredError.code))
+        else:
+            self._rebalancer.add_member(group, Member.joining(request, member_id), request, answer)
+
+    def _new_member_id(self, request: JoinRequest) -> str:
+        unique = UUID(bytes=self._clock.token_bytes(_MEMBER_ID_BYTES), version=4)
+        return f"{request.client_id if request.instance_id is None else request.instance_id}-{unique}"
+
+    def _join_again(self, group: ClassicGroup, request: JoinRequest, answer: AnswerJoin) -> None:
+        member = check_member(group, request.member_id, request.instance_id)
+        state = group.state
+        is_unchanged = member.protocols == request.protocols
+        if state is GroupState.COMPLETING_REBALANCE and is_unchanged:
+            # It may have missed the answer to its first JoinGroup of this generation.
+            answer(group.joined(member.member_id))
+        elif state is GroupState.STABLE and is_unchanged and not group.is_leader(member.member_id):
+            answer(group.joined(member.member_id))
+        else:
+            # A leader that joins a stable group saw a change, in its topics perhaps, that its metadata does not show.
+            self._rebalancer.update_member(group, member, request, answer)
+
+    # Static members that come back
+
+    def _replace_static(self, group: ClassicGroup, request: JoinRequest, member_id: str, answer: AnswerJoin) -> None:
+        """A static member was restarted: it takes its old place under a new id, if possible without a rebalance."""
+        instance_id = request.instance_id
+        assert instance_id is not None
+        old_member_id, old_leader = group.static_members[instance_id], group.leader_id or ""
+        member = group.replace_static(instance_id, member_id)
+        self._rebalancer.end_wait(group, old_member_id)
+        self._rebalancer.heartbeat(group, member)
+        before = (member.protocols, (member.rebalance_timeout_ms, member.session_timeout_ms))
+        group.update(member, request.protocols, (request.rebalance_timeout_ms, request.session_timeout_ms), answer)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            # The leader may be assigning to the old id at this moment.
+            self._rebalancer.prepare(group, f"static member {member_id} came back")
+            return
+        if group.state is not GroupState.STABLE:
+            return
+        if group.select_protocol() != group.protocol_name:
+            self._rebalancer.prepare(group, f"static member {member_id} came back and changes the protocol")
+            return
+
+        def stored(error: ProtocolError | None) -> None:
+            if group.is_dead or group.members.get(member_id) is not member:
+                return  # It left or was replaced again meanwhile, and was answered then.
+            if error is None:
+                group.answer_join(member, self._static_answer(group, request, member_id, old_leader))
+                self._rebalancer.heartbeat(group, member)
+                return
+            logger.warning("%r: static member %s was not stored: %s", group, member_id, error)
+            failed = replace(group.joined(UNKNOWN_MEMBER_ID), error_code=error.code, leader=old_leader)
+            group.answer_join(member, failed)
+            group.update(member, *before, None)
+            group.replace_static(instance_id, old_member_id)
+            self._rebalancer.end_wait(group, member_id)
+            self._rebalancer.heartbeat(group, member)
+
+        assignments = {other.member_id: other.assignment for other in group.members.values()}
+        self._rebalancer.store(group, assignments, stored)
+
+    def _static_answer(self, group: ClassicGroup, request: JoinRequest, member_id: str, old_leader: str) -> JoinResult:
+        """The running generation, told so that no assignment is computed for it again."""
+        if not request.supports_skipping_assignment:
+            # An older client leads when it sees its own id as the leader's; the old id keeps it from that.
+            return replace(group.joined(member_id, shows_members=False), leader=old_leader)
+        return replace(group.joined(member_id), skip_assignment=group.is_leader(member_id))
+
+    # SyncGroup
+
+    def sync(self, group: ClassicGroup, request: SyncRequest, answer: AnswerSync) -> None:
+        """Answer with the member's assignment, as soon as the leader's is committed."""
+        check_alive(group)
+        member = check_generation(group, request.member)
+        for given, own in (
+            (request.protocol_type, group.protocol_type),
+            (request.protocol_name, group.protocol_name),
+        ):
+            if given is not None and given != own:
+                raise InconsistentGroupProtocolError(f"Group {group.group_id!r} has {own!r}, not {given!r}.")
+        if group.state is GroupState.PREPARING_REBALANCE:
+            raise RebalanceInProgressError(f"Group {group.group_id!r} rebalances: join again.")
+        if group.state is GroupState.STABLE:
+            self._rebalancer.note_sync(group, member)
+            answer(self._rebalancer.assignment_of(group, member))
+            self._rebalancer.heartbeat(group, member)
+            return
+        self._rebalancer.park_sync(group, member, answer)
+        if group.is_leader(member.member_id):
+            self._rebalancer.assign(group, request.assignments)
+
+    # Heartbeat
+
+    def heartbeat(self, group: ClassicGroup, check: MemberCheck) -> None:
+        """Note that a member lives. Raises `RebalanceInProgressError` when it has to join again."""
+        check_alive(group)
+        self._rebalancer.heartbeat(group, check_generation(group, check))
+        if group.state is GroupState.PREPARING_REBALANCE:
+            raise RebalanceInProgressError(f"Group {group.group_id!r} rebalances: join again.")
+
+    # LeaveGroup
+
+    def leave(self, group: ClassicGroup, members: Sequence[LeavingMember]) -> list[LeaveResult]:
+        """Remove members, each with its own result."""
+        check_alive(group)
+        results = []
+        for leaving in members:
+            code = self._leave(group, leaving)
+            results.append(LeaveResult(member_id=leaving.member_id, instance_id=leaving.instance_id, error_code=code))
+        return results
+
+    def _leave(self, group: ClassicGroup, leaving: LeavingMember) -> int:
+        member_id = leaving.member_id
+        if member_id == UNKNOWN_MEMBER_ID:
+            if leaving.instance_id not in group.static_members:
+                return UnknownMemberIdError.code
+            member_id = group.static_members[leaving.instance_id]
+        elif member_id in group.pending_members:
+            self._rebalancer.remove_pending(group, member_id)
+            return NONE
+        try:
+            member = check_member(group, member_id, leaving.instance_id)
+        except ProtocolError as error:
+            return error.code
+        self._rebalancer.remove_member(group, member, f"member {member_id} left; it says: {leaving.reason}")
+        return NONE

@@ -1,0 +1,106 @@
+"""What the coordinators need of the rest of the broker, as protocols; `app/broker` fills them, tests have their own.
+
+A coordinator knows of the log only that records can be appended to a partition, that an append is told to be committed
+or failed, and that a whole partition can be read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from odradek.base.errors import ProtocolError
+from odradek.base.types import Offset, TopicPartition
+
+KeyValue = tuple[bytes, bytes | None]
+"""One state record; a value of None is a tombstone."""
+
+Result = TypeVar("Result")
+Respond = Callable[[Result | ProtocolError], None]
+"""Takes the answer of an operation, or the error that it ends with; exactly once."""
+
+
+class PartitionWriter(Protocol):
+    """Appends to a partition that this broker leads."""
+
+    async def append(self, topic_partition: TopicPartition, records: bytes) -> Offset:
+        """Return the offset of the first record once all in-sync replicas have the records (acks=all).
+
+        The local append happens before the first suspension, so that calls take effect in their order. Raises
+        `ProtocolError` when nothing was appended or it is unknown whether it will be committed, `RequestTimedOutError`
+        after `offsets.commit.timeout.ms`.
+        """
+        ...
+
+
+class PartitionReader(Protocol):
+    """Reads a partition that this broker leads from its start."""
+
+    def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
+        """Record sets of whole batches in order, from the log start up to the log end at the time of the call."""
+        ...
+
+
+class RecordLog(Protocol):
+    """The log of one coordinator partition, as its state machine sees it."""
+
+    def append(self, records: Sequence[KeyValue], done: Callable[[Offset | ProtocolError], None]) -> None:
+        """Queue records; `done` is called once, later and in the order of the calls, with their offset or an error.
+
+        Records of one call stand or fall together.
+        """
+        ...
+
+
+class Shard(Protocol):
+    """The state machine of one coordinator partition."""
+
+    def replay(self, records: bytes) -> Iterator[int]:
+        """Take over a record set read from the log; yields after each batch how many records it had."""
+        ...
+
+    def on_loaded(self) -> None:
+        """Everything is replayed: start timers, begin to serve."""
+        ...
+
+    def on_unloaded(self) -> None:
+        """Another broker serves from now on: answer whatever is parked with NOT_COORDINATOR, stop timers."""
+        ...
+
+
+ShardT = TypeVar("ShardT", bound=Shard)
+
+
+class Runtime(Protocol[ShardT]):
+    """Keeps a state machine for each partition of a coordinator topic and runs operations on them."""
+
+    def load(self, topic_partition: TopicPartition, epoch: int, make_shard: Callable[[RecordLog], ShardT]) -> None:
+        """Begin to replay a partition that this broker leads since `epoch`; older or equal epochs do nothing."""
+        ...
+
+    def unload(self, topic_partition: TopicPartition) -> None:
+        """Drop a partition that this broker no longer leads."""
+        ...
+
+    def shard(self, topic_partition: TopicPartition) -> ShardT:
+        """The loaded state machine. Raises `NotCoordinatorError` or `CoordinatorLoadInProgressError`."""
+        ...
+
+    def shards(self) -> Sequence[ShardT]:
+        """Every loaded state machine, by partition."""
+        ...
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether any partition is being replayed."""
+        ...
+
+    def call(
+        self, topic_partition: TopicPartition, operation: Callable[[ShardT, Respond[Result]], None]
+    ) -> Awaitable[Result]:
+        """Run an operation at once and wait for its answer; an error answer is raised."""
+        ...
+
+    async def close(self) -> None:
+        """Unload everything; idempotent."""
+        ...

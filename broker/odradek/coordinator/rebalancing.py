@@ -1,0 +1,324 @@
+"""Carries a classic group from one generation to the next: waits, removals, assignments and their way to the log.
+
+`membership` calls with members that join, sync and leave; the purgatories call back when a wait ends (`delayed`). What
+is decided here goes to the log through `RecordLog`; an assignment takes effect when its record is committed, and a
+failed one sends the group into another rebalance. All calls happen on the event loop, one at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from odradek.base.errors import (
+    CoordinatorNotAvailableError,
+    KafkaStorageError,
+    MessageTooLargeError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    ProtocolError,
+    RebalanceInProgressError,
+    RecordListTooLargeError,
+    RequestTimedOutError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.ports import Clock
+from odradek.base.types import Offset
+from odradek.coordinator.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, Member
+from odradek.coordinator.delayed import (
+    DelayedHeartbeat,
+    DelayedJoin,
+    DelayedSync,
+    Heartbeats,
+    InitialDelayedJoin,
+    Rebalances,
+)
+from odradek.coordinator.group_settings import GroupSettings
+from odradek.coordinator.log_records import GroupKey, encode_group_key, encode_group_value
+from odradek.coordinator.ports import RecordLog
+from odradek.coordinator.requests import JoinRequest, JoinResult, SyncResult
+
+logger = logging.getLogger(__name__)
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""How long the first JoinGroup of a member may be parked. It cannot send heartbeats yet, and a client that gave up and
+tried anew would leave a dead member behind with each attempt."""
+
+NOBODY_JOINED_BACKOFF_MS: Final = 100
+"""Least wait before a rebalance that no member joined is looked at again, against a rebalance time-out of 0."""
+
+_JOIN: Final = "\0join"
+_SYNC: Final = "\0sync"
+
+_STORE_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
+    UnknownTopicOrPartitionError: CoordinatorNotAvailableError,
+    NotEnoughReplicasError: CoordinatorNotAvailableError,
+    NotEnoughReplicasAfterAppendError: CoordinatorNotAvailableError,
+    NotLeaderOrFollowerError: NotCoordinatorError,
+    KafkaStorageError: NotCoordinatorError,
+    RequestTimedOutError: RebalanceInProgressError,
+    MessageTooLargeError: UnknownServerError,
+    RecordListTooLargeError: UnknownServerError,
+}
+"""What members are told when the group's record could not be appended."""
+
+
+class Rebalancer:
+    """The moves of the groups of one `__consumer_offsets` partition."""
+
+    def __init__(
+        self,
+        *,
+        settings: GroupSettings,
+        clock: Clock,
+        log: RecordLog,
+        heartbeats: Heartbeats,
+        rebalances: Rebalances,
+    ) -> None:
+        """The purgatories may be shared by all partitions."""
+        self._settings = settings
+        self._clock = clock
+        self._log = log
+        self._heartbeats = heartbeats
+        self._rebalances = rebalances
+
+    # Members
+
+    def add_member(self, group: ClassicGroup, member: Member, request: JoinRequest, answer: AnswerJoin) -> None:
+        """Take in a new member and begin a rebalance."""
+        if group.state is GroupState.PREPARING_REBALANCE and group.generation == 0:
+            group.new_member_added = True
+        if not group.members:
+            group.protocol_type = request.protocol_type
+        group.add(member, answer)
+        self._expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self.prepare_if_possible(group, f"new member {member.member_id}; it says: {request.reason}")
+
+    def update_member(self, group: ClassicGroup, member: Member, request: JoinRequest, answer: AnswerJoin) -> None:
+        """Take over what a known member tells when it joins again, and begin a rebalance."""
+        timeouts_ms = (request.rebalance_timeout_ms, request.session_timeout_ms)
+        group.update(member, request.protocols, timeouts_ms, answer)
+        self.prepare_if_possible(group, f"member {member.member_id} joins again; it says: {request.reason}")
+
+    def remove_member(self, group: ClassicGroup, member: Member, reason: str) -> None:
+        """Remove a member; whoever remains rebalances."""
+        group.remove(member.member_id)
+        self.end_wait(group, member.member_id)
+        self.prepare_if_possible(group, reason)
+        self.check_joined(group)
+
+    def remove_pending(self, group: ClassicGroup, member_id: str) -> None:
+        """Forget a member that was given an id and has not joined with it."""
+        group.remove(member_id)
+        self.end_wait(group, member_id)
+        self.check_joined(group)
+
+    def expect_pending(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
+        """Hold a rebalance for a member that was just given its id, for at most its session time-out."""
+        group.pending_members.add(member_id)
+        operation = DelayedHeartbeat(self, group, member_id, timeout_ms, is_pending=True)
+        self._heartbeats.try_complete_else_watch(operation, [(group, member_id)])
+
+    def heartbeat(self, group: ClassicGroup, member: Member) -> None:
+        """Note a sign of life: the member's session begins anew."""
+        self._expect_heartbeat(group, member, member.session_timeout_ms)
+
+    def end_wait(self, group: ClassicGroup, member_id: str) -> None:
+        """Stop waiting for a member that is no longer there."""
+        self._heartbeats.check((group, member_id))
+
+    def _expect_heartbeat(self, group: ClassicGroup, member: Member, timeout_ms: int) -> None:
+        key = (group, member.member_id)
+        member.has_heartbeat = True
+        self._heartbeats.check(key)
+        member.has_heartbeat = False
+        operation = DelayedHeartbeat(self, group, member.member_id, timeout_ms)
+        self._heartbeats.try_complete_else_watch(operation, [key])
+
+    def heartbeat_expired(self, group: ClassicGroup, member_id: str, is_pending: bool) -> None:
+        """Called by a wait: remove a silent member."""
+        if is_pending:
+            logger.info("%r: pending member %s did not join in time", group, member_id)
+            self.remove_pending(group, member_id)
+        else:
+            logger.info("%r: member %s gave no sign of life in time", group, member_id)
+            self.remove_member(group, group.members[member_id], f"member {member_id} expired")
+
+    # From one generation to the next
+
+    def prepare_if_possible(self, group: ClassicGroup, reason: str) -> None:
+        """Begin a rebalance unless one is being prepared already."""
+        if group.can_rebalance:
+            self.prepare(group, reason)
+
+    def prepare(self, group: ClassicGroup, reason: str) -> None:
+        """Begin a rebalance: all members must join."""
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._drop_assignment(group, RebalanceInProgressError("The group rebalances: join again."))
+        self._end_sync_wait(group)
+        was_empty = group.state is GroupState.EMPTY
+        group.move_to(GroupState.PREPARING_REBALANCE, self._clock.wall_ms())
+        logger.info("%r: rebalance because of %s", group, reason)
+        if was_empty:
+            delay_ms = self._settings.initial_rebalance_delay_ms
+            self._delay_first(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+        else:
+            self._await_joins(group, group.rebalance_timeout_ms)
+
+    def check_joined(self, group: ClassicGroup) -> None:
+        """Begin the generation if all have joined now."""
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self._rebalances.check((group, _JOIN))
+
+    def _await_joins(self, group: ClassicGroup, timeout_ms: float) -> None:
+        self._rebalances.try_complete_else_watch(DelayedJoin(self, group, timeout_ms), [(group, _JOIN)])
+
+    def _delay_first(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+        operation = InitialDelayedJoin(self, group, delay_ms, remaining_ms=remaining_ms)
+        self._rebalances.try_complete_else_watch(operation, [(group, _JOIN)])
+
+    def initial_delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+        """Called by a wait: extend it when somebody joined meanwhile, else begin the first generation (KIP-134)."""
+        if group.new_member_added and remaining_ms:
+            group.new_member_added = False
+            delay = min(self._settings.initial_rebalance_delay_ms, remaining_ms)
+            self._delay_first(group, delay, max(remaining_ms - delay_ms, 0))
+        else:
+            self.complete_join(group)
+
+    def complete_join(self, group: ClassicGroup) -> None:
+        """Called by a wait: begin the next generation with those who joined; the other dynamic members are out."""
+        for member in group.unjoined_dynamic_members():
+            logger.info("%r: member %s did not join in time", group, member.member_id)
+            group.remove(member.member_id)
+            self.end_wait(group, member.member_id)
+        if not group.elect_joined_leader():
+            # Only static members are left and none has come back: their session time-outs will decide.
+            self._await_joins(group, max(group.rebalance_timeout_ms, NOBODY_JOINED_BACKOFF_MS))
+            return
+        group.begin_generation(self._clock.wall_ms())
+        logger.info("%r: the generation begins", group)
+        if group.state is GroupState.EMPTY:
+            self.store(group, {}, self._warn_when_failed(group))
+            return
+        for member in list(group.members.values()):
+            group.answer_join(member, group.joined(member.member_id))
+            self.heartbeat(group, member)
+            member.is_new = False
+            group.pending_sync.add(member.member_id)
+        operation = DelayedSync(self, group, group.rebalance_timeout_ms)
+        self._rebalances.try_complete_else_watch(operation, [(group, _SYNC)])
+
+    # Assignments
+
+    def assign(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+        """Store the leader's assignments and, once they are committed, hand them to the members."""
+        generation = group.generation
+        complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
+
+        def stored(error: ProtocolError | None) -> None:
+            if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
+                return  # A rebalance began meanwhile, which told everybody to join again.
+            if error is None:
+                self._hand_out(group, complete)
+            else:
+                self._drop_assignment(group, error)
+                self.prepare_if_possible(group, f"the assignment could not be stored: {error}")
+
+        self.store(group, complete, stored)
+
+    def _hand_out(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+        group.move_to(GroupState.STABLE, self._clock.wall_ms())
+        for member in list(group.members.values()):
+            member.assignment = assignments.get(member.member_id, b"")
+            self._answer_sync(group, member, self.assignment_of(group, member))
+
+    def _drop_assignment(self, group: ClassicGroup, error: ProtocolError) -> None:
+        for member in list(group.members.values()):
+            member.assignment = b""
+            self._answer_sync(group, member, error)
+
+    def _answer_sync(self, group: ClassicGroup, member: Member, result: SyncResult | ProtocolError) -> None:
+        # A session that ended while we owed the answer was let pass, so it must begin anew now.
+        if group.answer_sync(member, result):
+            self.heartbeat(group, member)
+
+    def assignment_of(self, group: ClassicGroup, member: Member) -> SyncResult:
+        """What a member of a stable group is told."""
+        return SyncResult(
+            protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+        )
+
+    def park_sync(self, group: ClassicGroup, member: Member, answer: AnswerSync) -> None:
+        """Keep a SyncGroup until the assignment is there."""
+        group.park_sync(member, answer)
+        self.note_sync(group, member)
+
+    def note_sync(self, group: ClassicGroup, member: Member) -> None:
+        """Note that the member has sent SyncGroup in this generation."""
+        group.pending_sync.discard(member.member_id)
+        self._rebalances.check((group, _SYNC))
+
+    def _end_sync_wait(self, group: ClassicGroup) -> None:
+        group.pending_sync.clear()
+        self._rebalances.check((group, _SYNC))
+
+    def sync_expired(self, group: ClassicGroup, generation: int) -> None:
+        """Called by a wait: remove the members that did not send SyncGroup in this generation (KAFKA-12890)."""
+        silent = sorted(group.pending_sync)
+        logger.info("%r: no SyncGroup in generation %d from %s", group, generation, silent)
+        for member_id in silent:
+            group.remove(member_id)
+            self.end_wait(group, member_id)
+        self.prepare(group, "members that did not send SyncGroup")
+
+    # The log
+
+    def store(
+        self, group: ClassicGroup, assignments: Mapping[str, bytes], done: Callable[[ProtocolError | None], None]
+    ) -> None:
+        """Append the group's record; `done` gets None once it is committed, or what members should be told."""
+
+        def appended(result: Offset | ProtocolError) -> None:
+            if not isinstance(result, ProtocolError):
+                done(None)
+                return
+            told = _STORE_ERRORS.get(type(result))
+            done(result if told is None else told(str(result)))
+
+        key = encode_group_key(GroupKey(group.group_id))
+        self._log.append([(key, encode_group_value(group.value(assignments)))], appended)
+
+    def _warn_when_failed(self, group: ClassicGroup) -> Callable[[ProtocolError | None], None]:
+        # Kafka does no more either: after a move the old generation would come back and its members expire.
+        def done(error: ProtocolError | None) -> None:
+            if error is not None:
+                logger.warning("%r: the record of the empty group was not stored: %s", group, error)
+
+        return done
+
+    # Moves of the partition
+
+    def on_loaded(self, group: ClassicGroup) -> None:
+        """Begin to wait for the members of a group that was read from the log."""
+        if len(group.members) > self._settings.max_size:
+            self.prepare(group, f"more than {self._settings.max_size} members")
+        for member in list(group.members.values()):
+            self.heartbeat(group, member)
+
+    def kill(self, group: ClassicGroup, error: ProtocolError) -> None:
+        """End a group that is removed or has moved away: whoever waits is told `error`."""
+        group.move_to(GroupState.DEAD, self._clock.wall_ms())
+        for member in list(group.members.values()):
+            group.answer_join(member, JoinResult(member_id=member.member_id, error_code=error.code))
+            group.answer_sync(member, error)
+            self.end_wait(group, member.member_id)
+        for member_id in sorted(group.pending_members):
+            self.end_wait(group, member_id)
+        self._rebalances.check((group, _JOIN))
+        self._rebalances.check((group, _SYNC))

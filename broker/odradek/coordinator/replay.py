@@ -1,0 +1,114 @@
+"""Reads a `__consumer_offsets` partition back: record sets enter in log order, the newest state of each key leaves.
+
+`shard` feeds it while its partition is loaded and then takes `groups`, `offsets` and `transactions`. A later record of
+a key replaces an earlier one, a tombstone removes it. Offsets of a transaction count once its commit marker is read and
+vanish with an abort marker; a transaction without a marker stays open. Records of newer group kinds and values that
+cannot be read are passed over and counted, so that one of them never keeps all groups of the partition away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from odradek.base.errors import MalformedFrameError
+from odradek.base.types import TopicPartition
+from odradek.coordinator.group_offsets import Committed
+from odradek.coordinator.log_records import (
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    UnknownKey,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+)
+from odradek.records.batch import BatchHeader, ControlType, check_crc, iterate, read_control_type
+from odradek.records.record import Record, iterate_batch
+
+logger = logging.getLogger(__name__)
+
+UNPACKED_LIMIT_BYTES: Final = 128 << 20
+"""Largest batch after decompression; far above what `message.max.bytes` lets a coordinator write."""
+
+GroupPartition = tuple[str, TopicPartition]
+
+
+class Replay:
+    """The state that the records read so far amount to."""
+
+    def __init__(self) -> None:
+        """Nothing read yet."""
+        self.groups: Final[dict[str, GroupValue]] = {}
+        self.offsets: Final[dict[GroupPartition, Committed]] = {}
+        self.transactions: Final[dict[int, dict[GroupPartition, Committed | None]]] = {}
+        """Offsets, or None for a tombstone, of open transactions by producer id."""
+        self.unknown_keys = 0
+        self.unreadable = 0
+
+    def read(self, records: bytes) -> Iterator[int]:
+        """Take over a record set; yields after each batch how many records it had.
+
+        Raises `CorruptMessageError` when a batch is damaged: then the log below is, and nothing may be served from it.
+        """
+        for position, header in iterate(records):
+            check_crc(records, position, header)
+            batch = iterate_batch(records, position, header, limit=UNPACKED_LIMIT_BYTES)
+            if header.is_control:
+                self._end_transaction(header, next(batch, None))
+            else:
+                for record in batch:
+                    self._take(header, record)
+            yield header.record_count
+
+    def _end_transaction(self, header: BatchHeader, marker: Record | None) -> None:
+        if marker is None:
+            return  # Compaction removed it; it keeps the batch for the producer's sequence alone.
+        end = read_control_type(marker.key)
+        if end is None:
+            return
+        ended = self.transactions.pop(header.producer_id, {})
+        if end is ControlType.COMMIT:
+            for key, entry in ended.items():
+                self._put(self.offsets, key, entry)
+
+    def _take(self, header: BatchHeader, record: Record) -> None:
+        try:
+            self._apply(header, record)
+        except MalformedFrameError as error:
+            self.unreadable += 1
+            logger.error("record %d of the group log cannot be read and is passed over: %s", record.offset, error)
+
+    def _apply(self, header: BatchHeader, record: Record) -> None:
+        if record.key is None:
+            raise MalformedFrameError("it has no key")
+        key = decode_key(record.key)
+        if isinstance(key, UnknownKey):
+            self.unknown_keys += 1
+        elif isinstance(key, GroupKey):
+            self._apply_group(key, record.value)
+        else:
+            self._apply_offset(header, key, record.value)
+
+    def _apply_group(self, key: GroupKey, value: bytes | None) -> None:
+        if value is None:
+            self.groups.pop(key.group, None)
+        else:
+            self.groups[key.group] = decode_group_value(value)
+
+    def _apply_offset(self, header: BatchHeader, key: OffsetKey, value: bytes | None) -> None:
+        group_partition = (key.group, TopicPartition(key.topic, key.partition))
+        entry = None if value is None else Committed(decode_offset_value(value), header.base_offset)
+        if header.is_transactional:
+            self.transactions.setdefault(header.producer_id, {})[group_partition] = entry
+        else:
+            self._put(self.offsets, group_partition, entry)
+
+    @staticmethod
+    def _put(offsets: dict[GroupPartition, Committed], key: GroupPartition, entry: Committed | None) -> None:
+        known = offsets.get(key)
+        if entry is None:
+            offsets.pop(key, None)
+        elif known is None or known.record_offset <= entry.record_offset:
+            offsets[key] = entry

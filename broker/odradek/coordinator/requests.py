@@ -1,0 +1,181 @@
+"""What is asked of the group coordinator and what it answers, free of protocol versions.
+
+`server/coordination` builds the requests from the wire entities and turns the answers into messages. Times are in
+milliseconds; error codes are the protocol's, 0 for success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.base.errors import NONE
+from odradek.base.types import NO_EPOCH, NO_OFFSET, TopicPartition
+
+UNKNOWN_MEMBER_ID: Final = ""
+"""Member id of a member that has none yet."""
+
+NO_GENERATION: Final = -1
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""A member's protocols (assignors) with its metadata for each, the preferred one first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    """A member wants to be part of the group's next generation."""
+
+    group_id: str
+    member_id: str = UNKNOWN_MEMBER_ID
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    requires_known_member_id: bool = False
+    """A dynamic member is first told its id (KIP-394, from version 4 on)."""
+    supports_skipping_assignment: bool = False
+    """The member knows `skip_assignment` (KIP-814, from version 9 on)."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedMember:
+    """A member as the leader of the group sees it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinResult:
+    """The generation that a member is part of, or an error with the member id that it concerns."""
+
+    error_code: int = NONE
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberCheck:
+    """Who asks, and for which generation; part of every request of a member."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None = None
+    generation: int = NO_GENERATION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest:
+    """A member asks for its assignment; the leader brings those of all."""
+
+    member: MemberCheck
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncResult:
+    """A member's assignment."""
+
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingMember:
+    """A member that leaves by itself, or a static one that an administrator removes by its instance id alone."""
+
+    member_id: str = UNKNOWN_MEMBER_ID
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveResult:
+    """How it went for one leaving member."""
+
+    member_id: str
+    instance_id: str | None
+    error_code: int = NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetToCommit:
+    """An offset of one partition; `retention_ms` None stands for the broker's retention."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = NO_EPOCH
+    retention_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequest:
+    """Offsets of a member, or of somebody who only stores offsets (no member id, generation -1)."""
+
+    member: MemberCheck
+    offsets: Mapping[TopicPartition, OffsetToCommit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedOffset:
+    """A committed offset, -1 where nothing is committed."""
+
+    offset: int = NO_OFFSET
+    metadata: str = ""
+    leader_epoch: int = NO_EPOCH
+    error_code: int = NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """A group in a list."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str = "classic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupList:
+    """The groups of this broker; the code is COORDINATOR_LOAD_IN_PROGRESS while more may come."""
+
+    error_code: int
+    groups: Sequence[GroupListing]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDescription:
+    """A member; metadata and assignment are empty unless the group is stable."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """A group and its members; a group that is not known is Dead and has none."""
+
+    group_id: str
+    state: str
+    protocol_type: str = ""
+    protocol: str = ""
+    members: Sequence[MemberDescription] = ()

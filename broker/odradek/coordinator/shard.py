@@ -1,0 +1,261 @@
+"""The groups of one `__consumer_offsets` partition: finds the group of each request, keeps what the log must keep.
+
+The runtime makes one for each partition that this broker leads, replays the log into it and drops it when the partition
+moves; `groups` runs requests on it. Every method is synchronous and runs on the event loop: one at a time, to the end.
+Invariant: what a reload would find in the log is what is visible here, once every queued append is answered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from odradek.base.errors import (
+    GroupIdNotFoundError,
+    IllegalGenerationError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+    ProtocolError,
+    UnknownMemberIdError,
+)
+from odradek.base.ports import Clock
+from odradek.base.types import Offset, TopicPartition
+from odradek.coordinator.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.delayed import Heartbeats, Rebalances
+from odradek.coordinator.group_settings import GroupSettings
+from odradek.coordinator.log_records import GroupKey, encode_group_key
+from odradek.coordinator.membership import Membership
+from odradek.coordinator.offsets import CommitResult, OffsetCommits, told_error, tombstones
+from odradek.coordinator.ports import RecordLog, Respond
+from odradek.coordinator.rebalancing import Rebalancer
+from odradek.coordinator.replay import Replay
+from odradek.coordinator.requests import (
+    UNKNOWN_MEMBER_ID,
+    CommitRequest,
+    FetchedOffset,
+    GroupDescription,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    MemberCheck,
+    SyncRequest,
+    SyncResult,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class GroupShard:
+    """State machine of one partition."""
+
+    def __init__(
+        self,
+        *,
+        settings: GroupSettings,
+        clock: Clock,
+        log: RecordLog,
+        heartbeats: Heartbeats,
+        rebalances: Rebalances,
+    ) -> None:
+        """The purgatories are shared by all partitions of a broker."""
+        self.groups: Final[dict[str, ClassicGroup]] = {}
+        self._clock = clock
+        self._log = log
+        self._replay: Replay | None = Replay()
+        self._rebalancer = Rebalancer(
+            settings=settings, clock=clock, log=log, heartbeats=heartbeats, rebalances=rebalances
+        )
+        self._membership = Membership(settings=settings, clock=clock, rebalancer=self._rebalancer)
+        self._offsets = OffsetCommits(settings=settings, clock=clock, log=log, rebalancer=self._rebalancer)
+
+    # Loading and unloading
+
+    def replay(self, records: bytes) -> Iterator[int]:
+        """Take over a record set of the log; see `Replay.read`."""
+        if self._replay is None:
+            raise RuntimeError("the partition is loaded already")
+        return self._replay.read(records)
+
+    def on_loaded(self) -> None:
+        """Make the groups that the log describes, and wait for their members."""
+        replay, self._replay = self._replay, None
+        if replay is None:
+            return
+        now_ms = self._clock.wall_ms()
+        for group_id, value in replay.groups.items():
+            try:
+                self.groups[group_id] = ClassicGroup.loaded(group_id, value, now_ms)
+            except ValueError as error:
+                replay.unreadable += 1
+                logger.error("the record of group %r contradicts itself and is passed over: %s", group_id, error)
+        for (group_id, topic_partition), entry in replay.offsets.items():
+            self._group(group_id).offsets.put(topic_partition, entry)
+        for producer_id, offsets in replay.transactions.items():
+            for (group_id, topic_partition), pending in offsets.items():
+                if pending is not None:
+                    open_transactions = self._group(group_id).offsets.open_transactions
+                    open_transactions.setdefault(producer_id, {})[topic_partition] = pending
+        for group in list(self.groups.values()):
+            self._rebalancer.on_loaded(group)
+        logger.info(
+            "loaded %d groups and %d offsets; passed over %d records of other kinds and %d that cannot be read",
+            len(self.groups),
+            len(replay.offsets),
+            replay.unknown_keys,
+            replay.unreadable,
+        )
+
+    def on_unloaded(self) -> None:
+        """End every group; whoever waits is sent to the new coordinator."""
+        moved = NotCoordinatorError("The group has moved to another broker.")
+        for group in list(self.groups.values()):
+            self._rebalancer.kill(group, moved)
+        self.groups.clear()
+
+    def _group(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, self._clock.wall_ms())
+        return group
+
+    def _member_group(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise UnknownMemberIdError(f"There is no group {group_id!r}.")
+        return group
+
+    # Members
+
+    def join(self, request: JoinRequest, respond: Respond[JoinResult]) -> None:
+        """JoinGroup; a member without an id makes the group."""
+        is_unknown = request.member_id == UNKNOWN_MEMBER_ID
+        group = self._group(request.group_id) if is_unknown else self._member_group(request.group_id)
+        try:
+            self._membership.join(group, request, respond)
+        finally:
+            self._drop_if_unused(group)
+
+    def _drop_if_unused(self, group: ClassicGroup) -> None:
+        """Forget a group that a refused request made: nothing of it is in the log."""
+        is_used = group.generation or group.members or group.pending_members or not group.offsets.is_idle
+        if group.state is GroupState.EMPTY and not is_used:
+            self.groups.pop(group.group_id, None)
+
+    def sync(self, request: SyncRequest, respond: Respond[SyncResult]) -> None:
+        """SyncGroup."""
+        self._membership.sync(self._member_group(request.member.group_id), request, respond)
+
+    def heartbeat(self, check: MemberCheck) -> None:
+        """Heartbeat."""
+        self._membership.heartbeat(self._member_group(check.group_id), check)
+
+    def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
+        """LeaveGroup."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            return self._membership.leave(group, members)
+        unknown = UnknownMemberIdError.code
+        return [LeaveResult(member_id=m.member_id, instance_id=m.instance_id, error_code=unknown) for m in members]
+
+    # Offsets
+
+    def commit(self, request: CommitRequest, respond: Respond[CommitResult]) -> None:
+        """OffsetCommit; one without a generation makes a group that only stores offsets."""
+        check = request.member
+        group = self.groups.get(check.group_id)
+        if group is None and check.generation >= 0:
+            raise IllegalGenerationError(f"There is no group {check.group_id!r}, so no generation {check.generation}.")
+        if group is None:
+            group = self._group(check.group_id)
+        try:
+            self._offsets.commit(group, request, respond)
+        finally:
+            self._drop_if_unused(group)
+
+    def fetch(
+        self, group_id: str, wanted: Sequence[TopicPartition] | None, *, require_stable: bool
+    ) -> dict[TopicPartition, FetchedOffset]:
+        """OffsetFetch; `wanted` None stands for all."""
+        return self._offsets.fetch(self.groups.get(group_id), wanted, require_stable=require_stable)
+
+    def expire(self) -> None:
+        """Remove offsets past their retention, and groups that are left with nothing."""
+        for group in list(self.groups.values()):
+            self._remove(group, self._offsets.expired(group), lambda error: None)
+
+    def forget_partitions(self, topic_partitions: frozenset[TopicPartition]) -> None:
+        """Remove the offsets of partitions that were deleted."""
+        for group in list(self.groups.values()):
+            gone = [key for key in group.offsets.committed() if key in topic_partitions]
+            if gone:
+                self._remove(group, gone, lambda error: None)
+
+    # Whole groups
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """A group; one that is not known is Dead."""
+        group = self.groups.get(group_id)
+        return GroupDescription(group_id=group_id, state=GroupState.DEAD.value) if group is None else group.describe()
+
+    def delete(self, group_id: str, respond: Respond[None]) -> None:
+        """Remove an empty group with its offsets. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise GroupIdNotFoundError(f"There is no group {group_id!r}.")
+        if group.state is not GroupState.EMPTY:
+            raise NonEmptyGroupError(f"Group {group_id!r} is {group.state.value}.")
+        group.offsets.open_transactions.clear()
+        self._remove(group, list(group.offsets.committed()), respond)
+
+    def _remove(self, group: ClassicGroup, topic_partitions: list[TopicPartition], respond: Respond[None]) -> None:
+        """Write tombstones for offsets, and for the group when it then has nothing left; forget both once committed.
+
+        A member may join or commit while the tombstones are on their way: then the group stays, and what it writes
+        follows them in the log.
+        """
+        records = tombstones(group.group_id, topic_partitions)
+        leaves_nothing = (
+            group.state is GroupState.EMPTY
+            and not group.pending_members
+            and not group.offsets.has_pending
+            and len(group.offsets.committed()) == len(topic_partitions)
+        )
+        generation = group.generation if leaves_nothing else None
+        if leaves_nothing and group.generation > 0:
+            records.append((encode_group_key(GroupKey(group.group_id)), None))
+        if not records:
+            self._removed(group, [], generation)
+            respond(None)
+            return
+
+        def appended(outcome: Offset | ProtocolError) -> None:
+            if isinstance(outcome, ProtocolError):
+                logger.warning("%r: tombstones were not stored: %s", group, outcome)
+                respond(told_error(outcome))
+            else:
+                self._removed(group, topic_partitions, generation)
+                respond(None)
+
+        self._log.append(records, appended)
+
+    def _removed(
+        self, group: ClassicGroup, topic_partitions: list[TopicPartition], empty_generation: int | None
+    ) -> None:
+        """Forget what the tombstones removed; `empty_generation`: the one that was removed too, None when it was not.
+
+        A later generation has a record of its own behind the tombstones.
+        """
+        group.offsets.remove(topic_partitions)
+        if group.state is not GroupState.EMPTY or group.generation != empty_generation:
+            return
+        if group.offsets.is_idle and not group.pending_members:
+            self._forget(group)
+        else:
+            group.forget_generation()
+
+    def _forget(self, group: ClassicGroup) -> None:
+        self._rebalancer.kill(group, UnknownMemberIdError("The group was removed."))
+        if self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]

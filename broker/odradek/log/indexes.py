@@ -1,0 +1,161 @@
+"""The two indexes of a segment: offset to position, and timestamp to offset.
+
+Entries enter as they are appended, floor entries leave; `log.segment` is the only user. Files are Kafka's: 8 bytes
+(relative offset int32, position int32) and 12 bytes (timestamp int64, relative offset int32), big endian, sorted.
+While a segment is active its indexes live here only and are written when it is sealed: after a crash they are rebuilt
+from the log anyway. Invariant: both columns of both indexes rise strictly (time offsets: not fall).
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+OFFSET_ENTRY_BYTES: Final = 8
+TIME_ENTRY_BYTES: Final = 12
+_LOW_HALF: Final = 0xFFFFFFFF
+_LITTLE: Final = sys.byteorder == "little"
+
+
+class TimeEntry(NamedTuple):
+    """The largest timestamp up to and with the batch that ends at `offset`."""
+
+    timestamp: int
+    offset: int
+
+
+def _big_endian(column: array[int]) -> bytes:
+    if not _LITTLE:
+        return column.tobytes()
+    copy = column[:]
+    copy.byteswap()
+    return copy.tobytes()
+
+
+def _column(typecode: str, content: bytes | bytearray) -> array[int]:
+    column: array[int] = array(typecode)
+    column.frombytes(content)
+    if _LITTLE:
+        column.byteswap()
+    return column
+
+
+class OffsetIndex:
+    """Sparse map of relative offsets to file positions; an entry is one 64-bit number, so that bisect runs in C."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        """An empty index."""
+        self._entries: array[int] = array("Q")
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self._entries)
+
+    def append(self, relative_offset: int, position: int) -> None:
+        """Add an entry at the end; `relative_offset` is above all others."""
+        self._entries.append(relative_offset << 32 | position)
+
+    def floor_position(self, relative_offset: int) -> int:
+        """Position of the last entry at or below; 0 when there is none."""
+        slot = bisect_right(self._entries, relative_offset << 32 | _LOW_HALF) - 1
+        return self._entries[slot] & _LOW_HALF if slot >= 0 else 0
+
+    def last(self) -> tuple[int, int]:
+        """(relative offset, position) of the last entry; (0, 0) when empty."""
+        if not self._entries:
+            return 0, 0
+        return self._entries[-1] >> 32, self._entries[-1] & _LOW_HALF
+
+    def truncate(self, relative_offset: int) -> None:
+        """Drop the entries at and above `relative_offset`."""
+        if relative_offset <= 0:
+            del self._entries[:]
+        else:
+            del self._entries[bisect_right(self._entries, (relative_offset - 1) << 32 | _LOW_HALF) :]
+
+    def encode(self) -> bytes:
+        """Content of the `.index` file."""
+        return _big_endian(self._entries)
+
+    @classmethod
+    def decode(cls, content: bytes) -> OffsetIndex | None:
+        """The index of a file; None when its size or order shows that it is corrupt."""
+        if len(content) % OFFSET_ENTRY_BYTES:
+            return None
+        index = cls()
+        entries = index._entries = _column("Q", content)
+        previous = -1
+        for entry in entries:
+            if entry >> 32 <= previous >> 32 or (previous >= 0 and entry & _LOW_HALF <= previous & _LOW_HALF):
+                return None
+            previous = entry
+        return index
+
+
+class TimeIndex:
+    """Sparse map of timestamps to relative offsets."""
+
+    __slots__ = ("_offsets", "_timestamps")
+
+    def __init__(self) -> None:
+        """An empty index."""
+        self._timestamps: array[int] = array("q")
+        self._offsets: array[int] = array("I")
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self._timestamps)
+
+    def append_if_later(self, timestamp: int, relative_offset: int) -> None:
+        """Add an entry when its timestamp is above all others."""
+        if self._timestamps and timestamp <= self._timestamps[-1]:
+            return
+        self._timestamps.append(timestamp)
+        self._offsets.append(relative_offset)
+
+    def floor(self, timestamp: int) -> TimeEntry | None:
+        """The last entry at or below `timestamp`."""
+        slot = bisect_right(self._timestamps, timestamp) - 1
+        return TimeEntry(self._timestamps[slot], self._offsets[slot]) if slot >= 0 else None
+
+    def last(self) -> TimeEntry | None:
+        """The entry of the largest timestamp."""
+        return TimeEntry(self._timestamps[-1], self._offsets[-1]) if self._timestamps else None
+
+    def truncate(self, relative_offset: int) -> None:
+        """Drop the entries at and above `relative_offset`."""
+        while self._offsets and self._offsets[-1] >= relative_offset:
+            self._offsets.pop()
+            self._timestamps.pop()
+
+    def encode(self) -> bytes:
+        """Content of the `.timeindex` file, woven byte column by byte column: twelve copies in C, none an entry."""
+        woven = bytearray(TIME_ENTRY_BYTES * len(self._timestamps))
+        timestamps, offsets = _big_endian(self._timestamps), _big_endian(self._offsets)
+        for column in range(8):
+            woven[column::TIME_ENTRY_BYTES] = timestamps[column::8]
+        for column in range(4):
+            woven[8 + column :: TIME_ENTRY_BYTES] = offsets[column::4]
+        return bytes(woven)
+
+    @classmethod
+    def decode(cls, content: bytes) -> TimeIndex | None:
+        """The index of a file; None when its size or order shows that it is corrupt."""
+        if len(content) % TIME_ENTRY_BYTES:
+            return None
+        count = len(content) // TIME_ENTRY_BYTES
+        timestamps, offsets = bytearray(8 * count), bytearray(4 * count)
+        for column in range(8):
+            timestamps[column::8] = content[column::TIME_ENTRY_BYTES]
+        for column in range(4):
+            offsets[column::4] = content[8 + column :: TIME_ENTRY_BYTES]
+        index = cls()
+        index._timestamps, index._offsets = _column("q", timestamps), _column("I", offsets)
+        for earlier, later in zip(index._timestamps, index._timestamps[1:], strict=False):
+            if later <= earlier:
+                return None
+        return index

@@ -1,0 +1,321 @@
+"""What a log remembers of its producers: sequences for idempotence (KIP-98) and open transactions.
+
+Batch headers enter before they are appended (`check`) and again when they are in the log (`record`); duplicates,
+errors and the first unstable offset leave. One belongs to one `PartitionLog`; recovery replays headers into it.
+Snapshots are Kafka's `.snapshot` files. Theory of operation: a producer's next batch must continue its sequence, a
+repeat of one of its last five batches is answered with the old offsets, a higher epoch starts again at 0, and a lower
+one is fenced. A producer of which nothing is known may begin anywhere: its records may have been deleted.
+Invariant: `check` changes nothing, so that a failed write leaves no trace.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import crc32c
+
+from odradek.base.errors import (
+    CorruptMessageError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+)
+from odradek.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE
+from odradek.records.batch import BatchHeader, ControlType
+
+REMEMBERED_BATCHES: Final = 5
+"""Batches of a producer that are recognised as duplicates; a Java producer has at most five in flight."""
+
+INT32_MAX: Final = 2**31 - 1
+
+SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_HEAD: Final = struct.Struct(">hI")
+_SNAPSHOT_COUNT: Final = struct.Struct(">i")
+_SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
+
+
+class Marker(NamedTuple):
+    """The control record that ends a transaction."""
+
+    kind: ControlType | None
+    coordinator_epoch: int
+
+
+NO_MARKERS: Final[Mapping[int, Marker]] = {}
+
+
+class RememberedBatch(NamedTuple):
+    """A batch that its producer may send again."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of its first record; sequences wrap from 2**31 - 1 to 0."""
+        first = self.last_sequence - self.offset_delta
+        return first if first >= 0 else first + INT32_MAX + 1
+
+
+class Duplicate(NamedTuple):
+    """The offsets that a repeated batch got when it came first."""
+
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class _Producer:
+    """State of one producer id."""
+
+    epoch: int = NO_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    transaction_first_offset: int = NO_OFFSET
+    batches: deque[RememberedBatch] | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+class ActiveProducer(NamedTuple):
+    """One producer as DescribeProducers shows it."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_first_offset: int
+
+
+class ProducerState:
+    """All producers of one log."""
+
+    __slots__ = ("_ended", "_producers", "_running", "end_offset")
+
+    def __init__(self, end_offset: int = 0) -> None:
+        """Nothing known of the log below `end_offset`."""
+        self._producers: dict[int, _Producer] = {}
+        # First offset -> last offset of transactions: running ones (no last yet), and ended ones whose end is not
+        # yet below the high watermark.
+        self._running: dict[int, int] = {}
+        self._ended: dict[int, int] = {}
+        self.end_offset = end_offset
+        """Offset up to which the log is taken into account."""
+
+    def __len__(self) -> int:
+        """Number of producers."""
+        return len(self._producers)
+
+    def check(
+        self, headers: Sequence[BatchHeader], *, sequenced: bool, markers: Mapping[int, Marker] = NO_MARKERS
+    ) -> Duplicate | None:
+        """Whether the batches may be appended; a `Duplicate` when the first of them is in the log already.
+
+        `sequenced` is true for batches of clients, whose sequence numbers count; coordinators' have none.
+        `markers` has the content of control batches by their place in `headers`.
+        Raises `OutOfOrderSequenceError`, `InvalidProducerEpochError` or `InvalidTransactionStateError`.
+        """
+        staged: dict[int, tuple[int, int]] = {}
+        for place, header in enumerate(headers):
+            producer_id = header.producer_id
+            if producer_id < 0:
+                continue
+            producer = self._producers.get(producer_id)
+            if sequenced and producer is not None and producer.batches:
+                duplicate = _find_duplicate(producer, header)
+                if duplicate is not None:
+                    return duplicate
+            if producer_id in staged:
+                epoch, last_sequence = staged[producer_id]
+            elif producer is not None:
+                epoch, last_sequence = producer.epoch, producer.last_sequence
+            else:
+                epoch, last_sequence = NO_EPOCH, NO_SEQUENCE
+            _check_epoch(header, epoch)
+            if header.is_control:
+                _check_coordinator(header, producer, markers.get(place))
+            elif sequenced:
+                _check_sequence(header, epoch, last_sequence)
+            staged[producer_id] = (header.producer_epoch, header.last_sequence)
+        return None
+
+    def record(self, header: BatchHeader, base_offset: int, marker: Marker | None = None) -> None:
+        """Take in a batch of a producer that is in the log from `base_offset`, whatever its sequence."""
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return
+        last_offset = base_offset + header.last_offset_delta
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = _Producer()
+        if producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches = None
+        producer.last_timestamp = header.max_timestamp
+        if header.is_control:
+            if marker is not None:
+                self._end_transaction(producer, marker, last_offset)
+            return
+        if producer.batches is None:
+            producer.batches = deque(maxlen=REMEMBERED_BATCHES)
+        producer.batches.append(
+            RememberedBatch(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
+        )
+        if header.is_transactional and producer.transaction_first_offset == NO_OFFSET:
+            producer.transaction_first_offset = base_offset
+            self._running[base_offset] = NO_OFFSET
+
+    def _end_transaction(self, producer: _Producer, marker: Marker, last_offset: int) -> None:
+        producer.coordinator_epoch = marker.coordinator_epoch
+        first_offset = producer.transaction_first_offset
+        if first_offset != NO_OFFSET:
+            self._running.pop(first_offset, None)
+            self._ended[first_offset] = last_offset
+            producer.transaction_first_offset = NO_OFFSET
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the earliest transaction begins that is open, or whose end is not yet below the high watermark."""
+        if not self._running and not self._ended:
+            return None
+        for first_offset in [first for first, last in self._ended.items() if last < high_watermark]:
+            del self._ended[first_offset]
+        candidates = [*self._running, *self._ended]
+        return min(candidates) if candidates else None
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget the producers that have been silent for so long and have no open transaction; how many."""
+        idle = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if producer.transaction_first_offset == NO_OFFSET and now_ms - producer.last_timestamp >= expiration_ms
+        ]
+        for producer_id in idle:
+            del self._producers[producer_id]
+        return len(idle)
+
+    def start_at(self, log_start_offset: int) -> None:
+        """Forget ended transactions whose begin is deleted; they are stable by definition."""
+        for first_offset in [first for first in self._ended if first < log_start_offset]:
+            del self._ended[first_offset]
+
+    def active(self) -> list[ActiveProducer]:
+        """All producers, by id."""
+        return [
+            ActiveProducer(
+                producer_id,
+                producer.epoch,
+                producer.last_sequence,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                producer.transaction_first_offset,
+            )
+            for producer_id, producer in sorted(self._producers.items())
+        ]
+
+    def encode(self) -> bytes:
+        """Content of a `.snapshot` file: of each producer its last batch and its open transaction."""
+        entries = [_SNAPSHOT_COUNT.pack(len(self._producers))]
+        for producer_id, producer in self._producers.items():
+            last = producer.batches[-1] if producer.batches else RememberedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
+            entries.append(
+                _SNAPSHOT_ENTRY.pack(
+                    producer_id,
+                    producer.epoch,
+                    last.last_sequence,
+                    last.last_offset,
+                    last.offset_delta,
+                    producer.last_timestamp,
+                    producer.coordinator_epoch,
+                    producer.transaction_first_offset,
+                )
+            )
+        body = b"".join(entries)
+        return _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, crc32c.crc32c(body)) + body
+
+    @classmethod
+    def decode(cls, content: bytes, end_offset: int) -> ProducerState:
+        """State as of `end_offset`. Raises `CorruptMessageError` for a wrong version, size or CRC."""
+        entries = _snapshot_entries(content)
+        state = cls(end_offset)
+        for entry in entries:
+            producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = entry
+            producer = _Producer(epoch, coordinator_epoch, timestamp, first_offset)
+            if last_offset >= 0:
+                batch = RememberedBatch(last_sequence, last_offset, delta, timestamp)
+                producer.batches = deque([batch], maxlen=REMEMBERED_BATCHES)
+            state._producers[producer_id] = producer
+        for first_offset in sorted(entry[7] for entry in entries if entry[7] >= 0):
+            state._running[first_offset] = NO_OFFSET
+        return state
+
+
+def _snapshot_entries(content: bytes) -> list[tuple[int, int, int, int, int, int, int, int]]:
+    head = _SNAPSHOT_HEAD.size
+    if len(content) < head + _SNAPSHOT_COUNT.size:
+        raise CorruptMessageError(f"a producer snapshot of {len(content)} bytes is cut short")
+    version, crc = _SNAPSHOT_HEAD.unpack_from(content)
+    (count,) = _SNAPSHOT_COUNT.unpack_from(content, head)
+    body = memoryview(content)[head:]
+    if version != SNAPSHOT_VERSION or crc32c.crc32c(body) != crc:
+        raise CorruptMessageError(f"a producer snapshot of version {version} fails its check")
+    if len(body) != _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size:
+        raise CorruptMessageError(f"a producer snapshot lies about its {count} entries")
+    return list(_SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]))
+
+
+def _find_duplicate(producer: _Producer, header: BatchHeader) -> Duplicate | None:
+    if producer.epoch != header.producer_epoch:
+        return None
+    batches: Iterable[RememberedBatch] = producer.batches or ()
+    for batch in batches:
+        if batch.last_sequence == header.last_sequence and batch.first_sequence == header.base_sequence:
+            return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp)
+    return None
+
+
+def _check_epoch(header: BatchHeader, epoch: int) -> None:
+    if header.producer_epoch < epoch:
+        raise InvalidProducerEpochError(
+            f"producer {header.producer_id} comes with epoch {header.producer_epoch}, but {epoch} has been seen"
+        )
+
+
+def _check_coordinator(header: BatchHeader, producer: _Producer | None, marker: Marker | None) -> None:
+    if producer is not None and marker is not None and marker.coordinator_epoch < producer.coordinator_epoch:
+        raise InvalidTransactionStateError(
+            f"a marker for producer {header.producer_id} comes with coordinator epoch {marker.coordinator_epoch}, "
+            f"but {producer.coordinator_epoch} has been seen"
+        )
+
+
+def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int) -> None:
+    first = header.base_sequence
+    if epoch == NO_EPOCH:
+        return
+    if header.producer_epoch != epoch:
+        if first != 0:
+            raise OutOfOrderSequenceError(
+                f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first} instead of 0"
+            )
+        return
+    expected = 0 if last_sequence == INT32_MAX else last_sequence + 1
+    if first != expected:
+        raise OutOfOrderSequenceError(
+            f"producer {header.producer_id} sends sequence {first}, expected is {expected} "
+            f"in epoch {header.producer_epoch}"
+        )

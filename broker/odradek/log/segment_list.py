@@ -1,0 +1,145 @@
+"""The segments of one log in order, and reading across them.
+
+Offsets and timestamps enter, slices of files and found records leave; `PartitionLog` owns one. Invariant: the tuple of
+segments is replaced, never changed, so whoever took it sees one state; base offsets rise strictly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from odradek.log.retention import SegmentFacts
+from odradek.log.segment import Segment
+from odradek.log.values import LogSlice, TimestampOffset
+from odradek.records.record import iterate_batch
+
+DECOMPRESSED_LIMIT: Final = 128 << 20
+"""Largest batch, decompressed, that a search by timestamp looks into."""
+
+
+class ReadBounds(NamedTuple):
+    """How much to read: all below offset `end` of a log that ends at `log_end`, and at most `max_bytes`."""
+
+    end: int
+    log_end: int
+    max_bytes: int
+    min_one_batch: bool
+
+
+class SegmentList:
+    """Segments of one log; never empty."""
+
+    __slots__ = ("_bases", "_limit", "_warm", "active", "all")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        """`segments` in order."""
+        self._warm: Segment | None = None
+        self.replace(tuple(segments))
+
+    def replace(self, segments: tuple[Segment, ...]) -> None:
+        """Put other segments in place."""
+        self.all = segments
+        """All segments in order."""
+        self.active = segments[-1]
+        """The last one, which is appended to."""
+        self._bases = [segment.base_offset for segment in segments]
+        # The end of readable data found last, as (offset, segment, position): many fetches ask for the same.
+        self._limit: tuple[int, Segment | None, int] = (-1, None, 0)
+        if self._warm not in segments:
+            self._warm = None
+
+    @property
+    def start_offset(self) -> int:
+        """Base offset of the first segment."""
+        return self._bases[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all `.log` files."""
+        return sum(segment.size for segment in self.all)
+
+    def holding(self, offset: int) -> int:
+        """Place of the segment in whose range `offset` lies; 0 when it lies below all."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def facts(self, log_end: int) -> list[SegmentFacts]:
+        """What retention needs to know."""
+        ends = [*self._bases[1:], log_end]
+        return [
+            SegmentFacts(end, segment.size, segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms)
+            for end, segment in zip(ends, self.all, strict=True)
+        ]
+
+    def read(self, offset: int, bounds: ReadBounds) -> LogSlice:
+        """Batches from the one that holds `offset`; empty when there is none below `bounds.end`.
+
+        Raises `StorageError`, `CorruptMessageError`.
+        """
+        if offset < bounds.end:
+            for slot in range(self.holding(offset), len(self.all)):
+                segment = self.warmed(self.all[slot])
+                bound = self._bound(slot, bounds)
+                place = segment.locate(offset, within=bound)
+                if place is None:
+                    continue
+                length = bounds.max_bytes
+                if place.size > length:
+                    if not bounds.min_one_batch:
+                        return LogSlice(segment.file, place.position, 0, first_batch_incomplete=True)
+                    length = place.size
+                return LogSlice(segment.file, place.position, min(length, bound - place.position))
+        return LogSlice(self.active.file, self.active.size, 0)
+
+    def _bound(self, slot: int, bounds: ReadBounds) -> int:
+        """Position in a segment at which the batches below `bounds.end` stop."""
+        segment = self.all[slot]
+        end = bounds.end
+        if end >= (self._bases[slot + 1] if slot + 1 < len(self._bases) else bounds.log_end):
+            return segment.size
+        known_end, known_segment, position = self._limit
+        if known_end == end and known_segment is segment:
+            return position
+        place = segment.locate(end)
+        position = segment.size if place is None else place.position
+        self._limit = (end, segment, position)
+        return position
+
+    def warmed(self, segment: Segment) -> Segment:
+        """The segment; of sealed ones only the one that was asked for last keeps its file and indexes."""
+        warm = self._warm
+        if segment is warm or segment is self.active:
+            return segment
+        if warm is not None and warm is not self.active:
+            warm.release()
+        self._warm = segment
+        return segment
+
+    def cool(self, segment: Segment) -> None:
+        """Let go of a sealed segment's file and indexes unless it is being read."""
+        if segment is not self._warm and segment is not self.active:
+            segment.release()
+
+    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
+        """The first record at or after a time and an offset. Raises `StorageError`, `CorruptMessageError`."""
+        for segment in self.all:
+            if segment.max_timestamp < timestamp_ms:
+                continue
+            found = _search(self.warmed(segment), timestamp_ms, start_offset)
+            if found is not None:
+                return found
+        return None
+
+    def newest_timestamp(self) -> int:
+        """The largest timestamp; -1 when there is none."""
+        return max(segment.max_timestamp for segment in self.all)
+
+
+def _search(segment: Segment, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
+    for position, header in segment.batches_for_timestamp(timestamp_ms, start_offset):
+        batch = segment.read_batch(position, header)
+        for record in iterate_batch(batch, 0, header, limit=DECOMPRESSED_LIMIT):
+            if record.timestamp >= timestamp_ms and record.offset >= start_offset:
+                return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
+    return None

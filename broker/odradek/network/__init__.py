@@ -1,0 +1,1 @@
+"""Sockets: frames in, responses in order, connection limits, and outgoing channels."""

@@ -1,0 +1,375 @@
+"""One outgoing connection: requests with correlation ids, their responses or their failure.
+
+Enters: encoded requests. Leaves: response frames, each in memory of its own. Called by the controller, the followers
+and the client.
+
+Invariants:
+- Every call ends: with its response, with `RequestTimedOutError` at its deadline, or with `NetworkError` when the
+  connection ends first. A deadline ends the connection too, as in Kafka's clients: responses come in order, so one that
+  does not come holds up all behind it.
+- A cancelled call leaves the channel usable: its response is dropped when it comes.
+- Responses are matched by order and checked by correlation id; a mismatch ends the connection.
+- A response's memory belongs to the caller; nothing of a large response is copied but what came with its first bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+from odradek import __version__
+from odradek.base.errors import (
+    MalformedFrameError,
+    NetworkError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+    error_for,
+)
+from odradek.base.ports import Buffer
+from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.codec import Message, decode_response, encode_request
+
+_LENGTH: Final = Struct(">i")
+_CORRELATION_ID: Final = Struct(">i")
+_ERROR_CODE: Final = Struct(">h")
+_PREFIX_BYTES: Final = 4
+_SCRATCH_BYTES: Final = 64 << 10
+_LAST_CORRELATION_ID: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelLimits:
+    """`max_in_flight` unanswered requests; further calls wait. Responses above `max_response_bytes` end it."""
+
+    max_in_flight: int = 100
+    max_response_bytes: int = 256 << 20
+    write_high_water_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelTimeouts:
+    """For the connection to be made, and for a response when a call names no limit of its own."""
+
+    connect_ms: float = 10_000
+    request_ms: float = 30_000
+
+
+class _Pending:
+    """A request that was sent and not answered."""
+
+    __slots__ = ("correlation_id", "deadline", "outcome")
+
+    def __init__(self, correlation_id: int, deadline: float, outcome: asyncio.Future[memoryview]) -> None:
+        self.correlation_id: Final = correlation_id
+        self.deadline: Final = deadline
+        self.outcome: Final = outcome
+
+
+class Channel(asyncio.BufferedProtocol):
+    """An open connection to one broker; make it with `open`."""
+
+    def __init__(self, peer: str, client_id: str | None, limits: ChannelLimits, timeouts: ChannelTimeouts) -> None:
+        """Called by `open`."""
+        self.peer: Final = peer
+        self.client_id: Final = client_id
+        self._limits: Final = limits
+        self._timeouts: Final = timeouts
+        self._loop: Final = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._pending: Final[deque[_Pending]] = deque()
+        self._slots: Final = asyncio.Semaphore(limits.max_in_flight)
+        self._writable: Final = asyncio.Event()
+        self._writable.set()
+        self._lost: Final[asyncio.Future[None]] = self._loop.create_future()
+        self._failure: NetworkError | None = None
+        self._next_correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._scratch: Final = memoryview(bytearray(_SCRATCH_BYTES))
+        self._filled = 0
+        self._large: memoryview | None = None
+        self._large_filled = 0
+        self._versions: Mapping[int, tuple[int, int]] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = None,
+        limits: ChannelLimits | None = None,
+        timeouts: ChannelTimeouts | None = None,
+    ) -> Channel:
+        """Connect; `NetworkError` when the address does not answer in time."""
+        timeouts = timeouts or ChannelTimeouts()
+        channel = cls(f"{host}:{port}", client_id, limits or ChannelLimits(), timeouts)
+        try:
+            async with asyncio.timeout(timeouts.connect_ms / 1000):
+                await channel._loop.create_connection(lambda: channel, host, port)
+        except TimeoutError as error:
+            raise NetworkError(f"{channel.peer} did not accept a connection in {timeouts.connect_ms:.0f} ms") from error
+        except OSError as error:
+            raise NetworkError(f"cannot connect to {channel.peer}: {error.strerror or error}") from error
+        return channel
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls may still succeed."""
+        return self._failure is None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent and not answered, those of cancelled callers included."""
+        return len(self._pending)
+
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """What the peer serves, (lowest, highest) by API key; `RuntimeError` before `negotiate`."""
+        if self._versions is None:
+            raise RuntimeError(f"the versions of {self.peer} are not negotiated yet")
+        return self._versions
+
+    def pick(self, api_key: ApiKey) -> int:
+        """The highest version of an API that both sides speak; `UnsupportedVersionError` when there is none."""
+        row = API_TABLE[api_key]
+        low, high = self.versions.get(api_key, (0, -1))
+        version = min(high, row.max_version)
+        if version < max(low, row.min_version):
+            raise UnsupportedVersionError(f"{self.peer} has no version of {row.name} that is spoken here")
+        return version
+
+    async def negotiate(self) -> Mapping[int, tuple[int, int]]:
+        """Ask which versions the peer serves (KIP-35); brokers that do not know our question get the oldest form."""
+        software: Message = {"client_software_name": "odradek", "client_software_version": __version__}
+        version = API_TABLE[ApiKey.API_VERSIONS].max_version
+        frame = await self._call_message(ApiKey.API_VERSIONS, version, software)
+        if _error_code(frame) == UnsupportedVersionError.code:
+            version = 0
+            frame = await self._call_message(ApiKey.API_VERSIONS, version, {})
+        code = _error_code(frame)
+        if code:
+            raise error_for(code, f"{self.peer} refused to tell its versions")
+        response = decode_response(ApiKey.API_VERSIONS, version, frame)
+        self._versions = MappingProxyType(
+            {int(row.api_key): (int(row.min_version), int(row.max_version)) for row in response.api_keys}
+        )
+        return self._versions
+
+    async def ask(self, api_key: ApiKey, version: int, message: Message, *, timeout_ms: float | None = None) -> Any:
+        """Send one request and return the response's entity. Raises as `call`; `ValueError` for a wrong message."""
+        return decode_response(api_key, version, await self._call_message(api_key, version, message, timeout_ms))
+
+    async def _call_message(
+        self, api_key: ApiKey, version: int, message: Message, timeout_ms: float | None = None
+    ) -> memoryview:
+        def encode(correlation_id: int) -> Sequence[Buffer]:
+            return (encode_request(api_key, version, correlation_id, self.client_id, message),)
+
+        return await self.call(encode, timeout_ms=timeout_ms)
+
+    async def call(
+        self,
+        encode: Callable[[int], Sequence[Buffer]],
+        *,
+        timeout_ms: float | None = None,
+        expect_response: bool = True,
+    ) -> memoryview:
+        """Send what `encode(correlation_id)` gives, a whole frame with its prefix, and return the response frame.
+
+        The result starts at the response header, belongs to the caller, and is empty when no response is expected.
+        `timeout_ms` counts from now, waiting for a place in flight included. `RequestTimedOutError`, `NetworkError`.
+        """
+        limit_ms = self._timeouts.request_ms if timeout_ms is None else timeout_ms
+        deadline = self._loop.time() + limit_ms / 1000
+        await self._take_slot(deadline)
+        try:
+            outcome = await self._send(encode, deadline, expect_response=expect_response)
+        except BaseException:
+            self._slots.release()
+            raise
+        if outcome is None:
+            self._slots.release()
+            return memoryview(b"")
+        # The place in flight is given back when the response comes, not when this caller stops waiting for it.
+        return await outcome
+
+    async def _take_slot(self, deadline: float) -> None:
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise RequestTimedOutError(f"no place in flight to {self.peer} became free in time") from error
+
+    async def _send(
+        self, encode: Callable[[int], Sequence[Buffer]], deadline: float, *, expect_response: bool
+    ) -> asyncio.Future[memoryview] | None:
+        while not self._writable.is_set() and self._failure is None:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._writable.wait()
+            except TimeoutError as error:
+                raise RequestTimedOutError(f"{self.peer} reads no more requests") from error
+        if self._failure is not None:
+            raise NetworkError(str(self._failure)) from self._failure
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = 0 if correlation_id == _LAST_CORRELATION_ID else correlation_id + 1
+        buffers = encode(correlation_id)
+        outcome = None
+        if expect_response:
+            outcome = self._loop.create_future()
+            self._pending.append(_Pending(correlation_id, deadline, outcome))
+            self._arm(deadline)
+        cast(asyncio.Transport, self._transport).writelines(buffers)
+        return outcome
+
+    async def close(self) -> None:
+        """End the connection; calls under way raise `NetworkError`. Idempotent."""
+        self._end(NetworkError(f"the connection to {self.peer} was closed"))
+        await self.wait_closed()
+
+    async def wait_closed(self) -> None:
+        """Return when the connection has ended, for whatever reason."""
+        await asyncio.shield(self._lost)
+
+    # Deadlines ----------------------------------------------------------------------------------------------------
+
+    def _arm(self, deadline: float) -> None:
+        """One timer for the earliest deadline; it is not moved when its request is answered, it looks again then."""
+        if self._timer is None or self._timer.when() > deadline:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for pending in self._pending:
+            if pending.deadline <= now and not pending.outcome.done():
+                pending.outcome.set_exception(RequestTimedOutError(f"{self.peer} did not answer in time"))
+        if any(pending.deadline <= now for pending in self._pending):
+            self._end(NetworkError(f"the connection to {self.peer} was closed because it did not answer in time"))
+        elif self._pending:
+            self._arm(min(pending.deadline for pending in self._pending))
+
+    def _end(self, failure: NetworkError) -> None:
+        """Fail everything under way, then drop the connection. Only the first reason counts."""
+        if self._failure is not None:
+            return
+        self._failure = failure
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._pending:
+            pending = self._pending.popleft()
+            self._slots.release()
+            if not pending.outcome.done():
+                pending.outcome.set_exception(NetworkError(str(failure)))
+        self._writable.set()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Called by the event loop -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: the scratch memory, or the large response that is under way."""
+        if self._large is not None:
+            return self._large[self._large_filled :]
+        return self._scratch[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes arrived."""
+        try:
+            if self._large is None:
+                self._filled += nbytes
+                self._take_frames()
+            else:
+                self._large_filled += nbytes
+                if self._large_filled == len(self._large):
+                    whole, self._large = self._large, None
+                    self._deliver(whole)
+        except MalformedFrameError as error:
+            self._end(NetworkError(f"{self.peer} sent what is no response: {error}"))
+
+    def eof_received(self) -> bool:
+        """The peer sends no more."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        reason = "was closed by the peer" if exc is None else f"broke: {exc}"
+        self._end(NetworkError(f"the connection to {self.peer} {reason}"))
+        self._transport = None
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        """The peer does not read."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self._writable.set()
+
+    # Responses ----------------------------------------------------------------------------------------------------
+
+    def _take_frames(self) -> None:
+        """Deliver the whole frames in the scratch memory; begin memory of its own for one that does not fit."""
+        start = 0
+        while self._filled - start >= _PREFIX_BYTES:
+            (length,) = _LENGTH.unpack_from(self._scratch, start)
+            if not _PREFIX_BYTES <= length <= self._limits.max_response_bytes:
+                raise MalformedFrameError(f"a response of {length} bytes")
+            body = start + _PREFIX_BYTES
+            after = body + length
+            if after > self._filled:
+                if _PREFIX_BYTES + length > _SCRATCH_BYTES:
+                    self._begin_large(length, body)
+                    return
+                break
+            self._deliver(memoryview(bytes(self._scratch[body:after])))
+            start = after
+        unread = self._filled - start
+        if start and unread:
+            self._scratch[:unread] = self._scratch[start : self._filled]
+        self._filled = unread
+
+    def _begin_large(self, length: int, body: int) -> None:
+        arrived = self._filled - body
+        self._large = memoryview(bytearray(length))
+        self._large[:arrived] = self._scratch[body : self._filled]
+        self._large_filled = arrived
+        self._filled = 0
+
+    def _deliver(self, frame: memoryview) -> None:
+        if not self._pending:
+            if self._failure is not None:
+                return
+            raise MalformedFrameError("a response without a request")
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+        if correlation_id != self._pending[0].correlation_id:
+            raise MalformedFrameError(f"response {correlation_id}, {self._pending[0].correlation_id} is due")
+        pending = self._pending.popleft()
+        self._slots.release()
+        if not pending.outcome.done():
+            pending.outcome.set_result(frame)
+
+
+def _error_code(frame: memoryview) -> int:
+    """The error code of an ApiVersions response: in every version the first field after the correlation id."""
+    if len(frame) < _PREFIX_BYTES + _ERROR_CODE.size:
+        raise MalformedFrameError(f"ApiVersions response of {len(frame)} bytes")
+    (code,) = _ERROR_CODE.unpack_from(frame, _PREFIX_BYTES)
+    return int(code)

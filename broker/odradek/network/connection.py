@@ -1,0 +1,393 @@
+"""One accepted connection: bytes in, requests to the handler, responses out in the order of the requests.
+
+Enters: what the socket received, and responses in any order. Leaves: `Request`s to the handler, bytes to the transport.
+Called by the event loop and by whoever holds a request; owned by a `Listener`.
+
+Invariants:
+- A frame's length is checked before memory is made for it; memory grows with what has arrived, never with what was
+  announced. A frame above the limit, or of no length, ends the connection unread.
+- Responses leave in the order of their requests (the protocol has no other way to match them for old clients).
+- A request of an API that is not pipelined is alone: it is handed over when all before it are answered, and nothing
+  after it is handed over until it is answered, as in Kafka. Pipelined ones run together up to a count and a size.
+- While requests wait, or the peer does not read its responses, reading pauses: the peer's own window holds it back.
+- A frame's memory is borrowed: it is valid until the handler returns, and `Request.frame` is empty from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from odradek.base.errors import MalformedFrameError, UnsupportedVersionError
+from odradek.base.ports import Buffer, Clock
+from odradek.network.buffer import FrameBuffer
+from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.codec import RequestHeader, decode_header
+
+logger = logging.getLogger(__name__)
+
+_PIPELINED: Final = frozenset(key for key, row in API_TABLE.items() if row.pipelined)
+_NO_FRAME: Final = memoryview(b"")
+
+
+@dataclass(slots=True)
+class NetworkCounters:
+    """Running totals of one listener, for the metrics; all but `connections` only grow."""
+
+    connections: int = 0
+    connections_accepted: int = 0
+    connections_refused: int = 0
+    connections_expired: int = 0
+    requests: int = 0
+    requests_refused: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """Bounds of one connection, in bytes unless said otherwise.
+
+    `max_frame_bytes` is Kafka's `socket.request.max.bytes`. `max_in_flight` counts unanswered pipelined requests, and
+    `max_in_flight_bytes` their frames. Above `write_high_water_bytes` of unsent responses no request is taken.
+    """
+
+    max_frame_bytes: int = 104_857_600
+    max_in_flight: int = 64
+    max_in_flight_bytes: int = 64 << 20
+    write_high_water_bytes: int = 1 << 20
+
+
+class Request:
+    """One request. Exactly one of `respond`, `respond_nothing` and `fail` is to be called, at any later time.
+
+    `frame` is valid until the handler returns; the body starts at `position`.
+    """
+
+    __slots__ = ("_answer", "_size", "connection", "frame", "header", "position", "received_ms")
+
+    def __init__(
+        self, connection: Connection, header: RequestHeader, frame: memoryview, position: int, received_ms: float
+    ) -> None:
+        """Made by the connection alone."""
+        self.connection: Final = connection
+        self.header: Final = header
+        self.frame = frame
+        self.position: Final = position
+        self.received_ms: Final = received_ms
+        self._size: Final = len(frame)
+        self._answer: Sequence[Buffer] | None = None
+
+    @property
+    def api_key(self) -> ApiKey:
+        """What is asked."""
+        return self.header.api_key
+
+    @property
+    def api_version(self) -> int:
+        """In which version; served by this broker, except for ApiVersions (see `codec.decode_header`)."""
+        return self.header.api_version
+
+    @property
+    def correlation_id(self) -> int:
+        """The client's number of the request, to be repeated in the response."""
+        return self.header.correlation_id
+
+    @property
+    def client_id(self) -> str | None:
+        """The client's name for itself."""
+        return self.header.client_id
+
+    @property
+    def peer_host(self) -> str:
+        """Address of the client."""
+        return self.connection.peer_host
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that the client came in by."""
+        return self.connection.listener
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the frame without its length prefix; stays after the frame is gone."""
+        return self._size
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether an answer was given."""
+        return self._answer is not None
+
+    def respond(self, buffers: Sequence[Buffer]) -> None:
+        """Send a whole response frame once all earlier requests are answered. The buffers must not change after."""
+        if self._answer is not None:
+            raise RuntimeError(f"{self} was answered before")
+        self._answer = buffers
+        self.connection.on_answer(self)
+
+    def respond_nothing(self) -> None:
+        """Count as answered without a response (Produce with acks=0)."""
+        self.respond(())
+
+    def fail(self, reason: str) -> None:
+        """End the connection: the only answer to a frame that cannot be read."""
+        self.connection.abort(reason)
+
+    def __str__(self) -> str:
+        """For logs: who asks for what."""
+        header = self.header
+        return f"{self.connection} {API_TABLE[header.api_key].name} v{header.api_version} #{header.correlation_id}"
+
+
+Handler = Callable[[Request], None]
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one accepted socket."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        clock: Clock,
+        *,
+        listener: str = "PLAINTEXT",
+        options: ConnectionOptions | None = None,
+        counters: NetworkCounters | None = None,
+        on_open: Callable[[Connection], bool] = lambda _connection: True,
+        on_lost: Callable[[Connection], None] = lambda _connection: None,
+    ) -> None:
+        """`on_open` may refuse the connection by returning False; `on_lost` follows exactly when it did not."""
+        self._handler: Final = handler
+        self._clock: Final = clock
+        self.listener: Final = listener
+        self._options: Final = options or ConnectionOptions()
+        self._counters: Final = counters or NetworkCounters()
+        self._on_open: Final = on_open
+        self._on_lost: Final = on_lost
+        self.peer_host = ""
+        self.peer_port = 0
+        self._transport: asyncio.Transport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._buffer: Final = FrameBuffer(self._options.max_frame_bytes)
+        self._pending: Final[deque[Request]] = deque()
+        self._pending_bytes = 0
+        self._exclusive = False
+        self._write_paused = False
+        self._read_paused = False
+        self._handing_over = False
+        self._wake_up: asyncio.Handle | None = None
+        self._closing = False
+        self._accepted = False
+        self._active_ms = clock.monotonic_ms()
+
+    def __str__(self) -> str:
+        """For logs: listener and peer."""
+        return f"{self.listener} {self.peer_host}:{self.peer_port}"
+
+    # Called by the event loop -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is accepted."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple) and len(peer) >= 2:
+            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+        if not self._on_open(self):
+            self._closing = True
+            self._transport.abort()
+            return
+        self._accepted = True
+        self._transport.set_write_buffer_limits(high=self._options.write_high_water_bytes)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._buffer.free_space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes arrived."""
+        self._counters.bytes_in += nbytes
+        self._active_ms = self._clock.monotonic_ms()
+        self._buffer.received(nbytes)
+        self._hand_over()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; whoever still waits for an answer cannot be told, so the transport closes."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone; answers to what is pending are dropped from now on."""
+        self._closing = True
+        self._transport = None
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+            self._wake_up = None
+        self._pending.clear()
+        self._buffer.release()
+        if self._accepted:
+            self._accepted = False
+            self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        """The peer does not read: take no more requests."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """The peer has read."""
+        self._write_paused = False
+        self._schedule()
+
+    # Requests in --------------------------------------------------------------------------------------------------
+
+    def _is_full(self) -> bool:
+        """Whether no request may be handed over now, whatever it is."""
+        options = self._options
+        return (
+            self._exclusive
+            or self._write_paused
+            or len(self._pending) >= options.max_in_flight
+            or self._pending_bytes >= options.max_in_flight_bytes
+        )
+
+    def _hand_over(self) -> None:
+        """Hand over what has arrived and may run, then pause or resume reading."""
+        self._handing_over = True
+        try:
+            while not self._closing and not self._is_full():
+                frame = self._buffer.next_frame()
+                if frame is None or not self._hand_over_one(frame):
+                    break
+        except (MalformedFrameError, UnsupportedVersionError) as error:
+            self._refuse(str(error))
+        finally:
+            self._handing_over = False
+        if not self._closing:
+            self._balance_reading()
+
+    def _refuse(self, reason: str) -> None:
+        """The peer's frame cannot be read: its connection ends, nobody else is concerned."""
+        self._counters.requests_refused += 1
+        logger.warning("%s: closing the connection: %s", self, reason)
+        self.abort(reason)
+
+    def _hand_over_one(self, frame: memoryview) -> bool:
+        """Whether the frame was taken; it stays when it must wait for the answers before it."""
+        header, position = decode_header(frame)
+        is_alone = header.api_key not in _PIPELINED
+        if is_alone and self._pending:
+            return False
+        self._buffer.consume()
+        request = Request(self, header, frame, position, self._active_ms)
+        self._counters.requests += 1
+        self._exclusive = is_alone
+        self._pending.append(request)
+        self._pending_bytes += len(frame)
+        try:
+            self._handler(request)
+        except (MalformedFrameError, UnsupportedVersionError) as error:
+            self._refuse(f"{request}: {error}")
+        except Exception:
+            # The edge that must survive: one request's bug ends its own connection and nobody else's.
+            logger.exception("%s: the handler failed, closing the connection", request)
+            self.abort("the handler failed")
+        request.frame = _NO_FRAME
+        return True
+
+    def _balance_reading(self) -> None:
+        """Read on unless something waits: an idle connection stays readable, so that its end is noticed."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._buffer.tidy()
+        must_pause = self._buffer.unread_bytes > 0 and (self._is_full() or self._buffer.has_frame())
+        if must_pause and not self._read_paused:
+            self._read_paused = True
+            transport.pause_reading()
+        elif self._read_paused and not must_pause:
+            self._read_paused = False
+            transport.resume_reading()
+
+    def _schedule(self) -> None:
+        """Look at waiting frames soon; not now, because the caller may be in the middle of something of its own."""
+        if self._closing or self._handing_over or self._wake_up is not None or self._loop is None:
+            return
+        if self._buffer.unread_bytes or self._read_paused:
+            self._wake_up = self._loop.call_soon(self._woken)
+
+    def _woken(self) -> None:
+        self._wake_up = None
+        if not self._closing:
+            self._hand_over()
+
+    # Responses out ------------------------------------------------------------------------------------------------
+
+    def on_answer(self, request: Request) -> None:
+        """A request was answered: send what its turn has come for. Called by `Request` alone."""
+        pending = self._pending
+        if not pending or self._transport is None:
+            return
+        if request is not pending[0]:
+            return
+        out: list[Buffer] = []
+        while pending and pending[0].is_answered:
+            answered = pending.popleft()
+            self._pending_bytes -= answered.size_bytes
+            out += answered._answer or ()
+        self._exclusive = False
+        if out:
+            self._write(out)
+        if self._closing and not pending:
+            self._transport.close()
+        else:
+            self._schedule()
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        transport = cast(asyncio.Transport, self._transport)
+        self._counters.bytes_out += sum(map(len, buffers))
+        self._active_ms = self._clock.monotonic_ms()
+        if len(buffers) == 1:
+            transport.write(buffers[0])
+        else:
+            transport.writelines(buffers)
+
+    # Called by the owner ------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Requests handed over and not answered."""
+        return len(self._pending)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory held for incoming bytes."""
+        return self._buffer.capacity
+
+    def idle_ms(self, now_ms: float) -> float:
+        """Time since bytes last came or went; 0 while a request is under way."""
+        return 0.0 if self._pending else now_ms - self._active_ms
+
+    def shrink(self) -> None:
+        """Give memory back that the last frames did not need; called now and then."""
+        self._buffer.shrink()
+
+    def close(self) -> None:
+        """Take no more requests, answer what is pending, then close. Idempotent."""
+        if self._closing or self._transport is None:
+            return
+        self._closing = True
+        if not self._read_paused:
+            self._read_paused = True
+            self._transport.pause_reading()
+        if not self._pending:
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once; unsent responses are lost. Idempotent."""
+        self._closing = True
+        if self._transport is not None:
+            logger.info("%s: connection ended: %s", self, reason)
+            self._transport.abort()

@@ -1,0 +1,189 @@
+"""A listening address: accepts connections, holds them to their limits, and closes them in order.
+
+Enters: a name, an address and a request handler. Leaves: `Connection`s, which call the handler. Called by `app`.
+Invariants: at most `max_connections` and `max_connections_per_ip` are open; a connection without traffic for `idle_ms`
+is closed; after `close` none is left and no address is bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.base.errors import ConfigError
+from odradek.base.ports import Clock, Timer
+from odradek.network.connection import Connection, ConnectionOptions, Handler, NetworkCounters
+
+logger = logging.getLogger(__name__)
+
+_SWEEP_MS: Final = 5_000.0
+_UNLIMITED: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerOptions:
+    """Kafka's settings of a listener: `socket.listen.backlog.size`, `max.connections`, `max.connections.per.ip`,
+    `connections.max.idle.ms`, and the socket's buffer sizes in bytes (-1: what the system gives)."""
+
+    backlog: int = 50
+    max_connections: int = _UNLIMITED
+    max_connections_per_ip: int = _UNLIMITED
+    idle_ms: float = 600_000
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+
+
+class Listener:
+    """One bound address and its connections. `counters` are its running totals."""
+
+    def __init__(
+        self,
+        name: str,
+        address: tuple[str, int],
+        handler: Handler,
+        clock: Clock,
+        *,
+        options: ListenerOptions | None = None,
+    ) -> None:
+        """`address`: host and port; an empty host is every interface, port 0 any free one. Binds nothing yet."""
+        self.name: Final = name
+        self.host: Final = address[0]
+        self.port = address[1]
+        self.counters: Final = NetworkCounters()
+        self._handler: Final = handler
+        self._clock: Final = clock
+        self._options: Final = options or ListenerOptions()
+        self._connections: Final[set[Connection]] = set()
+        self._per_host: Final[Counter[str]] = Counter()
+        self._server: asyncio.Server | None = None
+        self._sweep_timer: Timer | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._refused_seen = 0
+        self._closed = False
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """The open connections."""
+        return frozenset(self._connections)
+
+    async def start(self) -> None:
+        """Bind and accept; `port` is the real one then. `ConfigError` when the address cannot be had."""
+        bound = await self._bind()
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._make_connection, sock=bound, backlog=self._options.backlog
+            )
+        except BaseException:
+            bound.close()
+            raise
+        self.port = bound.getsockname()[1]
+        self._sweep_timer = self._clock.call_later(_SWEEP_MS, self._sweep)
+
+    async def close(self, grace_ms: float = 5_000) -> None:
+        """Accept no more, let answers that are under way leave for `grace_ms`, then end the rest. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in self.connections:
+            connection.close()
+        try:
+            async with asyncio.timeout(grace_ms / 1000):
+                await self._empty.wait()
+        except TimeoutError:
+            logger.warning("listener %s: %d connections did not end in time", self.name, len(self._connections))
+        finally:
+            for connection in self.connections:
+                connection.abort("the listener is closing")
+        await self._empty.wait()
+
+    async def _bind(self) -> socket.socket:
+        try:
+            bound = await self._make_socket()
+        except OSError as error:
+            raise ConfigError(self._sentence(error)) from error
+        for option, size in (
+            (socket.SO_SNDBUF, self._options.send_buffer_bytes),
+            (socket.SO_RCVBUF, self._options.receive_buffer_bytes),
+        ):
+            if size > 0:
+                bound.setsockopt(socket.SOL_SOCKET, option, size)
+        return bound
+
+    async def _make_socket(self) -> socket.socket:
+        """One socket: of several addresses of a name the first IPv4 one, as the JVM has it."""
+        if not self.host:
+            if socket.has_dualstack_ipv6():
+                return socket.create_server(("", self.port), family=socket.AF_INET6, dualstack_ipv6=True)
+            return socket.create_server(("", self.port))
+        found = await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+        return socket.create_server((str(address[0]), self.port), family=family)
+
+    def _sentence(self, error: OSError) -> str:
+        where = f"{self.host or '0.0.0.0'}:{self.port}"
+        if error.errno == errno.EADDRINUSE:
+            return f"Listener {self.name} cannot use {where}: another process listens there."
+        return f"Listener {self.name} cannot use {where}: {error.strerror or error}."
+
+    def _make_connection(self) -> Connection:
+        return Connection(
+            self._handler,
+            self._clock,
+            listener=self.name,
+            options=self._options.connection,
+            counters=self.counters,
+            on_open=self._opened,
+            on_lost=self._lost,
+        )
+
+    def _opened(self, connection: Connection) -> bool:
+        options = self._options
+        if (
+            self._closed
+            or len(self._connections) >= options.max_connections
+            or self._per_host[connection.peer_host] >= options.max_connections_per_ip
+        ):
+            self.counters.connections_refused += 1
+            return False
+        self._connections.add(connection)
+        self._per_host[connection.peer_host] += 1
+        self.counters.connections_accepted += 1
+        self.counters.connections = len(self._connections)
+        self._empty.clear()
+        return True
+
+    def _lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._per_host[connection.peer_host] -= 1
+        if not self._per_host[connection.peer_host]:
+            del self._per_host[connection.peer_host]
+        self.counters.connections = len(self._connections)
+        if not self._connections:
+            self._empty.set()
+
+    def _sweep(self) -> None:
+        """Close what is idle, take back unused memory, tell of refusals: once for all, not by a timer for each."""
+        now_ms = self._clock.monotonic_ms()
+        for connection in self.connections:
+            if connection.idle_ms(now_ms) >= self._options.idle_ms:
+                self.counters.connections_expired += 1
+                connection.abort("idle")
+            else:
+                connection.shrink()
+        refused = self.counters.connections_refused - self._refused_seen
+        if refused:
+            logger.warning("listener %s: %d connections refused, a connection limit is reached", self.name, refused)
+            self._refused_seen += refused
+        if not self._closed:
+            self._sweep_timer = self._clock.call_later(_SWEEP_MS, self._sweep)

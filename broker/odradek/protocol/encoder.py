@@ -1,0 +1,312 @@
+"""Encoders compiled from schemas: a message (plain mappings and sequences) becomes bytes without an entity between.
+
+Enters: an entity type once, then messages. Leaves: bytes appended to a buffer. Called by `codec`.
+A message is the union of the fields of all versions of its API. What the version at hand lacks is left out; what it
+has and the message lacks takes the schema's default. A name that no version has, or a missing value without a default,
+is a bug of ours and raises `ValueError`. Integers are wire values: milliseconds for times, codes for errors.
+Consecutive numbers are packed by one `Struct`; the property tests hold the bytes to kio's own writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final, cast
+
+from odradek.protocol.schema import FIXED_FORMATS, REQUIRED, FieldSchema, StructSchema
+from odradek.protocol.wire import base128, compact_string, legacy_string
+
+Message = Mapping[str, object]
+"""Fields of one struct by kio's names; nested mappings for structs, sequences for arrays, None for null."""
+
+Encode = Callable[[bytearray, Any], None]
+
+_NO_UUID: Final = bytes(16)
+_INT32: Final = Struct(">i")
+
+
+@dataclass(slots=True)
+class KnownNames:
+    """The fields that any version of an API has, as a tree that follows its structs."""
+
+    names: set[str] = field(default_factory=set)
+    structs: dict[str, KnownNames] = field(default_factory=dict)
+
+    def add(self, schema: StructSchema) -> None:
+        """Take in the fields of one more version."""
+        for item in (*schema.fields, *schema.tagged):
+            self.names.add(item.name)
+            if item.struct is not None:
+                self.structs.setdefault(item.name, KnownNames()).add(item.struct)
+
+
+class KnownNamesOf:
+    """The tree at one path, looked up when a message first has a name that its version lacks.
+
+    Late, because it needs every version of the API imported.
+    """
+
+    __slots__ = ("_found", "_load")
+
+    def __init__(self, load: Callable[[], KnownNames]) -> None:
+        """`load` gives the tree; it is called at most once."""
+        self._load = load
+        self._found: KnownNames | None = None
+
+    def tree(self) -> KnownNames:
+        """The names of all versions at this path."""
+        if self._found is None:
+            self._found = self._load()
+        return self._found
+
+    def inner(self, name: str) -> KnownNamesOf:
+        """The lookup for the struct in the field `name`."""
+        return KnownNamesOf(lambda: self.tree().structs.get(name, KnownNames()))
+
+    def check(self, message: Message, place: str) -> None:
+        """Raise `ValueError` when the message has a name that no version has."""
+        unknown = message.keys() - self.tree().names
+        if unknown:
+            raise ValueError(f"no version of {place} has the field {', '.join(sorted(unknown))}")
+
+
+def _string(value: str | None, *, flexible: bool, nullable: bool) -> bytes:
+    if value is None and not nullable:
+        raise ValueError("null where a string is required")
+    return compact_string(value) if flexible else legacy_string(value)
+
+
+def _string_encoder(flexible: bool, nullable: bool) -> Encode:
+    def encode(out: bytearray, value: str | None) -> None:
+        out += _string(value, flexible=flexible, nullable=nullable)
+
+    return encode
+
+
+def _blob_encoder(flexible: bool, nullable: bool) -> Encode:
+    def encode(out: bytearray, value: bytes | None) -> None:
+        if value is None:
+            if not nullable:
+                raise ValueError("null where bytes are required")
+            out += b"\x00" if flexible else b"\xff\xff\xff\xff"
+            return
+        out += base128(len(value) + 1) if flexible else _INT32.pack(len(value))
+        out += value
+
+    return encode
+
+
+def _encode_uuid(out: bytearray, value: Any) -> None:
+    out += _NO_UUID if value is None else value.bytes
+
+
+def _fixed_encoder(kind: str) -> Encode:
+    pack = Struct(">" + FIXED_FORMATS[kind]).pack
+    if kind == "datetime_i64":
+
+        def encode_time(out: bytearray, value: int | None) -> None:
+            out += pack(-1 if value is None else value)
+
+        return encode_time
+
+    def encode(out: bytearray, value: int) -> None:
+        out += pack(value)
+
+    return encode
+
+
+def _nullable_struct(encode_struct: Encode) -> Encode:
+    """A struct behind a marker byte, -1 for null and 1 for present (KIP-893)."""
+
+    def encode(out: bytearray, value: Message | None) -> None:
+        if value is None:
+            out += b"\xff"
+        else:
+            out += b"\x01"
+            encode_struct(out, value)
+
+    return encode
+
+
+def _element(item: FieldSchema, flexible: bool, nullable: bool, known: KnownNamesOf) -> Encode:
+    if item.struct is not None:
+        encode = compile_encoder(item.struct, known.inner(item.name))
+        return _nullable_struct(encode) if nullable else encode
+    if item.kind == "string":
+        return _string_encoder(flexible, nullable)
+    if item.kind in ("bytes", "records"):
+        return _blob_encoder(flexible, nullable)
+    if item.kind == "uuid":
+        return _encode_uuid
+    return _fixed_encoder(item.kind)
+
+
+def _array(item: FieldSchema, flexible: bool, known: KnownNamesOf) -> Encode:
+    encode_length: Callable[[int], bytes] = (lambda count: base128(count + 1)) if flexible else _INT32.pack
+    encode_all = (
+        _all_numbers(item.kind) if item.kind in FIXED_FORMATS else _each(_element(item, flexible, False, known))
+    )
+
+    def encode(out: bytearray, values: Sequence[Any] | None) -> None:
+        if values is None:
+            if not item.nullable:
+                raise ValueError(f"null where the array {item.name} is required")
+            out += encode_length(-1)
+            return
+        out += encode_length(len(values))
+        encode_all(out, values)
+
+    return encode
+
+
+def _each(encode_one: Encode) -> Encode:
+    def encode(out: bytearray, values: Sequence[Any]) -> None:
+        for value in values:
+            encode_one(out, value)
+
+    return encode
+
+
+def _all_numbers(kind: str) -> Encode:
+    letter = FIXED_FORMATS[kind]
+    short = [Struct(f">{count}{letter}").pack for count in range(8)]
+
+    def encode(out: bytearray, values: Sequence[Any]) -> None:
+        count = len(values)
+        out += short[count](*values) if count < 8 else Struct(f">{count}{letter}").pack(*values)
+
+    return encode
+
+
+def _value(item: FieldSchema, flexible: bool, known: KnownNamesOf) -> Encode:
+    return _array(item, flexible, known) if item.is_array else _element(item, flexible, item.nullable, known)
+
+
+def _picked(message: Message, item: FieldSchema, place: str) -> object:
+    """The message's value for a field, or the schema's default."""
+    value = message.get(item.name, REQUIRED)
+    if value is REQUIRED:
+        value = item.default
+        if value is REQUIRED:
+            raise ValueError(f"{place} needs the field {item.name}")
+    return value
+
+
+def _run_encoder(run: list[FieldSchema], place: str) -> Encode:
+    """Several numbers by one `Struct`."""
+    pack = Struct(">" + "".join(FIXED_FORMATS[item.kind] for item in run)).pack
+    if len(run) == 1:
+        only = run[0]
+
+        def encode_one(out: bytearray, message: Message) -> None:
+            out += pack(_picked(message, only, place))
+
+        return encode_one
+    pick_all = itemgetter(*(item.name for item in run))
+
+    def encode(out: bytearray, message: Message) -> None:
+        try:
+            values = pick_all(message)
+        except KeyError:
+            values = [_picked(message, item, place) for item in run]
+        out += pack(*values)
+
+    return encode
+
+
+def _single_encoder(item: FieldSchema, schema: StructSchema, known: KnownNamesOf) -> Encode:
+    encode_value = _value(item, schema.flexible, known)
+    place = schema.entity_type.__name__
+
+    def encode(out: bytearray, message: Message) -> None:
+        encode_value(out, _picked(message, item, place))
+
+    return encode
+
+
+def _is_run_kind(item: FieldSchema) -> bool:
+    return item.kind in FIXED_FORMATS and item.kind != "datetime_i64" and not item.is_array
+
+
+def _plain_steps(schema: StructSchema, known: KnownNamesOf) -> list[Encode]:
+    steps: list[Encode] = []
+    run: list[FieldSchema] = []
+    place = schema.entity_type.__name__
+    for item in schema.fields:
+        if _is_run_kind(item):
+            run.append(item)
+            continue
+        if run:
+            steps.append(_run_encoder(run, place))
+            run = []
+        steps.append(_single_encoder(item, schema, known))
+    if run:
+        steps.append(_run_encoder(run, place))
+    return steps
+
+
+def _default_bytes(item: FieldSchema, encode: Encode) -> bytes | None:
+    """What a tagged field's default looks like on the wire, None where that is null."""
+    out = bytearray()
+    if item.default is None:
+        return bytes(_NO_UUID) if item.kind == "uuid" else None
+    if item.struct is not None:
+        encode(out, {})
+        return bytes(out)
+    default = item.default
+    if default is REQUIRED:
+        default = {"string": "", "bytes": b"", "records": b""}.get(item.kind, () if item.is_array else 0)
+    encode(out, default)
+    return bytes(out)
+
+
+def _tagged_step(schema: StructSchema, known: KnownNamesOf) -> Encode:
+    """The section of tagged fields, those with their default left out (KIP-482)."""
+    rows: list[tuple[str, int, Encode, bytes | None]] = []
+    for item in schema.tagged:
+        encode_value = _value(item, True, known)
+        rows.append((item.name, cast(int, item.tag), encode_value, _default_bytes(item, encode_value)))
+
+    def encode(out: bytearray, message: Message) -> None:
+        count = 0
+        section = bytearray()
+        for name, tag, encode_value, default in rows:
+            value = message.get(name, REQUIRED)
+            if value is REQUIRED or (value is None and default in (None, _NO_UUID)):
+                continue
+            raw = bytearray()
+            encode_value(raw, value)
+            if default is None or bytes(raw) != default:
+                count += 1
+                section += base128(tag) + base128(len(raw)) + raw
+        out += base128(count)
+        out += section
+
+    return encode
+
+
+def _no_tagged_step(out: bytearray, _message: Message) -> None:
+    out.append(0)
+
+
+def compile_encoder(schema: StructSchema, known: KnownNamesOf) -> Encode:
+    """The encoder of one struct: appends a message's bytes to a buffer; `ValueError` when the message does not fit."""
+    place = schema.entity_type.__name__
+    names = frozenset(item.name for item in (*schema.fields, *schema.tagged))
+    steps = _plain_steps(schema, known)
+    if schema.flexible:
+        steps.append(_tagged_step(schema, known) if schema.tagged else _no_tagged_step)
+
+    def encode(out: bytearray, message: Message) -> None:
+        if not message.keys() <= names:
+            known.check(message, place)
+        try:
+            for step in steps:
+                step(out, message)
+        except struct_error as error:
+            raise ValueError(f"a value of {place} does not fit its field: {error}") from error
+
+    return encode

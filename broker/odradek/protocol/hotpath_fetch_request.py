@@ -1,0 +1,251 @@
+"""Fetch requests, both directions: a partition costs one `Struct`.
+
+Enters: frames, or a `FetchRequest`. Leaves: the other. Called by the server for consumers and followers, by the
+followers and by the client. Invariant: nothing in a decoded request refers to its frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import Final
+from uuid import UUID
+
+from odradek.base.errors import MalformedFrameError
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import encode_request_header
+from odradek.protocol.hotpath_fetch import (
+    COMPACT,
+    FLEXIBLE_SINCE,
+    LEADER_EPOCH_SINCE,
+    LEGACY,
+    LOG_START_SINCE,
+    RACK_SINCE,
+    REPLICA_STATE_SINCE,
+    SESSIONS_SINCE,
+    TOPIC_ID_SINCE,
+    FetchEntry,
+    FetchRequest,
+    ForgottenPartition,
+    Form,
+    encoded_topic,
+    grouped,
+    read_topic,
+    required,
+    topic_id_at,
+)
+from odradek.protocol.wire import DEFAULT_ELEMENT_BUDGET, Reader, after_tagged_fields, base128, read_uvarint
+
+_REPLICA_STATE_TAG: Final = 1
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_TWO_INT32: Final = Struct(">ii")
+_REPLICA_STATE: Final = Struct(">iq")
+_START: Final = Struct(">iiiib")
+_START_WITHOUT_REPLICA: Final = Struct(">iiib")
+_FRAME_ERRORS: Final = (struct_error, IndexError, UnicodeDecodeError)
+
+
+def _partition_layout(version: int) -> Struct:
+    """partition, leader epoch, fetch offset, last fetched epoch, log start offset, maximum bytes, as far as present."""
+    if version >= FLEXIBLE_SINCE:
+        return Struct(">iiqiqi")
+    if version >= LEADER_EPOCH_SINCE:
+        return Struct(">iiqqi")
+    return Struct(">iqqi") if version >= LOG_START_SINCE else Struct(">iqi")
+
+
+_PARTITION_LAYOUTS: Final = {version: _partition_layout(version) for version in range(4, 18)}
+
+
+def _full_row(version: int, row: tuple[int, ...]) -> tuple[int, ...]:
+    """The six numbers of a partition, with -1 for what the version lacks."""
+    if version >= FLEXIBLE_SINCE:
+        return row
+    if version >= LEADER_EPOCH_SINCE:
+        partition, epoch, offset, log_start, max_bytes = row
+    elif version >= LOG_START_SINCE:
+        (partition, offset, log_start, max_bytes), epoch = row, -1
+    else:
+        (partition, offset, max_bytes), epoch, log_start = row, -1, -1
+    return partition, epoch, offset, -1, log_start, max_bytes
+
+
+def _short_row(version: int, entry: FetchEntry) -> tuple[int, ...]:
+    """What the version has of the six numbers of a partition."""
+    if version >= FLEXIBLE_SINCE:
+        return entry[2:]
+    if version >= LEADER_EPOCH_SINCE:
+        return entry[2], entry[3], entry[4], entry[6], entry[7]
+    if version >= LOG_START_SINCE:
+        return entry[2], entry[4], entry[6], entry[7]
+    return entry[2], entry[4], entry[7]
+
+
+def decode_fetch(version: int, frame: bytes | memoryview, position: int) -> FetchRequest:
+    """The request whose body starts at `position`; `MalformedFrameError` for everything wrong with the bytes."""
+    try:
+        request, position = _decode_request(version, frame, position)
+    except _FRAME_ERRORS as error:
+        raise MalformedFrameError(f"Fetch frame is cut short or not UTF-8: {error}") from error
+    if position != len(frame):
+        raise MalformedFrameError(f"{len(frame) - position} bytes follow the last field")
+    return request
+
+
+def _decode_request(version: int, frame: bytes | memoryview, position: int) -> tuple[FetchRequest, int]:
+    replica_id = -1
+    if version >= REPLICA_STATE_SINCE:
+        max_wait_ms, min_bytes, max_bytes, isolation_level = _START_WITHOUT_REPLICA.unpack_from(frame, position)
+        position += _START_WITHOUT_REPLICA.size
+    else:
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level = _START.unpack_from(frame, position)
+        position += _START.size
+    request = FetchRequest(max_wait_ms, min_bytes, max_bytes, [], isolation_level, replica_id)
+    if version >= SESSIONS_SINCE:
+        request.session_id, request.session_epoch = _TWO_INT32.unpack_from(frame, position)
+        position += 8
+    decode_entries = _flexible_entries if version >= FLEXIBLE_SINCE else _legacy_entries
+    position = decode_entries(version, frame, position, request.entries)
+    reader = Reader(frame, position)
+    if version >= SESSIONS_SINCE:
+        request.forgotten = _decode_forgotten(version, reader)
+    if version >= RACK_SINCE:
+        request.rack_id = reader.compact_string() if version >= FLEXIBLE_SINCE else reader.string()
+    if version >= FLEXIBLE_SINCE:
+        _decode_request_tags(version, reader, request)
+    return request, reader.position
+
+
+def _legacy_entries(version: int, frame: bytes | memoryview, position: int, entries: list[FetchEntry]) -> int:
+    layout = _PARTITION_LAYOUTS[version]
+    (topics,) = _INT32.unpack_from(frame, position)
+    position += 4
+    _check_count(topics, 0)
+    for _ in range(topics):
+        (length,) = _INT16.unpack_from(frame, position)
+        position += 2
+        name_end = position + length
+        if length < 0 or name_end > len(frame):
+            raise MalformedFrameError(f"topic name of {length} bytes")
+        topic = str(frame[position:name_end], "utf-8")
+        (count,) = _INT32.unpack_from(frame, name_end)
+        position = name_end + 4
+        _check_count(count, len(entries))
+        for _ in range(count):
+            row = layout.unpack_from(frame, position)
+            position += layout.size
+            entries.append(FetchEntry(topic, None, *_full_row(version, row)))
+    return position
+
+
+def _flexible_entries(version: int, frame: bytes | memoryview, position: int, entries: list[FetchEntry]) -> int:
+    layout = _PARTITION_LAYOUTS[version]
+    unpack, size = layout.unpack_from, layout.size
+    topics, position = read_uvarint(frame, position)
+    _check_count(topics - 1, 0)
+    for _ in range(topics - 1):
+        topic: str | None = None
+        topic_id: UUID | None = None
+        if version >= TOPIC_ID_SINCE:
+            topic_id, position = topic_id_at(frame, position), position + 16
+        else:
+            topic, position = _compact_name(frame, position)
+        count, position = read_uvarint(frame, position)
+        _check_count(count - 1, len(entries))
+        for _ in range(count - 1):
+            entries.append(FetchEntry(topic, topic_id, *unpack(frame, position)))
+            position += size
+            position = position + 1 if frame[position] == 0 else after_tagged_fields(frame, position)
+        position = after_tagged_fields(frame, position)
+    return position
+
+
+def _compact_name(frame: bytes | memoryview, position: int) -> tuple[str, int]:
+    length, position = read_uvarint(frame, position)
+    after = position + length - 1
+    if length == 0 or after > len(frame):
+        raise MalformedFrameError(f"topic name of {length - 1} bytes")
+    return str(frame[position:after], "utf-8"), after
+
+
+def _check_count(count: int, before: int) -> None:
+    if count < 0:
+        raise MalformedFrameError(f"array length {count}")
+    if count + before > DEFAULT_ELEMENT_BUDGET:
+        raise MalformedFrameError("frame announces more partitions than one frame may hold")
+
+
+def _decode_forgotten(version: int, reader: Reader) -> list[ForgottenPartition]:
+    flexible = version >= FLEXIBLE_SINCE
+    length = Reader.compact_array_length if flexible else Reader.array_length
+    found: list[ForgottenPartition] = []
+    topics = length(reader)
+    for _ in range(required(topics)):
+        topic, topic_id = read_topic(version, reader)
+        count = required(length(reader, 4))
+        found += [ForgottenPartition(topic, topic_id, reader.int32()) for _ in range(count)]
+        if flexible:
+            reader.skip_tagged_fields()
+    return found
+
+
+def _decode_request_tags(version: int, reader: Reader, request: FetchRequest) -> None:
+    for _ in range(reader.uvarint()):
+        tag, size = reader.uvarint(), reader.uvarint()
+        after = reader.position + size
+        if after > reader.end:
+            raise MalformedFrameError(f"tagged field of {size} bytes in {reader.remaining} bytes")
+        if tag == _REPLICA_STATE_TAG and version >= REPLICA_STATE_SINCE:
+            request.replica_id, request.replica_epoch = reader.unpack(_REPLICA_STATE)
+            reader.skip_tagged_fields()
+            if reader.position != after:
+                raise MalformedFrameError("replica state is not as long as it says")
+        reader.position = after
+
+
+def encode_fetch_request(version: int, correlation_id: int, client_id: str | None, request: FetchRequest) -> bytes:
+    """A whole request frame; `ValueError` when a row lacks the name or the id that the version needs."""
+    form = COMPACT if version >= FLEXIBLE_SINCE else LEGACY
+    layout = _PARTITION_LAYOUTS[version]
+    start = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
+    if version >= REPLICA_STATE_SINCE:
+        out = bytearray(_START_WITHOUT_REPLICA.pack(*start))
+    else:
+        out = bytearray(_START.pack(request.replica_id, *start))
+    if version >= SESSIONS_SINCE:
+        out += _TWO_INT32.pack(request.session_id, request.session_epoch)
+    groups = grouped(request.entries)
+    out += form.length(len(groups))
+    for entries in groups:
+        out += encoded_topic(version, form, entries[0].topic, entries[0].topic_id) + form.length(len(entries))
+        for entry in entries:
+            out += layout.pack(*_short_row(version, entry)) + form.tail
+        out += form.tail
+    if version >= SESSIONS_SINCE:
+        out += _encoded_forgotten(version, form, request.forgotten)
+    if version >= RACK_SINCE:
+        out += form.text(request.rack_id)
+    out += _encoded_request_tags(version, request)
+    return encode_request_header(ApiKey.FETCH, version, correlation_id, client_id, body_bytes=len(out)) + out
+
+
+def _encoded_forgotten(version: int, form: Form, forgotten: Sequence[ForgottenPartition]) -> bytes:
+    groups = grouped(forgotten)
+    out = bytearray(form.length(len(groups)))
+    for rows in groups:
+        out += encoded_topic(version, form, rows[0].topic, rows[0].topic_id) + form.length(len(rows))
+        for row in rows:
+            out += _INT32.pack(row.partition)
+        out += form.tail
+    return bytes(out)
+
+
+def _encoded_request_tags(version: int, request: FetchRequest) -> bytes:
+    if version < FLEXIBLE_SINCE:
+        return b""
+    if version < REPLICA_STATE_SINCE or (request.replica_id == -1 and request.replica_epoch == -1):
+        return b"\x00"
+    state = _REPLICA_STATE.pack(request.replica_id, request.replica_epoch) + b"\x00"
+    return b"\x01" + base128(_REPLICA_STATE_TAG) + base128(len(state)) + state

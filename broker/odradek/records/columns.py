@@ -1,0 +1,358 @@
+"""Many batches at once as numpy columns: where keys and values lie, offsets, timestamps; no object per record.
+
+Headers with unpacked records sections enter; one contiguous buffer and arrays of positions in it leave. The Spark
+source, the clients' batch interface and compaction call it. Invariant: every position and length that leaves lies
+inside the buffer and inside its own record; a set that contradicts itself raises and yields nothing.
+
+How: one short Python loop follows the record lengths, which is the only step that needs the one before it. Then each
+field of all records is read by one vectorised step. The loop only guesses; the first vectorised step proves its chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odradek.base.errors import CorruptMessageError
+from odradek.base.ports import Buffer
+from odradek.records.batch import BatchHeader, ControlType, check_crc, iterate, read_control_type
+from odradek.records.record import decode_batch, record_bytes
+from odradek.records.varint import decode_varint
+
+Integers = NDArray[np.int64]
+Unpacked = tuple[BatchHeader, bytes | memoryview]
+"""A batch's header and its records section without compression."""
+
+_MAX_OFFSET: Final = (1 << 63) - 1
+_MAX_VARINT_BYTES: Final = 10
+_PADDING: Final = bytes(_MAX_VARINT_BYTES)
+"""Behind the records, so that reading a number at the very end needs no test: it reads zeros and is then refused."""
+
+_MARKER_LIMIT_BYTES: Final = 64 * 1024
+"""A transaction's marker is one small record."""
+
+_VECTORISED_HEADERS: Final = 32
+"""Headers of a record that are read column by column; the few records with more finish one by one, because a step for
+a handful of records costs as much as one for thousands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderColumns:
+    """Headers of all records one after the other: `count` of each record, then a row for each header.
+
+    A value's length is -1 where the value is null.
+    """
+
+    count: Integers
+    name_start: Integers
+    name_length: Integers
+    value_start: Integers
+    value_length: Integers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Records as columns of equal length; starts are positions in `buffer`, a length of -1 is a null."""
+
+    buffer: bytes
+    offset: Integers
+    timestamp_ms: Integers
+    timestamp_type: Integers
+    key_start: Integers
+    key_length: Integers
+    value_start: Integers
+    value_length: Integers
+    headers: HeaderColumns | None
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return len(self.offset)
+
+
+def unpack(
+    buffer: Buffer,
+    *,
+    limit: int,
+    start_offset: int = 0,
+    end_offset: int = _MAX_OFFSET,
+    aborted: Iterable[tuple[int, int]] = (),
+) -> Iterator[Unpacked]:
+    """The batches in `buffer` that may hold records of [start_offset, end_offset), unpacked to at most `limit` each.
+
+    Control batches, those of `aborted` transactions (producer id, first offset) and a cut-off end are left out.
+    `CorruptMessageError` when a CRC is false or a batch is unsound.
+    """
+    transactions = _AbortedTransactions(aborted)
+    for position, header in iterate(buffer):
+        if header.base_offset >= end_offset:
+            return
+        # A marker before the wanted range still ends a transaction that is listed as aborted.
+        if header.next_offset <= start_offset and not header.is_control:
+            continue
+        check_crc(buffer, position, header)
+        covered = transactions.cover(header, buffer, position)
+        if not (covered or header.is_control):
+            yield header, record_bytes(buffer, position, header, limit=limit)
+
+
+class _AbortedTransactions:
+    """Which producers' records do not count at the current offset, as a fetch with read_committed lists them."""
+
+    __slots__ = ("_open", "_waiting")
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._waiting = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
+        self._open: set[int] = set()
+
+    def cover(self, header: BatchHeader, buffer: Buffer, position: int) -> bool:
+        """Whether the batch belongs to an aborted transaction. Batches come in the order of their offsets."""
+        while self._waiting and self._waiting[-1][1] <= header.last_offset:
+            self._open.add(self._waiting.pop()[0])
+        if header.producer_id not in self._open:
+            return False
+        if header.is_control and self._is_abort(header, buffer, position):
+            self._open.discard(header.producer_id)
+        return True
+
+    @staticmethod
+    def _is_abort(header: BatchHeader, buffer: Buffer, position: int) -> bool:
+        records = decode_batch(buffer, position, header, limit=_MARKER_LIMIT_BYTES)
+        return bool(records) and read_control_type(records[0].key) is ControlType.ABORT
+
+
+def decode(
+    batches: Sequence[Unpacked],
+    *,
+    start_offset: int = 0,
+    end_offset: int = _MAX_OFFSET,
+    with_headers: bool = False,
+) -> Columns:
+    """The records of [start_offset, end_offset) in `batches`, in their order, without control batches.
+
+    `CorruptMessageError` when a batch's records do not fill it exactly or a number in it cannot be true.
+    """
+    wanted = [
+        (header, payload)
+        for header, payload in batches
+        if not header.is_control and header.next_offset > start_offset and header.base_offset < end_offset
+    ]
+    data = b"".join([*(payload for _, payload in wanted), _PADDING])
+    reader = _Reader(data, np.array(_follow_lengths(data, wanted), dtype=np.int64))
+    end = reader.read_record_lengths()
+    reader.position += 1  # attributes of a record are unused
+    timestamp_delta = reader.read_numbers()
+    offset_delta = reader.read_numbers()
+    reader.check(reader.position <= end)
+    key_start, key_length = reader.read_field(end)
+    value_start, value_length = reader.read_field(end)
+    headers = _read_headers(reader, end, collect=with_headers)
+    offset, timestamp_ms, timestamp_type = _add_bases(wanted, offset_delta, timestamp_delta)
+    columns = Columns(
+        buffer=data,
+        offset=offset,
+        timestamp_ms=timestamp_ms,
+        timestamp_type=timestamp_type,
+        key_start=key_start,
+        key_length=key_length,
+        value_start=value_start,
+        value_length=value_length,
+        headers=headers,
+    )
+    inside = (offset >= start_offset) & (offset < end_offset)
+    return columns if bool(inside.all()) else _select(columns, inside)
+
+
+def _follow_lengths(data: bytes, batches: Sequence[Unpacked]) -> list[int]:
+    """Where each record begins. A length's sign is ignored here and refused by `read_record_lengths`."""
+    begins: list[int] = []
+    append = begins.append
+    position = end = 0
+    try:
+        for header, payload in batches:
+            end += len(payload)
+            for _ in range(header.record_count):
+                append(position)
+                byte = data[position]
+                if byte < 0x80:
+                    position += 1 + (byte >> 1)
+                    continue
+                following = data[position + 1]
+                if following < 0x80:
+                    position += 2 + ((byte & 0x7F | following << 7) >> 1)
+                    continue
+                length, position = decode_varint(data, position)
+                position += abs(length)
+            if position != end:
+                raise CorruptMessageError(f"the records of the batch at offset {header.base_offset} do not fill it")
+    except IndexError:
+        raise CorruptMessageError("a record reaches beyond its batch") from None
+    return begins
+
+
+class _Reader:
+    """One cursor for each record, moved on together."""
+
+    __slots__ = ("array", "data", "position")
+
+    def __init__(self, data: bytes, position: Integers) -> None:
+        self.data = data
+        self.array = np.frombuffer(data, dtype=np.uint8)
+        self.position = position
+
+    def check(self, sound: NDArray[np.bool_]) -> None:
+        """`CorruptMessageError` unless all are true."""
+        if not sound.all():
+            raise CorruptMessageError("a record contradicts its own length")
+
+    def read_record_lengths(self) -> Integers:
+        """Where each record ends, having proved that it ends where the next begins, and the last one with the data."""
+        following = np.append(self.position[1:], len(self.data) - len(_PADDING))
+        length = self.read_numbers()
+        end = self.position + length
+        self.check(length > 0)
+        self.check(end == following[: len(end)])
+        return end
+
+    def read_numbers(self) -> Integers:
+        """The varint at each cursor; a cursor may stand up to ten bytes before the end of the padding."""
+        value, self.position = _varints(self.array, self.position)
+        return value
+
+    def read_field(self, end: Integers) -> tuple[Integers, Integers]:
+        """Start and length (-1: null) of the bytes at each cursor, which then stands behind them."""
+        length = self.read_numbers()
+        start = self.position
+        # Compared by subtraction: an absurd length must not wrap around.
+        self.check((length >= -1) & (length <= end - start))
+        self.position = start + np.maximum(length, 0)
+        return start, length
+
+
+def _varints(data: NDArray[np.uint8], position: Integers) -> tuple[Integers, Integers]:
+    byte = data[position]
+    value = (byte & 0x7F).astype(np.uint64)
+    position = position + 1
+    going_on = np.flatnonzero(byte >= 0x80)
+    shift = 7
+    while going_on.size:
+        byte = data[position[going_on]]
+        if shift > 63 or (shift == 63 and bool((byte > 1).any())):
+            raise CorruptMessageError("a number in a record is longer than 64 bits")
+        value[going_on] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        position[going_on] += 1
+        going_on = going_on[byte >= 0x80]
+        shift += 7
+    magnitude = (value >> np.uint64(1)).view(np.int64)
+    sign = (value & np.uint64(1)).view(np.int64)
+    return magnitude ^ -sign, position
+
+
+def _add_bases(
+    batches: Sequence[Unpacked], offset_delta: Integers, timestamp_delta: Integers
+) -> tuple[Integers, Integers, Integers]:
+    """Offsets, timestamps and their types from the deltas and each batch's header."""
+    headers = [header for header, _ in batches]
+    of_batch = np.repeat(np.arange(len(headers)), np.array([header.record_count for header in headers], dtype=np.int64))
+
+    def spread(values: list[int]) -> Integers:
+        return np.array(values, dtype=np.int64)[of_batch]
+
+    last_delta = spread([header.last_offset_delta for header in headers])
+    if not ((offset_delta >= 0) & (offset_delta <= last_delta)).all():
+        raise CorruptMessageError("a record's offset lies outside its batch")
+    offset = spread([header.base_offset for header in headers]) + offset_delta
+    base_timestamp = spread([header.base_timestamp for header in headers])
+    timestamp = base_timestamp + timestamp_delta
+    # A sum has wrapped around when both terms have the other sign.
+    if bool((((base_timestamp ^ timestamp) & (timestamp_delta ^ timestamp)) < 0).any()):
+        raise CorruptMessageError("a record's timestamp is longer than 64 bits")
+    timestamp_type = spread([header.timestamp_type for header in headers])
+    if timestamp_type.any():
+        timestamp = np.where(timestamp_type == 1, spread([header.max_timestamp for header in headers]), timestamp)
+    return offset, timestamp, timestamp_type
+
+
+def _read_headers(reader: _Reader, end: Integers, *, collect: bool) -> HeaderColumns | None:
+    """Walk over all headers, which must end where their record does; with `collect`, as columns."""
+    count = reader.read_numbers()
+    # Two bytes are the least that a header takes.
+    reader.check((count >= 0) & (count <= (end - reader.position) // 2))
+    rows = _walk_headers(reader, end, count)
+    reader.check(reader.position == end)
+    if not collect:
+        return None
+    # Rounds went across the records; a stable sort by record brings each record's headers together in order.
+    order = np.argsort(rows[0], kind="stable")
+    _, name_start, name_length, value_start, value_length = (column[order] for column in rows)
+    return HeaderColumns(
+        count=count,
+        name_start=name_start,
+        name_length=name_length,
+        value_start=value_start,
+        value_length=value_length,
+    )
+
+
+def _walk_headers(reader: _Reader, end: Integers, count: Integers) -> list[Integers]:
+    """Record number, name start, name length, value start, value length of every header, round by round."""
+    rounds: list[tuple[Integers, ...]] = []
+    position = reader.position
+    active = np.flatnonzero(count)
+    done = 0
+    while active.size and done < _VECTORISED_HEADERS:
+        cursor = _Reader(reader.data, position[active])
+        name = cursor.read_field(end[active])
+        cursor.check(name[1] >= 0)
+        value = cursor.read_field(end[active])
+        position[active] = cursor.position
+        rounds.append((active, *name, *value))
+        done += 1
+        active = active[count[active] > done]
+    rounds += [_walk_rest(reader, int(record), int(end[record]), int(count[record]) - done) for record in active]
+    if not rounds:
+        return [np.zeros(0, dtype=np.int64)] * 5
+    return [np.concatenate(column) for column in zip(*rounds, strict=True)]
+
+
+def _walk_rest(reader: _Reader, record: int, end: int, count: int) -> tuple[Integers, ...]:
+    """The last `count` headers of one record."""
+    data = reader.data
+    position = int(reader.position[record])
+    rows: list[tuple[int, int, int, int, int]] = []
+    for _ in range(count):
+        name_length, name_start = decode_varint(data, position)
+        value_length, value_start = decode_varint(data, min(name_start + max(name_length, 0), end))
+        position = value_start + max(value_length, 0)
+        if name_length < 0 or value_length < -1 or position > end:
+            raise CorruptMessageError("a header reaches beyond its record")
+        rows.append((record, name_start, name_length, value_start, value_length))
+    reader.position[record] = position
+    return tuple(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+
+
+def _select(columns: Columns, inside: NDArray[np.bool_]) -> Columns:
+    headers = columns.headers
+    if headers is not None:
+        of_record = np.repeat(inside, headers.count)
+        headers = HeaderColumns(
+            count=headers.count[inside],
+            name_start=headers.name_start[of_record],
+            name_length=headers.name_length[of_record],
+            value_start=headers.value_start[of_record],
+            value_length=headers.value_length[of_record],
+        )
+    return Columns(
+        buffer=columns.buffer,
+        offset=columns.offset[inside],
+        timestamp_ms=columns.timestamp_ms[inside],
+        timestamp_type=columns.timestamp_type[inside],
+        key_start=columns.key_start[inside],
+        key_length=columns.key_length[inside],
+        value_start=columns.value_start[inside],
+        value_length=columns.value_length[inside],
+        headers=headers,
+    )

@@ -1,0 +1,129 @@
+"""Records one by one: what consumers, coordinators and tools see of a batch.
+
+A batch in memory enters, `Record` tuples leave. Not for the broker's data path, which never makes an object per record.
+Invariant: what comes out was counted and measured; a batch whose records do not fill it exactly is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from odradek.base.errors import CorruptMessageError
+from odradek.base.ports import Buffer
+from odradek.compression import Codec, decompress
+from odradek.records.batch import HEADER_SIZE, BatchHeader, TimestampType
+from odradek.records.varint import decode_varint
+
+_MIN_RECORD_BYTES: Final = 7
+"""Length, attributes, two deltas, two lengths and a header count, one byte each."""
+
+_MIN_TIMESTAMP: Final = -(1 << 63)
+_MAX_TIMESTAMP: Final = (1 << 63) - 1
+
+
+class Record(NamedTuple):
+    """One record; `timestamp` in milliseconds since 1970, -1 when there is none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of key, value and headers, without framing."""
+        size = len(self.key or b"") + len(self.value or b"")
+        return size + sum(len(name) + len(value or b"") for name, value in self.headers)
+
+
+def record_bytes(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> bytes | memoryview:
+    """The records section of the batch at `position`, unpacked to at most `limit` bytes.
+
+    An uncompressed section is a view of `buffer`. `CorruptMessageError` when the batch is cut short, cannot be
+    unpacked, or is too small for the number of records that it claims.
+    """
+    end = position + header.size
+    if end > len(buffer):
+        raise CorruptMessageError(f"the batch at offset {header.base_offset} is cut short")
+    section = memoryview(buffer)[position + HEADER_SIZE : end]
+    codec = header.codec
+    data: bytes | memoryview = section if codec is Codec.NONE else decompress(codec, section, limit=limit)
+    if header.record_count * _MIN_RECORD_BYTES > len(data):
+        raise CorruptMessageError(
+            f"the batch at offset {header.base_offset} claims {header.record_count} records in {len(data)} bytes"
+        )
+    return data
+
+
+def iterate_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> Iterator[Record]:
+    """The records of the batch at `position` in order; `limit` bounds its unpacked bytes.
+
+    `CorruptMessageError` as soon as something does not fit; what was yielded before it is sound by itself. The CRC is
+    the caller's to check.
+    """
+    data = bytes(record_bytes(buffer, position, header, limit=limit))
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    timestamp_type = header.timestamp_type
+    append_time = header.max_timestamp if timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    at = 0
+    for _ in range(header.record_count):
+        length, start = decode_varint(data, at)
+        at = start + length
+        if length <= 0 or at > len(data):
+            raise CorruptMessageError(f"a record in the batch at offset {base_offset} has an impossible length")
+        timestamp_delta, next_at = decode_varint(data, start + 1)
+        offset_delta, next_at = decode_varint(data, next_at)
+        key, next_at = _read_bytes(data, next_at, at)
+        value, next_at = _read_bytes(data, next_at, at)
+        headers, next_at = _read_headers(data, next_at, at)
+        if next_at != at or not 0 <= offset_delta <= header.last_offset_delta:
+            raise CorruptMessageError(f"a record in the batch at offset {base_offset} does not fill its length")
+        timestamp = base_timestamp + timestamp_delta
+        if not _MIN_TIMESTAMP <= timestamp <= _MAX_TIMESTAMP:
+            raise CorruptMessageError(f"a timestamp in the batch at offset {base_offset} is longer than 64 bits")
+        if append_time is not None:
+            timestamp = append_time
+        yield Record(base_offset + offset_delta, timestamp, key, value, headers, timestamp_type)
+    if at != len(data):
+        raise CorruptMessageError(f"the batch at offset {base_offset} has {len(data) - at} bytes behind its records")
+
+
+def decode_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> list[Record]:
+    """All records of the batch at `position`, control records included; nothing but an error when it is unsound.
+
+    `limit` bounds the unpacked bytes. `CorruptMessageError`: see `iterate_batch`.
+    """
+    return list(iterate_batch(buffer, position, header, limit=limit))
+
+
+def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, start = decode_varint(data, position)
+    if length < 0:
+        if length != -1:
+            raise CorruptMessageError(f"a record has a field of length {length}")
+        return None, start
+    stop = start + length
+    if stop > end:
+        raise CorruptMessageError("a field reaches beyond its record")
+    return data[start:stop], stop
+
+
+def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, position = decode_varint(data, position)
+    if count == 0:
+        return (), position
+    # Two bytes are the least that a header takes.
+    if count < 0 or position + 2 * count > end:
+        raise CorruptMessageError(f"a record claims {count} headers")
+    headers = []
+    for _ in range(count):
+        name, position = _read_bytes(data, position, end)
+        value, position = _read_bytes(data, position, end)
+        if name is None:
+            raise CorruptMessageError("a header has no name")
+        # As in Java, bytes that are no UTF-8 become replacement characters.
+        headers.append((name.decode(errors="replace"), value))
+    return tuple(headers), position

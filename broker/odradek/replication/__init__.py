@@ -1,0 +1,1 @@
+"""Roles, high watermark, in-sync set, fetch sessions and the follower's fetch loop."""

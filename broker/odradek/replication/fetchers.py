@@ -1,0 +1,107 @@
+"""The fetch loops of this broker: which loop follows which partition.
+
+`leadership` adds and removes partitions as roles change. A loop exists for each leader and fetcher number while it has
+something to follow; the partitions of one leader are spread over `num.replica.fetchers` loops. Every task is owned
+here and ends in `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+from zlib import crc32
+
+from odradek.base.config import BrokerConfig
+from odradek.base.ports import Clock
+from odradek.base.types import TopicPartition
+from odradek.replication.follower import ConnectLeader, Fetcher
+from odradek.replication.leader_session import Followed
+from odradek.replication.table import HostedPartition
+
+logger = logging.getLogger(__name__)
+
+
+class FetcherManager:
+    """All fetch loops. Touched on the event loop only."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        *,
+        connect: ConnectLeader,
+        on_change: Callable[[TopicPartition], None],
+        on_storage_failure: Callable[[TopicPartition], None],
+    ) -> None:
+        """The callbacks are those of `Fetcher`."""
+        self._clock: Final = clock
+        self._config: Final = config
+        self._connect: Final = connect
+        self._on_change: Final = on_change
+        self._on_storage_failure: Final = on_storage_failure
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._by_partition: dict[TopicPartition, Fetcher] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def add(self, partition: HostedPartition) -> None:
+        """Follow the partition's leader from the end of the local log, in the partition's present reign."""
+        if self._is_closed:
+            return
+        topic_partition = partition.topic_partition
+        self.remove(topic_partition)
+        log = partition.log
+        if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
+            # Without epochs nobody can tell where the logs part; what is committed is safe to keep.
+            log.truncate_to(log.high_watermark)
+        number = (crc32(topic_partition.topic.encode()) + topic_partition.partition) % self._config.num_replica_fetchers
+        fetcher = self._fetchers.get((partition.leader_id, number))
+        if fetcher is None or fetcher.is_ended:
+            fetcher = self._start(partition.leader_id, number)
+        self._by_partition[topic_partition] = fetcher
+        fetcher.follow(Followed(partition))
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """Stop following; nothing that is still under way gets into the log. Not followed: fine."""
+        fetcher = self._by_partition.pop(topic_partition, None)
+        if fetcher is not None:
+            fetcher.unfollow(topic_partition)
+
+    def max_lag(self) -> int:
+        """Largest number of records that a partition here is behind its leader's high watermark."""
+        return max((one.lag for fetcher in self._fetchers.values() for one in fetcher.followed.values()), default=0)
+
+    async def close(self) -> None:
+        """Cancel every loop and wait until it has ended; idempotent."""
+        self._is_closed = True
+        self._by_partition.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, leader_id: int, number: int) -> Fetcher:
+        fetcher = Fetcher(
+            leader_id,
+            f"broker-{self._config.broker_id}-fetcher-{number}",
+            self._clock,
+            self._config,
+            connect=self._connect,
+            on_change=self._on_change,
+            on_storage_failure=self._on_storage_failure,
+        )
+        key = (leader_id, number)
+        self._fetchers[key] = fetcher
+        task = asyncio.get_running_loop().create_task(fetcher.run(), name=f"fetcher-{leader_id}-{number}")
+        self._tasks.add(task)
+        task.add_done_callback(lambda ended: self._done(key, fetcher, ended))
+        return fetcher
+
+    def _done(self, key: tuple[int, int], fetcher: Fetcher, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._fetchers.get(key) is fetcher:
+            del self._fetchers[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a fetch loop ended", exc_info=error)

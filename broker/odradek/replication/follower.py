@@ -1,0 +1,322 @@
+"""The fetch loop of one fetcher: copies partitions from one leader into the local logs.
+
+Partitions enter through `follow` and leave through `unfollow` while the loop runs; record sets come from a
+`LeaderChannel` and go to the logs as they are, as views of the response's memory. `fetchers` owns the loops.
+
+Invariants: records are appended only at the local log end and only in the reign in which they were asked for; a log
+that parts from its leader's is cut before anything is appended (by the diverging epoch of a fetch response, KIP-595,
+or by OffsetForLeaderEpoch where the leader is older, KIP-101). One partition's error delays that partition alone;
+a failed request delays the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from math import inf
+from typing import Final, Protocol
+from uuid import UUID
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import (
+    FencedLeaderEpochError,
+    OdradekError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+)
+from odradek.base.ports import Clock
+from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ZERO_UUID, TopicPartition
+from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
+from odradek.replication.leader_session import Followed, LeaderSession
+from odradek.replication.partition import EpochEnd, truncation_target
+
+DIVERGENCE_SINCE: Final = 12
+"""First Fetch version whose response tells where logs part."""
+TOPIC_ID_SINCE: Final = 13
+
+logger = logging.getLogger(__name__)
+
+
+class LeaderChannel(Protocol):
+    """A connection to one leader. Every call raises `OdradekError` when the connection or the whole request fails."""
+
+    @property
+    def fetch_version(self) -> int:
+        """Highest version of Fetch that both sides know."""
+        ...
+
+    async def fetch(self, request: FetchRequest, version: int) -> FetchResponse:
+        """Send one Fetch request; records of the response are views of its frame."""
+        ...
+
+    async def list_offset(self, topic_partition: TopicPartition, leader_epoch: int, timestamp: int) -> int:
+        """The leader's first or next offset (timestamps -2 and -1). Raises the partition's `ProtocolError`."""
+        ...
+
+    async def epoch_end(self, topic_partition: TopicPartition, leader_epoch: int, epoch: int) -> EpochEnd:
+        """End of the largest epoch at or below `epoch` in the leader's log. Raises the partition's `ProtocolError`."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection; idempotent."""
+        ...
+
+
+ConnectLeader = Callable[[int, str], Awaitable[LeaderChannel]]
+"""Opens a channel to a broker by its id, as a client of the given id. Raises `OdradekError`."""
+
+
+class Fetcher:
+    """One fetch loop. `is_ended` once it had nothing to follow; it then never runs again."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        client_id: str,
+        clock: Clock,
+        config: BrokerConfig,
+        *,
+        connect: ConnectLeader,
+        on_change: Callable[[TopicPartition], None],
+        on_storage_failure: Callable[[TopicPartition], None],
+    ) -> None:
+        """`on_change` is told of risen high watermarks, `on_storage_failure` of logs that cannot be written."""
+        self.leader_id: Final = leader_id
+        self._client_id: Final = client_id
+        self._clock: Final = clock
+        self._config: Final = config
+        self._connect: Final = connect
+        self._on_change: Final = on_change
+        self._on_storage_failure: Final = on_storage_failure
+        self.followed: Final[dict[TopicPartition, Followed]] = {}
+        self._session = LeaderSession(config.replica_fetch_max_bytes)
+        self._channel: LeaderChannel | None = None
+        self._news = asyncio.Event()
+        self.is_ended = False
+
+    def follow(self, followed: Followed) -> None:
+        """Fetch this partition from the next request on."""
+        self.followed[followed.partition.topic_partition] = followed
+        self._news.set()
+
+    def unfollow(self, topic_partition: TopicPartition) -> bool:
+        """Fetch it no more: whatever is on its way is ignored. False when it is not followed here."""
+        if self.followed.pop(topic_partition, None) is None:
+            return False
+        self._news.set()  # a loop without anything to follow is to end
+        return True
+
+    async def run(self) -> None:
+        """Fetch until there is nothing to follow; ends the connection on every way out."""
+        try:
+            while self.followed:
+                try:
+                    await self._round()
+                except OdradekError as error:
+                    logger.info("fetching from broker %d failed: %s", self.leader_id, error)
+                    await self._rest()
+                except Exception:
+                    logger.exception("fetching from broker %d failed", self.leader_id)
+                    await self._rest()
+        finally:
+            self.is_ended = True
+            await asyncio.shield(self._disconnect())
+
+    async def _rest(self) -> None:
+        self._session.failed()
+        await self._disconnect()
+        await self._clock.sleep_ms(self._config.replica_fetch_backoff_ms)
+
+    async def _disconnect(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    # One request
+
+    async def _round(self) -> None:
+        """One request and what follows from its answer, or a wait when every partition rests."""
+        now_ms = self._clock.monotonic_ms()
+        ready = [one for one in self.followed.values() if one.resume_ms <= now_ms]
+        if not ready:
+            await self._wait(min(one.resume_ms for one in self.followed.values()) - now_ms)
+            return
+        channel = self._channel
+        if channel is None:
+            channel = self._channel = await self._connect(self.leader_id, self._client_id)
+        if channel.fetch_version < DIVERGENCE_SINCE:
+            ready = await self._check_epochs(channel, ready)
+        by_id = channel.fetch_version >= TOPIC_ID_SINCE and all(one.topic_id != ZERO_UUID for one in ready)
+        version = channel.fetch_version if by_id else min(channel.fetch_version, DIVERGENCE_SINCE)
+        response = await channel.fetch(self._request(ready, by_id=by_id), version)
+        self._session.answered(response.error_code, response.session_id)
+        if response.error_code:
+            logger.info("fetch session with broker %d ended: error %d", self.leader_id, response.error_code)
+            return
+        for one in self._take(ready, response.partitions):
+            await self._reset_offset(channel, one)
+
+    def _request(self, ready: Sequence[Followed], *, by_id: bool) -> FetchRequest:
+        config = self._config
+        step = self._session.next(ready, by_id=by_id)
+        return FetchRequest(
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            entries=step.entries,
+            replica_id=config.broker_id,
+            session_id=step.session_id,
+            session_epoch=step.epoch,
+            forgotten=step.forgotten,
+        )
+
+    async def _wait(self, delay_ms: float) -> None:
+        """Until a partition comes in or `delay_ms` are over (`inf`: until one comes in)."""
+        self._news.clear()
+        timer = None if delay_ms == inf else self._clock.call_later(delay_ms, self._news.set)
+        try:
+            await self._news.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    # One answer
+
+    def _take(self, asked: Sequence[Followed], answers: Sequence[FetchedPartition]) -> list[Followed]:
+        """Take every partition's answer in; which ones must find a new offset."""
+        by_key: dict[tuple[str | UUID | None, int], Followed] = {}
+        for one in asked:
+            topic, number = one.partition.topic_partition
+            by_key[topic, number] = by_key[one.topic_id, number] = one
+        lost: list[Followed] = []
+        for answer in answers:
+            found = by_key.get((answer.topic if answer.topic is not None else answer.topic_id, answer.partition))
+            if found is None or not self._is_followed(found):
+                continue  # unfollowed, or in another reign, while the request was under way
+            if answer.error_code == OffsetOutOfRangeError.code:
+                lost.append(found)
+            elif answer.error_code:
+                self._delay(found, answer.error_code)
+            else:
+                self._guarded(found, partial(self._copy, found, answer))
+        return lost
+
+    def _is_followed(self, one: Followed) -> bool:
+        return self.followed.get(one.partition.topic_partition) is one and one.is_current
+
+    def _copy(self, one: Followed, answer: FetchedPartition) -> None:
+        """Append what came, or cut what diverges, and take the leader's marks over."""
+        partition = one.partition
+        log = partition.log
+        if answer.diverging_epoch is not None:
+            self._cut(one, EpochEnd(*answer.diverging_epoch))
+            return
+        if len(answer.records):
+            log.append_as_follower(memoryview(answer.records))
+        one.lag = max(0, answer.high_watermark - log.log_end_offset)
+        advanced = partition.follow(answer.high_watermark)
+        start = min(answer.log_start_offset, log.high_watermark)
+        if start > log.log_start_offset:
+            log.increment_log_start_offset(start)
+        if advanced:
+            self._on_change(partition.topic_partition)
+
+    def _guarded(self, one: Followed, work: Callable[[], None]) -> None:
+        """Do work on one partition; its failure stays its own."""
+        topic_partition = one.partition.topic_partition
+        try:
+            work()
+        except ProtocolError as error:
+            logger.warning("%s: what broker %d sent is not taken: %s", topic_partition, self.leader_id, error)
+            if one.partition.log.is_offline:
+                self._on_storage_failure(topic_partition)
+            self._rest_alone(one)
+
+    def _delay(self, one: Followed, code: int) -> None:
+        """Leave a partition alone for a while; with a fenced epoch, until the controller tells the new reign."""
+        topic_partition = one.partition.topic_partition
+        logger.info("%s: broker %d answers error %d", topic_partition, self.leader_id, code)
+        if code == FencedLeaderEpochError.code:
+            one.resume_ms = inf
+        else:
+            self._rest_alone(one)
+
+    def _rest_alone(self, one: Followed) -> None:
+        one.resume_ms = self._clock.monotonic_ms() + self._config.replica_fetch_backoff_ms
+
+    # Truncation
+
+    def _cut(self, one: Followed, leader: EpochEnd) -> bool:
+        """Cut the local log where it parts from the leader's; whether that settles it."""
+        partition = one.partition
+        log = partition.log
+        found = log.end_offset_for_epoch(leader.leader_epoch)
+        target = truncation_target(
+            leader,
+            EpochEnd(found.leader_epoch, found.end_offset),
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+        )
+        self._truncate(one, target.offset)
+        return target.is_complete
+
+    def _truncate(self, one: Followed, offset: int) -> None:
+        partition = one.partition
+        log = partition.log
+        if offset >= log.log_end_offset:
+            return
+        if offset < log.high_watermark:
+            logger.warning("%s: cut to %d, below its high watermark", partition.topic_partition, offset)
+        logger.info("%s: cut from %d to %d", partition.topic_partition, log.log_end_offset, offset)
+        log.truncate_to(offset)
+        partition.follow(log.high_watermark)
+
+    async def _check_epochs(self, channel: LeaderChannel, ready: Sequence[Followed]) -> list[Followed]:
+        """Ask an older leader where the logs part, before the first fetch; those that may be fetched now."""
+        checked: list[Followed] = []
+        for one in ready:
+            while one.needs_epoch_check and self._is_followed(one):
+                epoch = one.partition.log.latest_epoch
+                if epoch < 0:
+                    one.needs_epoch_check = False
+                    break
+                try:
+                    end = await channel.epoch_end(one.partition.topic_partition, one.leader_epoch, epoch)
+                except ProtocolError as error:
+                    self._delay(one, error.code)
+                    break
+                self._guarded(one, partial(self._settle, one, end))
+                if one.resume_ms > self._clock.monotonic_ms():
+                    break
+            if not one.needs_epoch_check and self._is_followed(one):
+                checked.append(one)
+        return checked
+
+    def _settle(self, one: Followed, end: EpochEnd) -> None:
+        if self._is_followed(one):
+            one.needs_epoch_check = not self._cut(one, end)
+
+    async def _reset_offset(self, channel: LeaderChannel, one: Followed) -> None:
+        """The leader has not what comes next here: its log ends below ours, or starts above."""
+        partition = one.partition
+        try:
+            end = await channel.list_offset(partition.topic_partition, one.leader_epoch, LATEST_TIMESTAMP)
+            start = await channel.list_offset(partition.topic_partition, one.leader_epoch, EARLIEST_TIMESTAMP)
+        except ProtocolError as error:
+            self._delay(one, error.code)
+            return
+        if self._is_followed(one):
+            self._guarded(one, partial(self._move, one, start, end))
+
+    def _move(self, one: Followed, start: int, end: int) -> None:
+        log = one.partition.log
+        if end < log.log_end_offset:
+            self._truncate(one, end)
+        elif start > log.log_end_offset:
+            logger.warning("%s: starts anew at the leader's %d", one.partition.topic_partition, start)
+            log.truncate_fully_and_start_at(start)
+            one.partition.follow(start)
+        else:
+            self._rest_alone(one)  # nothing to set right: the leader cannot place our last epoch

@@ -1,0 +1,88 @@
+"""Carries changes of in-sync sets out: one task for each proposal, until it is committed, reverted or overtaken.
+
+`manager` hands in proposals that a partition made; the answer goes back into the partition, and what it unblocks is
+told through `on_change`. At most one task per partition exists, as a partition proposes nothing while one is pending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from odradek.base.errors import OdradekError, ProtocolError, UnknownServerError
+from odradek.base.ports import Clock
+from odradek.replication.isr import Refusal
+from odradek.replication.partition import IsrProposal
+from odradek.replication.requests import IsrWriter
+from odradek.replication.table import HostedPartition
+
+RETRY_MIN_MS: Final = 50.0
+RETRY_MAX_MS: Final = 1000.0
+
+logger = logging.getLogger(__name__)
+
+
+class IsrChanges:
+    """The proposals under way. `shrinks` and `expands` count the committed ones."""
+
+    def __init__(self, clock: Clock, writer: IsrWriter, on_change: Callable[[HostedPartition], None]) -> None:
+        """`on_change` is called when a committed set may let the high watermark rise."""
+        self._clock: Final = clock
+        self._writer: Final = writer
+        self._on_change: Final = on_change
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.shrinks = 0
+        self.expands = 0
+
+    def start(self, partition: HostedPartition, proposal: IsrProposal) -> None:
+        """Have a proposal committed that the partition has just made."""
+        task = asyncio.get_running_loop().create_task(self._commit(partition, proposal))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def close(self) -> None:
+        """Cancel what is under way and wait for its end; idempotent."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a change of an in-sync set failed", exc_info=error)
+
+    async def _commit(self, partition: HostedPartition, proposal: IsrProposal) -> None:
+        delay_ms = RETRY_MIN_MS
+        while partition.is_current(proposal):
+            try:
+                answer = await self._writer.alter_isr(
+                    proposal.topic_partition, proposal.leader_epoch, proposal.isr, proposal.partition_epoch
+                )
+            except OdradekError as error:
+                code = error.code if isinstance(error, ProtocolError) else UnknownServerError.code
+                logger.info("%s: in-sync set %s not committed: %s", proposal.topic_partition, proposal.isr, error)
+                if partition.refuse(proposal, code) is not Refusal.RETRY:
+                    return
+                await self._clock.sleep_ms(delay_ms)
+                delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
+                continue
+            size_before = len(partition.in_sync.committed)
+            if partition.accept(
+                proposal,
+                leader_epoch=answer.leader_epoch,
+                isr=answer.isr,
+                partition_epoch=answer.partition_epoch,
+            ):
+                self._count(size_before, len(answer.isr))
+                logger.info("%s: in-sync set is %s now", proposal.topic_partition, answer.isr)
+                self._on_change(partition)
+            return
+
+    def _count(self, before: int, after: int) -> None:
+        if after > before:
+            self.expands += 1
+        elif after < before:
+            self.shrinks += 1

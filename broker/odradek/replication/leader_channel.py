@@ -1,0 +1,113 @@
+"""The follower's connection to a leader, over `network/channel`.
+
+Broker ids enter `LeaderConnector`, which finds the leader's endpoint in the cluster image; calls of `LeaderChannel`
+become requests in the highest versions that both sides know. Every failure of the connection is an `OdradekError`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import BrokerNotAvailableError, MalformedFrameError, error_for
+from odradek.base.types import TopicPartition
+from odradek.cluster import ClusterView
+from odradek.network.channel import Channel, ChannelTimeouts
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.hotpath import FetchRequest, FetchResponse, decode_fetch_response, encode_fetch_request
+from odradek.replication.follower import LeaderChannel
+from odradek.replication.partition import EpochEnd
+
+READ_UNCOMMITTED: Final = 0
+
+
+class LeaderConnector:
+    """Opens channels to other brokers of the cluster; an instance is a `ConnectLeader`."""
+
+    def __init__(self, cluster: ClusterView, config: BrokerConfig) -> None:
+        """Leaders are reached by the listener that brokers use among themselves."""
+        self._cluster: Final = cluster
+        self._listener: Final = config.inter_broker_listener
+        self._config: Final = config
+
+    async def __call__(self, leader_id: int, client_id: str) -> LeaderChannel:
+        """Connect and agree on versions. Raises `BrokerNotAvailableError` for a broker that is not alive here."""
+        broker = self._cluster.image.brokers.get(leader_id)
+        endpoint = None if broker is None else broker.endpoint(self._listener)
+        if endpoint is None:
+            raise BrokerNotAvailableError(f"broker {leader_id} has no endpoint of listener {self._listener}")
+        limit_ms = float(self._config.replica_socket_timeout_ms)
+        channel = await Channel.open(
+            endpoint.host,
+            endpoint.port,
+            client_id=client_id,
+            timeouts=ChannelTimeouts(connect_ms=limit_ms, request_ms=limit_ms),
+        )
+        try:
+            await channel.negotiate()
+            return _ChannelToLeader(channel, self._config.broker_id)
+        except BaseException:
+            await channel.close()
+            raise
+
+
+class _ChannelToLeader:
+    """`LeaderChannel` over an open channel."""
+
+    def __init__(self, channel: Channel, replica_id: int) -> None:
+        self._channel: Final = channel
+        self._replica_id: Final = replica_id
+        self.fetch_version: Final = channel.pick(ApiKey.FETCH)
+
+    async def fetch(self, request: FetchRequest, version: int) -> FetchResponse:
+        client_id = self._channel.client_id
+        frame = await self._channel.call(
+            lambda correlation_id: (encode_fetch_request(version, correlation_id, client_id, request),)
+        )
+        return decode_fetch_response(version, frame)
+
+    async def list_offset(self, topic_partition: TopicPartition, leader_epoch: int, timestamp: int) -> int:
+        found = await self._ask_partition(
+            ApiKey.LIST_OFFSETS,
+            topic_partition,
+            {"replica_id": self._replica_id, "isolation_level": READ_UNCOMMITTED},
+            {
+                "partition_index": topic_partition.partition,
+                "current_leader_epoch": leader_epoch,
+                "timestamp": timestamp,
+            },
+        )
+        return int(found.offset)
+
+    async def epoch_end(self, topic_partition: TopicPartition, leader_epoch: int, epoch: int) -> EpochEnd:
+        found = await self._ask_partition(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            topic_partition,
+            {"replica_id": self._replica_id},
+            {
+                "partition": topic_partition.partition,
+                "current_leader_epoch": leader_epoch,
+                "leader_epoch": epoch,
+            },
+        )
+        return EpochEnd(int(found.leader_epoch), int(found.end_offset))
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def _ask_partition(
+        self, api_key: ApiKey, topic_partition: TopicPartition, head: dict[str, object], wanted: dict[str, object]
+    ) -> Any:
+        """Ask about one partition; its part of the response. Raises the error that it holds."""
+        topic = {_TOPIC_FIELD[api_key]: topic_partition.topic, "partitions": [wanted]}
+        response = await self._channel.ask(api_key, self._channel.pick(api_key), {**head, "topics": [topic]})
+        if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
+            raise MalformedFrameError(f"{self._channel.peer} did not answer about {topic_partition}")
+        found = response.topics[0].partitions[0]
+        code = int(found.error_code)
+        if code:
+            raise error_for(code, f"{topic_partition} on {self._channel.peer}")
+        return found
+
+
+_TOPIC_FIELD: Final = {ApiKey.LIST_OFFSETS: "name", ApiKey.OFFSET_FOR_LEADER_EPOCH: "topic"}

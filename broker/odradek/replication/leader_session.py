@@ -1,0 +1,124 @@
+"""Incremental fetch sessions, the follower's side (KIP-227): say only what has changed since the last request.
+
+What a fetcher follows enters `LeaderSession.next`; the session's part of the next Fetch request leaves. The outcome of
+each request comes back through `answered` or `failed`. Invariant: a partition's `sent` entry is what the leader
+remembers of it, or the next request is a full one that says everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.base.errors import FetchSessionIdNotFoundError
+from odradek.base.types import ZERO_UUID
+from odradek.protocol.hotpath import FetchEntry, ForgottenPartition
+from odradek.replication.fetch_session import INITIAL_EPOCH, NO_SESSION, next_epoch
+from odradek.replication.table import HostedPartition
+
+TopicKey = tuple[str | UUID, int]
+
+
+class Followed:
+    """A partition that a fetcher follows, in one reign of its leader: a new reign makes a new object."""
+
+    __slots__ = ("lag", "leader_epoch", "needs_epoch_check", "partition", "resume_ms", "topic_id")
+
+    def __init__(self, partition: HostedPartition) -> None:
+        """Follow from the end of the local log."""
+        self.partition: Final = partition
+        self.leader_epoch: Final = partition.leader_epoch
+        self.topic_id: Final = partition.log.topic_id or ZERO_UUID
+        self.resume_ms = -inf
+        """Not fetched before this monotonic time: it had an error. `inf`: not until the next reign."""
+        self.needs_epoch_check = True
+        """Only for leaders that do not tell divergence in a fetch (below version 12)."""
+        self.lag = 0
+        """Records behind the leader's high watermark, as of the last fetch."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the reign goes on."""
+        return self.partition.leader_epoch == self.leader_epoch
+
+    def entry(self, max_bytes: int, *, by_id: bool) -> FetchEntry:
+        """What to ask for now."""
+        log = self.partition.log
+        topic, number = self.partition.topic_partition
+        return FetchEntry(
+            None if by_id else topic,
+            self.topic_id if by_id else None,
+            number,
+            self.leader_epoch,
+            log.log_end_offset,
+            log.latest_epoch,
+            log.log_start_offset,
+            max_bytes,
+        )
+
+
+class SessionStep(NamedTuple):
+    """The session's part of one Fetch request."""
+
+    session_id: int
+    epoch: int
+    entries: list[FetchEntry]
+    forgotten: list[ForgottenPartition]
+
+
+class LeaderSession:
+    """The session with one leader over one connection."""
+
+    __slots__ = ("_by_id", "_epoch", "_max_bytes", "_sent", "_session_id")
+
+    def __init__(self, max_bytes: int) -> None:
+        """`max_bytes` of each partition: `replica.fetch.max.bytes`."""
+        self._max_bytes: Final = max_bytes
+        self._session_id = NO_SESSION
+        self._epoch = INITIAL_EPOCH
+        self._sent: dict[TopicKey, FetchEntry] = {}
+        self._by_id = False
+
+    def next(self, followed: Iterable[Followed], *, by_id: bool) -> SessionStep:
+        """The next request's part. `by_id`: every partition has a topic id and the version can carry it."""
+        if by_id is not self._by_id:
+            self._by_id = by_id
+            self._epoch = INITIAL_EPOCH  # a session keeps to names or to ids; a full request ends the old one
+        wanted: dict[TopicKey, FetchEntry] = {}
+        for one in followed:
+            entry = one.entry(self._max_bytes, by_id=by_id)
+            wanted[_key(entry)] = entry
+        sent, self._sent = self._sent, wanted
+        if self._epoch == INITIAL_EPOCH:
+            return SessionStep(self._session_id, INITIAL_EPOCH, list(wanted.values()), [])
+        changed = [entry for key, entry in wanted.items() if sent.get(key) != entry]
+        forgotten = [
+            ForgottenPartition(entry.topic, entry.topic_id, entry.partition)
+            for key, entry in sent.items()
+            if key not in wanted
+        ]
+        return SessionStep(self._session_id, self._epoch, changed, forgotten)
+
+    def answered(self, error_code: int, session_id: int) -> None:
+        """The leader answered: go on with the session, begin a new one, or do without."""
+        if error_code == FetchSessionIdNotFoundError.code:
+            self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
+        elif error_code:
+            self._epoch = INITIAL_EPOCH  # the full request names the session, which ends it there
+        elif session_id == NO_SESSION:
+            self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
+        else:
+            self._session_id = session_id
+            self._epoch = next_epoch(self._epoch)
+
+    def failed(self) -> None:
+        """No answer came, so nobody knows what the leader remembers: start anew."""
+        self._epoch = INITIAL_EPOCH
+
+
+def _key(entry: FetchEntry) -> TopicKey:
+    if entry.topic is not None:
+        return (entry.topic, entry.partition)
+    return (entry.topic_id or ZERO_UUID, entry.partition)

@@ -1,0 +1,338 @@
+"""The replicas of this broker: append and fetch through purgatories, in-sync sets, roles, high watermark checkpoints.
+
+Produce and Fetch come from `server/data` and the coordinators' writer, LeaderAndIsr and StopReplica from
+`server/control`; records go to the logs, answers to `respond`, each exactly once and on the loop. Decisions are
+`partition`'s; `reader`, `delayed`, `isr_changes`, `leadership` and `fetchers` each carry out one kind.
+
+Invariant: an acks=all answer without error was given when the high watermark had passed the records, so every member
+of the in-sync set holds them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.base.config import BrokerConfig, TopicConfig
+from odradek.base.errors import (
+    InvalidRequiredAcksError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    ProtocolError,
+    error_for,
+)
+from odradek.base.ports import Clock, Timer
+from odradek.base.types import NO_EPOCH, TopicPartition
+from odradek.cluster import ClusterView
+from odradek.log.manager import LogManager
+from odradek.replication.delayed import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
+from odradek.replication.fetchers import FetcherManager
+from odradek.replication.follower import ConnectLeader
+from odradek.replication.isr_changes import IsrChanges
+from odradek.replication.leadership import Leadership, StopReplica
+from odradek.replication.marks import HighWatermarks
+from odradek.replication.partition import LeaderAndIsrState
+from odradek.replication.reader import FollowerNotes, PartitionReader
+from odradek.replication.requests import (
+    AppendRequest,
+    AppendResult,
+    CommittedIsr,
+    Fetchable,
+    FetchParams,
+    FetchResult,
+    IsrWriter,
+)
+from odradek.replication.table import HostedPartition, PartitionTable
+from odradek.timer.purgatory import Purgatory
+
+__all__ = [
+    "AppendRequest",
+    "AppendResult",
+    "CommittedIsr",
+    "FetchParams",
+    "FetchResult",
+    "HostedPartition",
+    "IsrWriter",
+    "LeaderAndIsrState",
+    "ReplicaManager",
+    "StopReplica",
+]
+
+LEADER_ACKS: Final = 1
+ALL_ACKS: Final = -1
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaManager:
+    """All replicas hosted by one broker. Everything runs on the event loop."""
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        clock: Clock,
+        config: BrokerConfig,
+        isr_writer: IsrWriter,
+        *,
+        cluster: ClusterView,
+        topic_config: Callable[[str], TopicConfig],
+        connect: ConnectLeader,
+    ) -> None:
+        """`topic_config` gives a topic's settings when its log is made; `connect` opens a channel to a leader."""
+        self._clock: Final = clock
+        self._config: Final = config
+        self.table: Final = PartitionTable(cluster)
+        self.produce_purgatory: Final[Purgatory[DelayedProduce]] = Purgatory(clock, "Produce")
+        self.fetch_purgatory: Final[Purgatory[DelayedFetch]] = Purgatory(clock, "Fetch")
+        self._reader: Final = PartitionReader(self.table, self.take_offline)
+        self.isr_changes: Final = IsrChanges(clock, isr_writer, self._in_sync_set_changed)
+        self.fetchers: Final = FetcherManager(
+            clock, config, connect=connect, on_change=self.recheck, on_storage_failure=self.take_offline
+        )
+        self._marks: Final = HighWatermarks(self.table, log_manager)
+        self.leadership: Final = Leadership(
+            self.table,
+            log_manager,
+            clock,
+            config,
+            topic_config=topic_config,
+            fetchers=self.fetchers,
+            marks=self._marks,
+            on_change=self.recheck,
+        )
+        self._timers: dict[str, Timer] = {}
+        self._is_closed = False
+
+    # Life
+
+    def start(self) -> None:
+        """Begin the periodic work: shrinking of in-sync sets, high watermark checkpoints."""
+        self._every("shrink", self._config.replica_lag_time_max_ms / 2, self.shrink_in_sync_sets)
+        self._every("checkpoint", self._config.replica_high_watermark_checkpoint_interval_ms, self._marks.write_soon)
+
+    async def close(self) -> None:
+        """Stop fetching, answer all that waits, write the high watermarks; idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        await self.fetchers.close()
+        await self.isr_changes.close()
+        self.produce_purgatory.close()
+        self.fetch_purgatory.close()
+        await self._marks.close()
+
+    def _every(self, name: str, interval_ms: float, work: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers[name] = self._clock.call_later(interval_ms, run)
+            work()
+
+        self._timers[name] = self._clock.call_later(interval_ms, run)
+
+    # Look-up
+
+    def partition(self, topic_partition: TopicPartition) -> HostedPartition:
+        """The hosted partition; raises `KafkaStorageError`, `NotLeaderOrFollower` or `UnknownTopicOrPartition`."""
+        partition = self.table.online.get(topic_partition)
+        if partition is None:
+            raise self.table.missing(topic_partition)(f"{topic_partition} is not available on this broker")
+        return partition
+
+    def leader(self, topic_partition: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> HostedPartition:
+        """The partition when this broker leads it in the given epoch (-1: in any).
+
+        Also raises `NotLeaderOrFollower`, `FencedLeaderEpoch` and `UnknownLeaderEpoch`.
+        """
+        partition = self.partition(topic_partition)
+        code = partition.leadership_error(current_leader_epoch, leader_only=True)
+        if code:
+            raise error_for(
+                code, f"{topic_partition} is led by {partition.leader_id} in epoch {partition.leader_epoch}"
+            )
+        return partition
+
+    # Data path
+
+    def append(self, request: AppendRequest, respond: ProduceResponder) -> None:
+        """Append to the leaders' logs; answer at once, or for acks=-1 when the in-sync sets have it or time is up."""
+        acks = request.acks
+        if not ALL_ACKS <= acks <= LEADER_ACKS:
+            respond([AppendResult(tp, InvalidRequiredAcksError.code) for tp, _ in request.entries])
+            return
+        find = self.table.online.get
+        results: list[AppendResult] = []
+        appended: list[HostedPartition] = []
+        for topic_partition, records in request.entries:
+            partition = find(topic_partition)
+            if partition is None:
+                result = AppendResult(topic_partition, self.table.missing(topic_partition).code)
+            else:
+                result = self._append(partition, records, request)
+                if result.record_count:
+                    appended.append(partition)
+            results.append(result)
+        now_ms = self._clock.monotonic_ms()
+        advanced = [partition.topic_partition for partition in appended if partition.advance(now_ms)]
+        if acks != ALL_ACKS or self._is_replicated(results):
+            respond(results)
+        else:
+            operation = DelayedProduce(request.timeout_ms, self.table, results, respond)
+            self.produce_purgatory.try_complete_else_watch(operation, operation.keys())
+        for partition in appended:
+            self.fetch_purgatory.check(partition.topic_partition)
+        for topic_partition in advanced:
+            self.produce_purgatory.check(topic_partition)
+
+    def fetch(self, params: FetchParams, entries: Sequence[Fetchable], respond: FetchResponder) -> None:
+        """Read the entries; answer at once when there is enough, an error or no time, else wait for more."""
+        notes = None
+        if params.replica_id >= 0:
+            notes = FollowerNotes(params.replica_id, self._clock.monotonic_ms())
+        elif params.max_bytes > self._config.fetch_max_bytes:
+            params = params._replace(max_bytes=self._config.fetch_max_bytes)
+        outcome = self._reader.read(params, entries, notes)
+        if outcome.is_urgent or outcome.size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not entries:
+            respond(outcome.results)
+        else:
+            operation = DelayedFetch(params, entries, self._reader, respond)
+            self.fetch_purgatory.try_complete_else_watch(operation, operation.wait_for(self.table.online.get))
+        if notes is not None:
+            for partition, proposal in notes.proposals:
+                self.isr_changes.start(partition, proposal)
+            for partition in notes.advanced:
+                self.recheck(partition.topic_partition)
+
+    def recheck(self, topic_partition: TopicPartition) -> None:
+        """A mark, a role or an epoch of the partition changed: complete what waited for that."""
+        self.produce_purgatory.check(topic_partition)
+        self.fetch_purgatory.check(topic_partition)
+
+    def _append(self, partition: HostedPartition, records: memoryview, request: AppendRequest) -> AppendResult:
+        topic_partition = partition.topic_partition
+        if not partition.is_leader:
+            return AppendResult(
+                topic_partition,
+                NotLeaderOrFollowerError.code,
+                leader_id=partition.leader_id,
+                leader_epoch=partition.leader_epoch,
+            )
+        if request.acks == ALL_ACKS and partition.is_under_min_isr:
+            return AppendResult(
+                topic_partition,
+                NotEnoughReplicasError.code,
+                error_message=f"the in-sync set {list(partition.in_sync.committed)} is below {partition.min_in_sync}",
+            )
+        try:
+            info = partition.log.append_as_leader(
+                records,
+                leader_epoch=partition.leader_epoch,
+                origin=request.origin,
+                zstd_allowed=request.zstd_allowed,
+            )
+        except ProtocolError as error:
+            if partition.log.is_offline:
+                self.take_offline(topic_partition)
+            return AppendResult(
+                topic_partition,
+                error.code,
+                log_start_offset=partition.log.log_start_offset,
+                error_message=str(error),
+            )
+        return AppendResult(
+            topic_partition,
+            0,
+            info.first_offset,
+            info.last_offset,
+            info.log_append_time,
+            info.log_start_offset,
+            None,
+            0 if info.duplicate else info.record_count,
+        )
+
+    def _is_replicated(self, results: list[AppendResult]) -> bool:
+        """Whether nothing has to be waited for. The minimum of in-sync replicas was checked before the append."""
+        online = self.table.online
+        return all(
+            result.error_code or result.last_offset < online[result.topic_partition].log.high_watermark
+            for result in results
+        )
+
+    # In-sync sets
+
+    def shrink_in_sync_sets(self) -> None:
+        """Propose that lagging followers leave; runs at half of `replica.lag.time.max.ms`."""
+        now_ms = self._clock.monotonic_ms()
+        for partition in self.table.leaders():
+            lagging = partition.lagging(now_ms)
+            if lagging:
+                logger.info("%s: replicas %s lag and leave the in-sync set", partition.topic_partition, lagging)
+                self.isr_changes.start(partition, partition.propose_shrinking(lagging))
+
+    def _in_sync_set_changed(self, partition: HostedPartition) -> None:
+        partition.advance(self._clock.monotonic_ms())
+        self.recheck(partition.topic_partition)
+
+    # Roles
+
+    def add_listener(
+        self, on_leader: Callable[[TopicPartition, int], None], on_follower: Callable[[TopicPartition], None]
+    ) -> None:
+        """`on_leader(partition, epoch)` after taking leadership, `on_follower` after losing it or the replica."""
+        self.leadership.add_listener(on_leader, on_follower)
+
+    def apply_leader_and_isr(
+        self, controller_epoch: int, states: Sequence[tuple[TopicPartition, UUID, LeaderAndIsrState]]
+    ) -> dict[TopicPartition, int]:
+        """Take roles as the controller decided; the error code of each partition.
+
+        Raises `StaleControllerEpochError` for the request of a replaced controller.
+        """
+        return self.leadership.apply(controller_epoch, states)
+
+    def stop_replicas(self, controller_epoch: int, stops: Sequence[StopReplica]) -> dict[TopicPartition, int]:
+        """Stop, and where asked delete, replicas; the error code of each. Raises `StaleControllerEpochError`."""
+        return self.leadership.stop(controller_epoch, stops)
+
+    def take_offline(self, topic_partition: TopicPartition) -> None:
+        """The partition's log failed: no role until the broker restarts with a working directory."""
+        self.leadership.take_offline(topic_partition)
+
+    def directory_failed(self, path: str, topic_partitions: Iterable[TopicPartition]) -> None:
+        """A log directory failed: take its partitions offline. Fits `LogManager.on_directory_failure`."""
+        logger.error("log directory %s failed, its partitions go offline", path)
+        for topic_partition in sorted(topic_partitions):
+            self.take_offline(topic_partition)
+
+    # Counts, for metrics
+
+    def counts(self) -> ReplicaCounts:
+        """How the replicas of this broker stand."""
+        leaders = self.table.leaders()
+        return ReplicaCounts(
+            partitions=len(self.table.online) + len(self.table.offline),
+            leaders=len(leaders),
+            offline=len(self.table.offline),
+            under_replicated=sum(partition.is_under_replicated for partition in leaders),
+            under_min_isr=sum(partition.is_under_min_isr for partition in leaders),
+            at_min_isr=sum(len(partition.in_sync.committed) == partition.min_in_sync for partition in leaders),
+            reassigning=sum(bool(partition.adding_replicas or partition.removing_replicas) for partition in leaders),
+            isr_shrinks=self.isr_changes.shrinks,
+            isr_expands=self.isr_changes.expands,
+        )
+
+
+class ReplicaCounts(NamedTuple):
+    """Numbers of replicas; the last two count events since the start."""
+
+    partitions: int
+    leaders: int
+    offline: int
+    under_replicated: int
+    under_min_isr: int
+    at_min_isr: int
+    reassigning: int
+    isr_shrinks: int
+    isr_expands: int

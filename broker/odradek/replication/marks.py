@@ -1,0 +1,69 @@
+"""The high watermark checkpoint: marks of the last run at the start, marks of this run every few seconds.
+
+`leadership` claims a stored mark when a partition gets its log; `manager` lets the marks be written in the background
+and once more at its end. Invariant: the mark of a log that has no role yet is written again unchanged, so that two
+crashes in a row forget nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from odradek.base.errors import OdradekError
+from odradek.base.types import TopicPartition
+from odradek.log.manager import LogManager
+from odradek.replication.table import PartitionTable
+
+logger = logging.getLogger(__name__)
+
+
+class HighWatermarks:
+    """Stored and written marks of one broker."""
+
+    def __init__(self, table: PartitionTable, log_manager: LogManager) -> None:
+        """The checkpoint is read when the first mark is claimed, after the log manager has started."""
+        self._table: Final = table
+        self._logs: Final = log_manager
+        self._stored: dict[TopicPartition, int] | None = None
+        self._written: dict[TopicPartition, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def claim(self, topic_partition: TopicPartition) -> int:
+        """The mark of the last run, once; 0 when there is none."""
+        return self._unclaimed().pop(topic_partition, 0)
+
+    def write_soon(self) -> None:
+        """Write the marks in the background, if one has changed and no write is under way."""
+        if self._task is None:
+            marks = self._current()
+            if marks != self._written:
+                self._task = asyncio.get_running_loop().create_task(self._write(marks))
+
+    async def close(self) -> None:
+        """Wait for a write under way, then write the last marks; idempotent."""
+        if self._task is not None:
+            await self._task
+        marks = self._current()
+        if marks != self._written:
+            await self._write(marks)
+
+    async def _write(self, marks: dict[TopicPartition, int]) -> None:
+        try:
+            await self._logs.checkpoint_high_watermarks(marks)
+            self._written = marks
+        except OdradekError:
+            logger.exception("the high watermarks of %d partitions cannot be written", len(marks))
+        finally:
+            self._task = None
+
+    def _current(self) -> dict[TopicPartition, int]:
+        marks = dict(self._unclaimed())
+        marks.update((tp, partition.log.high_watermark) for tp, partition in self._table.online.items())
+        return marks
+
+    def _unclaimed(self) -> dict[TopicPartition, int]:
+        if self._stored is None:
+            self._stored = dict(self._logs.read_high_watermarks())
+        return self._stored

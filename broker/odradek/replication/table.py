@@ -1,0 +1,50 @@
+"""Which replicas live on this broker: the table that the data path, leadership and metrics share.
+
+Owned by `ReplicaManager`; touched on the event loop only. A replica is online (it has a partition with a log), offline
+(its log directory failed) or not here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from odradek.base.errors import (
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    ProtocolError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.types import TopicPartition
+from odradek.cluster import ClusterView
+from odradek.log.partition_log import PartitionLog
+from odradek.replication.partition import Partition, Role
+
+HostedPartition: TypeAlias = Partition[PartitionLog]
+
+
+class PartitionTable:
+    """The hosted partitions by topic and number."""
+
+    __slots__ = ("_cluster", "offline", "online")
+
+    def __init__(self, cluster: ClusterView) -> None:
+        """`cluster` tells a partition that lives elsewhere from one that does not exist."""
+        self._cluster: Final = cluster
+        self.online: dict[TopicPartition, HostedPartition] = {}
+        self.offline: set[TopicPartition] = set()
+
+    def missing(self, topic_partition: TopicPartition) -> type[ProtocolError]:
+        """Why there is no online partition: storage failure, on other brokers, or unknown."""
+        if topic_partition in self.offline:
+            return KafkaStorageError
+        if self._cluster.image.partition(topic_partition) is not None:
+            return NotLeaderOrFollowerError
+        return UnknownTopicOrPartitionError
+
+    def leaders(self) -> list[HostedPartition]:
+        """Partitions that this broker leads."""
+        return [partition for partition in self.online.values() if partition.is_leader]
+
+    def followers(self) -> list[HostedPartition]:
+        """Partitions that this broker follows."""
+        return [partition for partition in self.online.values() if partition.role is Role.FOLLOWER]

@@ -1,0 +1,1 @@
+"""Requests to answers: one module for each family of APIs, one that dispatches."""

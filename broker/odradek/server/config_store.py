@@ -1,0 +1,111 @@
+"""Overrides of topics as they stand in ZooKeeper, kept in memory, and their changes.
+
+`app/broker` loads all of them at start and calls `reload` for each change notification; handlers and replication read
+what is in force. A change made here is written conditionally, so two at once never overwrite each other, and becomes
+effective on every broker, this one included, through its notification.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from odradek.base.config import BrokerConfig, TopicConfig
+from odradek.base.errors import ConfigError, RequestTimedOutError
+from odradek.zk import layout
+from odradek.zk.port import BadVersion, NodeExists, ZkClient
+from odradek.zk.registration import announce_config_change
+
+logger = logging.getLogger(__name__)
+
+MAX_CONFLICTS: Final = 10
+"""Conditional writes that may lose against somebody else's before the change is given up."""
+
+Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+class ConfigStore:
+    """The overrides of every topic, and the settings that follow from them."""
+
+    def __init__(self, zk: ZkClient, broker_config: BrokerConfig) -> None:
+        """Nothing is read yet; topics have the broker's defaults until `load`."""
+        self._zk = zk
+        self._broker_config = broker_config
+        self._defaults = TopicConfig.of(broker_config, {})
+        self._overrides: dict[str, Mapping[str, str]] = {}
+        self._in_force: dict[str, TopicConfig] = {}
+        self.on_change: Callable[[str, TopicConfig], None] | None = None
+        """Called with topic and settings after each change."""
+
+    def overrides(self, topic: str) -> Mapping[str, str]:
+        """What the topic sets for itself, as text."""
+        return self._overrides.get(topic, {})
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """What is in force for the topic."""
+        return self._in_force.get(topic, self._defaults)
+
+    async def load_all(self) -> None:
+        """Read the overrides of every topic."""
+        await self.load(await self._zk.children_or_none(f"{layout.CONFIG}/topics") or [])
+
+    async def load(self, topics: Iterable[str]) -> None:
+        """Read the overrides of these topics; those without a znode have none."""
+        paths = {layout.config_path("topics", topic): topic for topic in topics}
+        found = await self._zk.get_many(list(paths))
+        for path, topic in paths.items():
+            node = found.get(path)
+            self._put(topic, {} if node is None else layout.decode_config(path, node[0]))
+
+    async def reload(self, topic: str) -> None:
+        """Read a topic's overrides anew and tell who uses them."""
+        await self.load([topic])
+        if self.on_change is not None:
+            self.on_change(topic, self.topic_config(topic))
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted."""
+        self._overrides.pop(topic, None)
+        self._in_force.pop(topic, None)
+
+    def _put(self, topic: str, overrides: Mapping[str, str]) -> None:
+        if not overrides:
+            self.forget(topic)
+            return
+        self._overrides[topic] = dict(overrides)
+        self._in_force[topic] = self._tolerant(topic, overrides)
+
+    def _tolerant(self, topic: str, overrides: Mapping[str, str]) -> TopicConfig:
+        """Settings in force; a key or value that means nothing here (another tool wrote it) is told and left out."""
+        kept: dict[str, str] = {}
+        for key, value in overrides.items():
+            try:
+                TopicConfig.of(self._broker_config, {key: value})
+                kept[key] = value
+            except ConfigError as error:
+                logger.warning("topic %s: an override in ZooKeeper has no effect: %s", topic, error)
+        return TopicConfig.of(self._broker_config, kept)
+
+    async def change(self, topic: str, change: Change) -> None:
+        """Write `change(current overrides)` and notify every broker.
+
+        `change` may be called again when somebody else wrote meanwhile. Raises what it raises, and
+        `RequestTimedOutError` after ten such conflicts.
+        """
+        path = layout.config_path("topics", topic)
+        for _ in range(MAX_CONFLICTS):
+            node = await self._zk.get_or_none(path)
+            current = {} if node is None else layout.decode_config(path, node[0])
+            data = layout.encode_config(change(current))
+            try:
+                if node is None:
+                    await self._zk.create(path, data, make_parents=True)
+                else:
+                    await self._zk.set(path, data, version=node[1].version)
+            except (BadVersion, NodeExists):
+                continue
+            await announce_config_change(self._zk, f"topics/{topic}")
+            await self.reload(topic)
+            return
+        raise RequestTimedOutError(f"The settings of topic {topic} kept changing; nothing was written. Try again.")

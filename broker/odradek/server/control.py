@@ -1,0 +1,221 @@
+"""What controller and brokers send: LeaderAndIsr, UpdateMetadata, StopReplica, ControlledShutdown, AlterPartition.
+
+The first three change this broker's roles and its image of the cluster and are refused from a replaced controller or
+for an earlier life of this broker. The last two are answered by the controller that runs in this process, if it is the
+active one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from odradek.base.errors import NONE, StaleBrokerEpochError, StaleControllerEpochError
+from odradek.base.types import NO_EPOCH, ZERO_UUID, Endpoint, TopicPartition
+from odradek.cluster import Broker, ClusterView, PartitionState
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+from odradek.replication.manager import LeaderAndIsrState, ReplicaManager, StopReplica
+from odradek.server.config_store import ConfigStore
+from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.fields import field, items
+
+SECURITY_PROTOCOLS: Final = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
+TOPIC_STATES_SINCE: Final = 5
+"""LeaderAndIsr responses group errors by topic id from this version on."""
+
+
+class Controller(Protocol):
+    """What the controller of this process answers."""
+
+    async def alter_partition(self, request: Any) -> Message:
+        """Commit proposed in-sync sets; `NotControllerError` when another broker is the controller."""
+        ...
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """Move leaderships away from a broker; those that could not move. `NotControllerError` as above."""
+        ...
+
+
+class ControlHandlers:
+    """Handlers for requests between brokers."""
+
+    def __init__(
+        self,
+        *,
+        replicas: ReplicaManager,
+        configs: ConfigStore,
+        view: ClusterView,
+        controller: Controller,
+        broker_epoch: Callable[[], int],
+        image_changed: Callable[[Iterable[TopicPartition]], None],
+    ) -> None:
+        """`image_changed` is told which partitions an UpdateMetadata touched, after the image was swapped."""
+        self._replicas = replicas
+        self._configs = configs
+        self._view = view
+        self._controller = controller
+        self._broker_epoch = broker_epoch
+        self._image_changed = image_changed
+        self._controller_epoch = NO_EPOCH
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers by API."""
+        return {
+            ApiKey.LEADER_AND_ISR: self.leader_and_isr,
+            ApiKey.UPDATE_METADATA: self.update_metadata,
+            ApiKey.STOP_REPLICA: self.stop_replica,
+            ApiKey.CONTROLLED_SHUTDOWN: self.controlled_shutdown,
+            ApiKey.ALTER_PARTITION: self.alter_partition,
+        }
+
+    def _check_sender(self, request: Any) -> None:
+        epoch = field(request, "broker_epoch", NO_EPOCH)
+        own = self._broker_epoch()
+        if NO_EPOCH < epoch < own:
+            raise StaleBrokerEpochError(f"The request is for an earlier life of this broker: epoch {epoch}, now {own}.")
+        if request.controller_epoch < self._controller_epoch:
+            raise StaleControllerEpochError(
+                f"The request is of controller epoch {request.controller_epoch}, now {self._controller_epoch}."
+            )
+        self._controller_epoch = request.controller_epoch
+
+    async def leader_and_isr(self, context: RequestContext, request: Any) -> Message:
+        """Lead or follow partitions as the controller decided."""
+        self._check_sender(request)
+        states = list(_leader_and_isr_states(request))
+        # A log is made with its topic's settings, so those of topics that are new here are read first.
+        await self._configs.load({tp.topic for tp, _, _ in states if self._unknown(tp)})
+        codes = self._replicas.apply_leader_and_isr(request.controller_epoch, states)
+        if context.api_version < TOPIC_STATES_SINCE:
+            return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
+        topics: dict[UUID, list[tuple[TopicPartition, int]]] = {}
+        for topic_partition, topic_id, _ in states:
+            topics.setdefault(topic_id, []).append((topic_partition, codes[topic_partition]))
+        return {
+            "error_code": NONE,
+            "topics": [
+                {
+                    "topic_id": topic_id,
+                    "partition_errors": [{"partition_index": tp.partition, "error_code": code} for tp, code in entries],
+                }
+                for topic_id, entries in topics.items()
+            ],
+        }
+
+    def _unknown(self, topic_partition: TopicPartition) -> bool:
+        return self._view.image.partition(topic_partition) is None
+
+    async def update_metadata(self, context: RequestContext, request: Any) -> Message:
+        """Swap the image of the cluster for the next one."""
+        self._check_sender(request)
+        partitions = list(_partition_states(request))
+        self._view.image = self._view.image.updated(
+            controller_id=request.controller_id,
+            brokers=[_broker(item) for item in request.live_brokers],
+            partitions=partitions,
+        )
+        self._image_changed([topic_partition for topic_partition, _, _ in partitions])
+        return {"error_code": NONE}
+
+    async def stop_replica(self, context: RequestContext, request: Any) -> Message:
+        """Stop following or leading, and delete the log where that is asked."""
+        self._check_sender(request)
+        codes = self._replicas.stop_replicas(request.controller_epoch, list(_stops(request)))
+        return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
+
+    async def controlled_shutdown(self, context: RequestContext, request: Any) -> Message:
+        """Move leaderships away from a broker that is about to stop."""
+        remaining = await self._controller.controlled_shutdown(
+            request.broker_id, field(request, "broker_epoch", NO_EPOCH)
+        )
+        return {
+            "error_code": NONE,
+            "remaining_partitions": [{"topic_name": tp.topic, "partition_index": tp.partition} for tp in remaining],
+        }
+
+    async def alter_partition(self, context: RequestContext, request: Any) -> Message:
+        """Commit in-sync sets that leaders propose (KIP-497)."""
+        return await self._controller.alter_partition(request)
+
+
+def _leader_and_isr_states(request: Any) -> Iterator[tuple[TopicPartition, UUID, LeaderAndIsrState]]:
+    for name, topic_id, item in _states(request):
+        yield (
+            TopicPartition(name, item.partition_index),
+            topic_id,
+            LeaderAndIsrState(
+                controller_epoch=item.controller_epoch,
+                leader=item.leader,
+                leader_epoch=item.leader_epoch,
+                isr=tuple(item.isr),
+                replicas=tuple(item.replicas),
+                partition_epoch=item.partition_epoch,
+                adding_replicas=tuple(items(item, "adding_replicas")),
+                removing_replicas=tuple(items(item, "removing_replicas")),
+                is_new=field(item, "is_new", False),
+            ),
+        )
+
+
+def _partition_states(request: Any) -> Iterator[tuple[TopicPartition, UUID, PartitionState]]:
+    for name, topic_id, item in _states(request):
+        yield (
+            TopicPartition(name, item.partition_index),
+            topic_id,
+            PartitionState(
+                leader=item.leader,
+                leader_epoch=item.leader_epoch,
+                isr=tuple(item.isr),
+                replicas=tuple(item.replicas),
+                offline_replicas=tuple(items(item, "offline_replicas")),
+                controller_epoch=item.controller_epoch,
+                partition_epoch=item.zk_version,
+            ),
+        )
+
+
+def _states(request: Any) -> Iterator[tuple[str, UUID, Any]]:
+    """(topic, its id, state), whether the version groups partitions by topic or not."""
+    for topic in items(request, "topic_states"):
+        topic_id = field(topic, "topic_id", ZERO_UUID)
+        for item in topic.partition_states:
+            yield topic.topic_name, topic_id, item
+    for item in items(request, "ungrouped_partition_states"):
+        yield item.topic_name, ZERO_UUID, item
+
+
+def _stops(request: Any) -> Iterator[StopReplica]:
+    for topic in items(request, "topic_states"):
+        for item in topic.partition_states:
+            partition = TopicPartition(topic.topic_name, item.partition_index)
+            yield StopReplica(partition, item.leader_epoch, item.delete_partition)
+    delete = field(request, "delete_partitions", False)
+    for topic in items(request, "topics"):
+        for number in topic.partition_indexes:
+            yield StopReplica(TopicPartition(topic.name, number), NO_EPOCH, delete)
+    for item in items(request, "ungrouped_partitions"):
+        yield StopReplica(TopicPartition(item.topic_name, item.partition_index), NO_EPOCH, delete)
+
+
+def _broker(item: Any) -> Broker:
+    endpoints = tuple(
+        Endpoint(
+            field(end, "listener", SECURITY_PROTOCOLS[end.security_protocol]),
+            end.host,
+            end.port,
+            SECURITY_PROTOCOLS[end.security_protocol],
+        )
+        for end in items(item, "endpoints")
+    )
+    if not endpoints:
+        endpoints = (Endpoint("PLAINTEXT", item.v0_host, item.v0_port),)
+    return Broker(broker_id=item.id, endpoints=endpoints, rack=field(item, "rack", None))
+
+
+def _partition_errors(codes: Iterable[tuple[TopicPartition, int]]) -> list[dict[str, object]]:
+    return [
+        {"topic_name": topic_partition.topic, "partition_index": topic_partition.partition, "error_code": code}
+        for topic_partition, code in codes
+    ]

@@ -1,0 +1,158 @@
+"""Real Apache Kafka as a judge: its jars from Maven Central, its tools and brokers as child processes. For tests only.
+
+`jars` brings a version's jars once into a cache folder; `run_tool` runs one of its command-line classes; `ApacheBroker`
+is a broker of it, in ZooKeeper mode, for comparisons and mixed clusters.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from odradek.base.errors import OdradekError
+
+SLF4J_VERSION: Final = "1.7.36"
+OTHER_LOGGERS: Final = "slf4j-reload4j,log4j-slf4j-impl"
+"""SLF4J backends that Kafka brings along: with a second one on the class path chance decides where messages go."""
+
+START_SECONDS: Final = 120.0
+
+_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion><groupId>odradek</groupId><artifactId>interop</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>{slf4j}</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+class InteropError(OdradekError):
+    """Apache Kafka could not be had or did not start."""
+
+
+def jars(version: str, cache: Path) -> Path:
+    """The folder with all jars of Apache Kafka `version`, brought there by Maven when it is not yet.
+
+    Raises `InteropError` when Maven is missing or fails.
+    """
+    folder = cache.absolute() / f"kafka-{version}"
+    complete = folder / ".complete"
+    if complete.exists():
+        return folder
+    if shutil.which("mvn") is None:
+        raise InteropError("Maven ('mvn') is needed to fetch Apache Kafka for this: install it (Debian: maven).")
+    folder.mkdir(parents=True, exist_ok=True)
+    pom = folder / "pom.xml"
+    pom.write_text(_POM.format(version=version, slf4j=SLF4J_VERSION), encoding="utf-8")
+    command = ["mvn", "--batch-mode", "--quiet", "-f", str(pom), "dependency:copy-dependencies"]
+    options = [f"-DoutputDirectory={folder}", f"-DexcludeArtifactIds={OTHER_LOGGERS}"]
+    result = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=900)
+    if result.returncode != 0:
+        raise InteropError(f"Maven could not fetch Apache Kafka {version}: {result.stdout[-2000:]}")
+    complete.touch()
+    return folder
+
+
+def java_command(folder: Path, main_class: str, *, heap: str) -> list[str]:
+    """The command line that runs a class of the jars in `folder`; only errors are logged, to standard error."""
+    return [
+        "java",
+        f"-Xmx{heap}",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+        "-cp",
+        f"{folder}/*",
+        main_class,
+    ]
+
+
+def run_tool(
+    folder: Path, main_class: str, arguments: Sequence[str], *, stdin: str = "", timeout_seconds: float = 120.0
+) -> str:
+    """Run a tool to its end and return what it printed; `InteropError` with its output when it fails."""
+    command = [*java_command(folder, main_class, heap="256m"), *arguments]
+    result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_seconds)
+    if result.returncode != 0:
+        raise InteropError(
+            f"{main_class} ended with {result.returncode}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
+        )
+    return result.stdout
+
+
+def free_port() -> int:
+    """A port that is free on the loopback address now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ApacheBroker:
+    """One Apache Kafka broker in ZooKeeper mode, a child process with its files under `directory`."""
+
+    def __init__(
+        self, folder: Path, directory: Path, *, broker_id: int, zookeeper: str, properties: Mapping[str, str], heap: str
+    ) -> None:
+        """`properties` are added to, or override, id, listener, directory and ensemble."""
+        self.port: Final = free_port()
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(directory / "data"),
+            "zookeeper.connect": zookeeper,
+            **properties,
+        }
+        path = directory / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        self._command = [*java_command(folder, "kafka.Kafka", heap=heap), str(path)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id; `InteropError` while it does not run."""
+        if self._process is None:
+            raise InteropError("The broker does not run.")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it accepts connections."""
+        log = (self._directory / "broker.log").open("ab")
+        with log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self._directory)
+        deadline = time.monotonic() + START_SECONDS
+        while not _accepts(self.port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                tail = (self._directory / "broker.log").read_text(encoding="utf-8", errors="replace")[-2000:]
+                self.stop()
+                raise InteropError(f"Apache Kafka did not start: {tail}")
+            time.sleep(0.1)
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End it, in order or at once; idempotent."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _accepts(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False

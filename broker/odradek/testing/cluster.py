@@ -1,0 +1,224 @@
+"""A real cluster for tests: the embedded one of `odradek up`, in a folder of the test, on ports of its own.
+
+Enters: how many brokers, which topics. Leaves: a `RunningCluster` with its addresses, and ways to hurt it. Called by
+the fixtures of `testing/plugin`. The cluster's event loop runs in a thread of its own, so tests of every kind can use
+it; all methods block until they are done. When a test fails, `logs` says what the processes had to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import yaml
+
+from odradek.base.errors import OdradekError
+
+if TYPE_CHECKING:
+    from odradek_operator.embedded.cluster import EmbeddedCluster
+    from odradek_operator.embedded.events import Event
+
+_T = TypeVar("_T")
+CLUSTER_NAME: Final = "test"
+_CALL_SECONDS: Final = 180.0
+_LOG_TAIL_BYTES: Final = 20_000
+
+
+class ClusterError(OdradekError):
+    """The cluster could not be started, or did not do what a test asked for."""
+
+
+def manifests(
+    *, brokers: int, topics: Mapping[str, Mapping[str, Any]], config: Mapping[str, object], zookeeper: str | None
+) -> str:
+    """The YAML of a cluster and its topics; a topic's value is its spec without the cluster's name."""
+    spec: dict[str, Any] = {"brokers": {"replicas": brokers, "config": dict(config)}}
+    if zookeeper is not None:
+        spec["zookeeper"] = {"connect": zookeeper}
+    documents = [_resource("Cluster", CLUSTER_NAME, spec)]
+    documents += [
+        _resource("Topic", name, {"deletion": "Delete", **topic, "cluster": CLUSTER_NAME})
+        for name, topic in topics.items()
+    ]
+    return yaml.safe_dump_all(documents)
+
+
+def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "odradek.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": dict(spec)}
+
+
+class RunningCluster:
+    """A cluster of broker processes. Make it with `start_cluster`; `close` ends everything, and is idempotent."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        topics: Mapping[str, Mapping[str, Any]] | None = None,
+        config: Mapping[str, object] | None = None,
+        zookeeper: str | None = None,
+        restart: bool = False,
+    ) -> None:
+        """`topics`: name to spec, such as `{"t": {"partitions": 3, "replicas": 2}}`; `config`: broker properties.
+
+        With `zookeeper` it uses that ensemble instead of one of its own. With `restart` a broker that ends comes back
+        by itself. Nothing is started yet.
+        """
+        self.directory: Final = directory
+        self._manifest = directory / "manifests" / "cluster.yaml"
+        self._brokers = brokers
+        self._config = dict(config or {})
+        self._external_zookeeper = zookeeper
+        self._restart = restart
+        self.events: list[Event] = []
+        """Everything that the cluster told, in order."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._cluster: EmbeddedCluster | None = None
+        self.write_topics(topics or {})
+
+    def write_topics(self, topics: Mapping[str, Mapping[str, Any]]) -> None:
+        """Replace the Topic resources; a running cluster follows."""
+        text = manifests(brokers=self._brokers, topics=topics, config=self._config, zookeeper=self._external_zookeeper)
+        self._manifest.parent.mkdir(parents=True, exist_ok=True)
+        self._manifest.write_text(text, encoding="utf-8")
+
+    def start(self) -> None:
+        """Start everything; returns when it is ready. Raises `ClusterError` with the reason."""
+        from odradek_operator.embedded.cluster import EmbeddedCluster, Options
+        from odradek_operator.embedded.layout import Ports
+        from odradek_operator.embedded.manifests import Manifests
+        from odradek_operator.embedded.ports import free_ports
+
+        free = free_ports(1 + 2 * self._brokers)
+        ports = Ports(
+            zookeeper=free[0], brokers=tuple(free[1 : 1 + self._brokers]), metrics=tuple(free[1 + self._brokers :])
+        )
+        options = Options(
+            data=self.directory / "data", ports=ports, synchronous=False, grace_seconds=10, restart=self._restart
+        )
+        files = Manifests([self._manifest])
+        self._cluster = EmbeddedCluster(files, files.load(), options, self.events.append)
+        self._loop = asyncio.new_event_loop()
+        # The children end when the thread that started them ends: it lives until `close`.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
+        self._thread.start()
+        try:
+            self._call(self._cluster.start())
+        except OdradekError as error:
+            logs = self.logs()
+            self.close()
+            raise ClusterError(f"{error}\n{logs}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop everything in order."""
+        cluster, loop, thread = self._cluster, self._loop, self._thread
+        if cluster is None or loop is None or thread is None or loop.is_closed():
+            return
+        try:
+            self._call(cluster.stop())
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(_CALL_SECONDS)
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    def _call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        assert self._loop is not None, "not started"
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_CALL_SECONDS)
+
+    def _on_loop(self, function: Callable[[], _T]) -> _T:
+        """Run a function in the cluster's thread: children must be started there."""
+        assert self._loop is not None, "not started"
+        answer: Future[_T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(function())
+            except BaseException as error:
+                answer.set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
+
+        self._loop.call_soon_threadsafe(run)
+        return answer.result(_CALL_SECONDS)
+
+    @property
+    def _running(self) -> EmbeddedCluster:
+        assert self._cluster is not None, "not started"
+        return self._cluster
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all brokers, `host:port,…`."""
+        return self._running.bootstrap
+
+    @property
+    def zookeeper(self) -> str:
+        """ZooKeeper's connect string."""
+        return self._running.zookeeper
+
+    @property
+    def metrics_urls(self) -> list[str]:
+        """`/metrics` of each broker, by id."""
+        return self._running.metrics_urls
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """Ids of all brokers, running or not."""
+        return list(range(self._brokers))
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Process ids of the brokers that run."""
+        return self._running.brokers.pids
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        """Host and port of one broker."""
+        host, _, port = self.bootstrap.split(",")[broker_id].rpartition(":")
+        return host, int(port)
+
+    def kill(self, broker_id: int) -> None:
+        """SIGKILL; returns when the process has ended. It stays away until `start_broker`."""
+        self._on_loop(lambda: self._running.brokers.kill(broker_id))
+
+    def stop_broker(self, broker_id: int) -> None:
+        """SIGTERM, as for a rolling restart; returns when the process has ended."""
+        self._call(self._running.brokers.stop(broker_id, self._running.options.grace_seconds))
+
+    def start_broker(self, broker_id: int) -> None:
+        """Start a broker that was killed or stopped; returns when every broker that runs is ready."""
+        self._on_loop(lambda: self._running.brokers.start(broker_id))
+        self._call(self._running.brokers.wait_until_ready(_CALL_SECONDS))
+
+    def pause(self, broker_id: int) -> None:
+        """SIGSTOP: the broker is silent, and its connections stay open."""
+        self._on_loop(lambda: self._running.brokers.pause(broker_id))
+
+    def resume(self, broker_id: int) -> None:
+        """SIGCONT after `pause`."""
+        self._on_loop(lambda: self._running.brokers.resume(broker_id))
+
+    def logs(self, broker_ids: Iterable[int] | None = None) -> str:
+        """The end of each process's log, for the report of a failed test."""
+        wanted = None if broker_ids is None else set(broker_ids)
+        paths = {
+            f"broker {number}": path
+            for number, path in self._running.brokers.log_paths().items()
+            if wanted is None or number in wanted
+        }
+        if wanted is None:
+            paths["zookeeper"] = self.directory / "data" / "zookeeper" / "zookeeper.log"
+        return "\n".join(f"--- {name}: {path}\n{_tail(path)}" for name, path in paths.items() if path.exists())
+
+
+def _tail(path: Path) -> str:
+    return path.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace")

@@ -1,0 +1,127 @@
+"""Logs for tests: one partition's log on any `Files`, with a host that does at once what a manager does later.
+
+Files and settings enter, a `PartitionLog` leaves; tests of the log and of what stands on it call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+from uuid import UUID
+
+from odradek.base.config import TopicConfig
+from odradek.base.errors import StorageError
+from odradek.base.ports import Clock, Files
+from odradek.base.types import TopicPartition
+from odradek.log.partition_log import PartitionLog
+from odradek.log.recovery import LoadRequest, load
+from odradek.log.values import LogContext
+from odradek.records.batch import BatchBuilder
+
+T = TypeVar("T")
+
+TP = TopicPartition("events", 0)
+DIRECTORY = "/data/events-0"
+
+
+async def run_inline(function: Callable[[], T]) -> T:
+    """`RunBlocking` without threads, for virtual time."""
+    return function()
+
+
+class RecordingHost:
+    """`LogHost` that takes note of everything, removes files at once and flushes when told to."""
+
+    def __init__(self, files: Files) -> None:
+        """Removes from `files`."""
+        self._files = files
+        self.flushes: list[PartitionLog] = []
+        self.checkpoints = 0
+        self.removed: list[tuple[tuple[str, ...], int]] = []
+        self.failures: list[StorageError] = []
+
+    def flush_soon(self, log: PartitionLog) -> None:
+        """Noted; `run_flushes` does it."""
+        self.flushes.append(log)
+
+    def run_flushes(self) -> None:
+        """Flush what was asked for."""
+        waiting, self.flushes = self.flushes, []
+        for log in waiting:
+            log.flush()
+
+    def checkpoint_soon(self, log: PartitionLog) -> None:
+        """Noted."""
+        self.checkpoints += 1
+
+    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Removed at once."""
+        self.removed.append((tuple(paths), delay_ms))
+        for path in paths:
+            self._files.remove(path)
+
+    def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
+        """Noted."""
+        self.failures.append(error)
+
+
+def open_log(
+    files: Files,
+    clock: Clock,
+    *,
+    host: RecordingHost | None = None,
+    config: TopicConfig | None = None,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    topic_id: UUID | None = None,
+    directory: str = DIRECTORY,
+) -> PartitionLog:
+    """The log in `directory`, loaded as a broker does at its start; made when there is none."""
+    files.make_directories(directory)
+    settings = config or TopicConfig()
+    loaded = load(
+        files,
+        LoadRequest(
+            topic_partition=TP,
+            directory=directory,
+            config=settings,
+            now_ms=clock.wall_ms(),
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            clean=clean,
+        ),
+    )
+    context = LogContext(files=files, clock=clock, host=host or RecordingHost(files))
+    return PartitionLog(context, loaded, settings, topic_id)
+
+
+def small_segments(**settings: object) -> TopicConfig:
+    """Settings under which a few hundred bytes already fill a segment and every batch is indexed."""
+    return replace(TopicConfig(), **{"segment_bytes": 600, "index_interval_bytes": 0, **settings})  # type: ignore[arg-type]
+
+
+def batch(
+    *values: bytes,
+    timestamp_ms: int = 1_700_000_000_000,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    is_transactional: bool = False,
+) -> memoryview:
+    """A writable record batch of values (default: one), each a millisecond after the one before."""
+    builder = BatchBuilder(limit_bytes=1 << 30)
+    for place, value in enumerate(values or (b"value",)):
+        builder.append(None, value, timestamp_ms=timestamp_ms + place)
+    content = builder.build(
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=is_transactional,
+    )
+    return memoryview(bytearray(content))

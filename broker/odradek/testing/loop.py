@@ -1,0 +1,163 @@
+"""Time for tests: an event loop whose clock jumps instead of waiting, and a clock that is turned by hand.
+
+`run_virtual` runs a coroutine on a `VirtualLoop`: when nothing is ready, time jumps to the next timer, so hours pass in
+milliseconds and equal programs give equal traces. `ManualClock` is for code without tasks: the test advances it.
+Invariant: no real time and no threads; a loop on which nothing can ever happen again raises instead of hanging.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+from collections.abc import Callable, Coroutine
+from heapq import heappop, heappush
+from typing import Any, Final, NoReturn, TypeVar
+
+from odradek.base.ports import Timer
+
+T = TypeVar("T")
+
+START_MS: Final = 1_000_000.0
+"""Monotonic time at the start of every test: not 0, so that a forgotten initial value shows."""
+WALL_START_MS: Final = 1_700_000_000_000
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Polls without waiting; a wait becomes a jump of `now_s`."""
+
+    now_s = START_MS / 1000
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready now. Without anything ready, time moves on by `timeout` seconds."""
+        ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
+        if not ready and timeout != 0:
+            if timeout is None:
+                raise RuntimeError("deadlock: no timer is set and nothing is ready")
+            self.now_s += timeout
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop in virtual time."""
+
+    def __init__(self) -> None:
+        """Time starts at `START_MS`."""
+        self._jumping: Final = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._jumping.now_s
+
+    def run_in_executor(self, *_: object) -> NoReturn:
+        """Refused: a thread would bring real time in."""
+        raise RuntimeError("no threads in virtual time")
+
+
+class VirtualClock:
+    """`Clock` over a running `VirtualLoop`; random numbers from a seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        """Equal seeds give equal numbers."""
+        self._loop: Final = asyncio.get_running_loop()
+        self._random: Final = random.Random(seed)
+
+    def monotonic_ms(self) -> float:
+        """Virtual milliseconds."""
+        return self._loop.time() * 1000
+
+    def wall_ms(self) -> int:
+        """A wall clock that runs with the virtual one."""
+        return WALL_START_MS + round(self._loop.time() * 1000 - START_MS)
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """On the loop, after virtual time."""
+        return self._loop.call_later(max(0.0, delay_ms) / 1000, callback)
+
+    async def sleep_ms(self, delay_ms: float) -> None:
+        """Sleep in virtual time."""
+        await asyncio.sleep(delay_ms / 1000)
+
+    def random(self) -> float:
+        """The next number of the seed."""
+        return self._random.random()
+
+    def token_bytes(self, length: int) -> bytes:
+        """Predictable bytes."""
+        return self._random.randbytes(length)
+
+
+def run_virtual(main: Coroutine[Any, Any, T]) -> T:
+    """Run to completion in virtual time; tasks left over are a failure."""
+
+    async def checked() -> T:
+        result = await main
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        if left:
+            raise AssertionError(f"tasks left running: {left}")
+        return result
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(checked())
+
+
+class _ManualTimer:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class ManualClock:
+    """`Clock` without a loop: `advance` turns it and runs what is due, in order."""
+
+    def __init__(self, seed: int = 0) -> None:
+        """Starts at `START_MS`."""
+        self._now_ms = START_MS
+        self._timers: list[tuple[float, int, _ManualTimer]] = []
+        self._count = 0
+        self._random: Final = random.Random(seed)
+
+    @property
+    def pending(self) -> int:
+        """Timers that are set."""
+        return sum(timer.callback is not None for _, _, timer in self._timers)
+
+    def advance(self, delay_ms: float) -> None:
+        """Let time pass."""
+        end_ms = self._now_ms + delay_ms
+        while self._timers and self._timers[0][0] <= end_ms:
+            self._now_ms, _, timer = heappop(self._timers)
+            callback, timer.callback = timer.callback, None
+            if callback is not None:
+                callback()
+        self._now_ms = end_ms
+
+    def monotonic_ms(self) -> float:
+        """The time that it was turned to."""
+        return self._now_ms
+
+    def wall_ms(self) -> int:
+        """A wall clock that is turned with it."""
+        return WALL_START_MS + round(self._now_ms - START_MS)
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Run by `advance`."""
+        timer = _ManualTimer(callback)
+        self._count += 1
+        heappush(self._timers, (self._now_ms + max(0.0, delay_ms), self._count, timer))
+        return timer
+
+    async def sleep_ms(self, delay_ms: float) -> None:
+        """Passes at once: code with tasks is to use `run_virtual`."""
+        self.advance(delay_ms)
+
+    def random(self) -> float:
+        """The next number of the seed."""
+        return self._random.random()
+
+    def token_bytes(self, length: int) -> bytes:
+        """Predictable bytes."""
+        return self._random.randbytes(length)

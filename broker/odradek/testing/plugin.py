@@ -1,0 +1,108 @@
+"""pytest fixtures: a real ZooKeeper and a real cluster, for this project's tests and for its users'.
+
+Loaded by pytest through the entry point `odradek.testing.plugin`, in every project that has `odradek` installed:
+hence it imports nothing heavy until a fixture is asked for. Both need Java 17 and the jars of PySpark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from odradek.testing.cluster import RunningCluster
+
+_CLUSTERS: pytest.StashKey[list[RunningCluster]] = pytest.StashKey()
+
+
+class ClusterFactory(Protocol):
+    """Starts clusters that end with the test."""
+
+    def __call__(
+        self,
+        *,
+        brokers: int = 3,
+        topics: Mapping[str, Mapping[str, Any]] | None = None,
+        config: Mapping[str, object] | None = None,
+        restart: bool = False,
+    ) -> RunningCluster:
+        """A running cluster; see `RunningCluster` for the arguments."""
+        ...
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare the list of clusters that run."""
+    config.stash[_CLUSTERS] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Add the logs of the clusters that a failed test used to its report."""
+    report = yield
+    if report.failed:
+        for cluster in item.config.stash[_CLUSTERS]:
+            report.sections.append((f"cluster in {cluster.directory}", cluster.logs()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Connect string of a real ZooKeeper of this test session, empty at its start.
+
+    Tests share it: use a chroot of your own (`f"{zookeeper}/{name}"`, made first) or names of your own.
+    """
+    from odradek_operator.embedded.ports import free_ports
+    from odradek_operator.embedded.zookeeper import ZooKeeperServer
+
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), free_ports(1)[0], synchronous=False)
+    server.start()
+    try:
+        server.wait_until_ready()
+        yield server.connect
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def odradek_cluster(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[RunningCluster]:
+    """Three brokers and a ZooKeeper, shared by the tests of the session: leave its brokers alive, use own topics."""
+    yield from _run(tmp_path_factory.mktemp("cluster"), request.config, {})
+
+
+@pytest.fixture
+def odradek_cluster_factory(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[ClusterFactory]:
+    """Starts clusters of the test's own, which it may hurt: `odradek_cluster_factory(brokers=1, topics={...})`."""
+    running: list[Iterator[RunningCluster]] = []
+
+    def start(**options: Any) -> RunningCluster:
+        cluster = _run(tmp_path_factory.mktemp("cluster"), request.config, options)
+        started = next(cluster)
+        running.append(cluster)
+        return started
+
+    try:
+        yield start
+    finally:
+        for cluster in reversed(running):
+            next(cluster, None)
+
+
+def _run(directory: Any, config: pytest.Config, options: Mapping[str, Any]) -> Iterator[RunningCluster]:
+    from odradek.testing.cluster import RunningCluster
+
+    cluster = RunningCluster(directory, **options)
+    cluster.start()
+    config.stash[_CLUSTERS].append(cluster)
+    try:
+        yield cluster
+    finally:
+        config.stash[_CLUSTERS].remove(cluster)
+        cluster.close()

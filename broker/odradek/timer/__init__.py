@@ -1,0 +1,1 @@
+"""Timing wheel and purgatory: what waits for a condition or a time limit."""

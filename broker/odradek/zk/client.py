@@ -1,0 +1,571 @@
+"""ZooKeeper through kazoo, on the event loop.
+
+kazoo speaks the protocol on a thread of its own. Everything that it reports there (answers, watch events, changes of
+the session) passes one queue to the loop and is handled in that order; nothing here blocks the loop. `KazooZkClient`
+fills the port of `zk/port`, whose names this module passes on. kazoo's errors become ours here and nowhere else.
+
+What is changed of kazoo's ways, with the reasons that Patroni gives in its `dcs/zookeeper.py`: while the connection is
+lost, requests fail after a bounded wait instead of being queued for ever; connecting to one server gives up early, so
+that the next is tried; the pause between attempts stays below a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from threading import Lock, RLock
+from typing import Any, Final, TypeVar
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.hosts import collect_hosts
+from kazoo.protocol import serialization
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from odradek.zk.pipeline import Pipeline
+from odradek.zk.port import (
+    ANY_VERSION,
+    AuthenticationFailed,
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    Created,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Result,
+    SessionEvent,
+    SessionExpired,
+    SessionState,
+    SetData,
+    Watch,
+    ZkClient,
+    ZkError,
+    ZkSettings,
+    ZnodeStat,
+    parents,
+)
+from odradek.zk.watch import Fired, StandingWatch
+
+__all__ = [
+    "ANY_VERSION",
+    "AuthenticationFailed",
+    "BadVersion",
+    "Check",
+    "ConnectionLost",
+    "Create",
+    "Created",
+    "Delete",
+    "KazooZkClient",
+    "NoNode",
+    "NodeExists",
+    "NotEmpty",
+    "Operation",
+    "Result",
+    "SessionEvent",
+    "SessionExpired",
+    "SessionState",
+    "SetData",
+    "Watch",
+    "ZkClient",
+    "ZkError",
+    "ZkSettings",
+    "ZnodeStat",
+]
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_EPHEMERAL: Final = 1
+_SEQUENTIAL: Final = 2
+
+_ERRORS: Final[tuple[tuple[type[Exception], type[ZkError], str], ...]] = (
+    (kazoo_errors.NoNodeError, NoNode, "no such znode"),
+    (kazoo_errors.NodeExistsError, NodeExists, "the znode exists already"),
+    (kazoo_errors.BadVersionError, BadVersion, "the znode has another version"),
+    (kazoo_errors.NotEmptyError, NotEmpty, "the znode has children"),
+    (kazoo_errors.NoAuthError, AuthenticationFailed, "not allowed"),
+    (kazoo_errors.AuthFailedError, AuthenticationFailed, "the ensemble does not accept our credentials"),
+    # A subclass of the session's expiry in kazoo, but it only says that the client is closed.
+    (kazoo_errors.ConnectionClosedError, ConnectionLost, "the client is closed"),
+    (kazoo_errors.SessionExpiredError, SessionExpired, "the session expired"),
+    (kazoo_errors.ConnectionLoss, ConnectionLost, "the connection was lost"),
+    (kazoo_errors.SessionMovedError, ConnectionLost, "the session moved to another server"),
+    (kazoo_errors.OperationTimeoutError, ConnectionLost, "the ensemble took too long"),
+)
+
+
+def _translated(error: BaseException, path: str) -> BaseException:
+    for theirs, ours, text in _ERRORS:
+        if isinstance(error, theirs):
+            return ours(text, path)
+    if isinstance(error, kazoo_errors.KazooException):
+        return ZkError(f"ZooKeeper answered {type(error).__name__}", path)
+    return error
+
+
+class _LoopQueue:
+    """Stands in for kazoo's queues of callbacks: what is put in, from any thread, runs on the loop in order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._pending: deque[Callable[[], object]] = deque()
+        self._lock = Lock()
+        self._scheduled = False
+
+    def put(self, callback: Callable[[], object]) -> None:
+        """Run `callback` on the loop after all that was put before. Wakes the loop once for many."""
+        with self._lock:
+            self._pending.append(callback)
+            if self._scheduled or self._loop.is_closed():
+                return
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        with self._lock:
+            self._scheduled = False
+            callbacks, self._pending = self._pending, deque()
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                # The queue carries answers and session events of everybody: one bad callback must not stop it.
+                log.exception("a ZooKeeper callback failed")
+
+
+class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler with its two callback threads replaced by the loop, which keeps both kinds in one order."""
+
+    def __init__(self, queue: _LoopQueue, connect_timeout_s: float) -> None:
+        super().__init__()
+        self.completion_queue = queue
+        self.callback_queue = queue
+        self._connect_timeout_s = connect_timeout_s
+
+    @property
+    def running(self) -> bool:
+        """Always: otherwise kazoo would run callbacks on whatever thread it is on."""
+        return True
+
+    def start(self) -> None:
+        """There are no threads to start."""
+
+    def stop(self) -> None:
+        """There are no threads to stop."""
+
+    def create_connection(self, *args: Any, **options: Any) -> Any:
+        """Give one server a part of the session time-out only, so that others are tried before it is over."""
+        options["timeout"] = min(self._connect_timeout_s, options.get("timeout") or self._connect_timeout_s)
+        return super().create_connection(*args, **options)
+
+
+class _Kazoo(KazooClient):  # type: ignore[misc]
+    """kazoo's client that refuses requests while it is not connected, and tells of each state of the session."""
+
+    def __init__(self, tell: Callable[[str, int], None], **options: Any) -> None:
+        self._tell = tell
+        # Between the check of the state and the queueing of a request the state must not change, or the request
+        # would be sent after the caller was told that it is lost.
+        self._gate = RLock()
+        super().__init__(**options)
+
+    def _call(self, request: Any, async_object: Any) -> Any:
+        with self._gate:
+            if self._state == KeeperState.CONNECTING:
+                async_object.set_exception(kazoo_errors.ConnectionLoss())
+                return False
+            return super()._call(request, async_object)
+
+    def _session_callback(self, state: str) -> None:
+        with self._gate:
+            session_id = self._session_id or 0
+            super()._session_callback(state)
+            self._tell(state, session_id)
+
+
+class KazooZkClient:
+    """The port `ZkClient` over kazoo. Make it on a loop, `await start()`, use it there only, `await close()`."""
+
+    def __init__(self, settings: ZkSettings) -> None:
+        """Nothing is connected yet. Raises `ValueError` for a connect string that names no server."""
+        servers, self._root = settings.split()
+        if not servers:
+            raise ValueError(f"{settings.connect!r} names no ZooKeeper server")
+        self._settings = settings
+        self._servers = servers
+        self._state = SessionState.CONNECTING
+        self._session_id = 0
+        self._kazoo: _Kazoo | None = None
+        self._connected = asyncio.Event()
+        self._session_callbacks: list[Callable[[SessionEvent], None]] = []
+        self._watches: dict[StandingWatch, None] = {}
+        self._closing = False
+
+    # Session
+
+    @property
+    def state(self) -> SessionState:
+        """What is known of the session now."""
+        return self._state
+
+    def _in(self, state: SessionState) -> bool:
+        return self._state is state
+
+    @property
+    def session_id(self) -> int:
+        """Id of the current or last session, 0 before the first."""
+        return self._session_id
+
+    @property
+    def credentials(self) -> tuple[int, bytes] | None:
+        """(id, password) of the session while it is connected: whoever has them may take it over or end it."""
+        client_id: tuple[int, bytes] | None = None if self._kazoo is None else self._kazoo.client_id
+        return client_id
+
+    async def start(self) -> None:
+        """Connect and make the chroot; `ConnectionLost` when that takes longer than `connection_timeout_ms`."""
+        loop = asyncio.get_running_loop()
+        queue = _LoopQueue(loop)
+        settings = self._settings
+        hosts, _ = collect_hosts(self._servers)
+        per_server_s = max(1.0, settings.session_timeout_ms / 1000 / 3 / max(1, len(hosts)))
+        self._kazoo = _Kazoo(
+            lambda state, session_id: queue.put(lambda: self._session_changed(state, session_id)),
+            hosts=self._servers,
+            timeout=settings.session_timeout_ms / 1000,
+            handler=_LoopHandler(queue, per_server_s),
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
+            auth_data=None if settings.digest is None else [("digest", ":".join(settings.digest))],
+        )
+        self._kazoo.start_async()
+        try:
+            async with asyncio.timeout(settings.connection_timeout_ms / 1000):
+                await self._connected.wait()
+                await self._make_root()
+        except TimeoutError:
+            await self.close()
+            raise ConnectionLost(
+                f"no ZooKeeper server of {self._servers} answered within {settings.connection_timeout_ms} ms"
+            ) from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _make_root(self) -> None:
+        root, self._root = self._root, ""
+        try:
+            if root:
+                await self.ensure_path(root)
+        finally:
+            self._root = root
+
+    def on_session(self, callback: Callable[[SessionEvent], None]) -> None:
+        """Call back on every session event from now on."""
+        self._session_callbacks.append(callback)
+
+    async def close(self) -> None:
+        """End the session; its ephemeral znodes go. Idempotent."""
+        if self._closing or self._kazoo is None:
+            self._state = SessionState.CLOSED
+            return
+        self._closing = True
+        kazoo = self._kazoo
+
+        def stop() -> None:
+            kazoo.stop()
+            kazoo.close()
+
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, stop))
+        self._session_changed(KeeperState.CLOSED, 0)
+
+    def _session_changed(self, keeper_state: str, session_id: int) -> None:
+        """React to kazoo's state; runs on the loop, in order with answers and watches."""
+        if self._in(SessionState.CLOSED):
+            return
+        event = self._session_event(keeper_state, session_id)
+        if event is None:
+            return
+        log.info("ZooKeeper session 0x%x: %s", self._session_id, event.name.lower())
+        if self._in(SessionState.CONNECTED):
+            self._connected.set()
+        elif self._in(SessionState.CLOSED):
+            self._connected.set()  # waiters look at the state and fail
+        else:
+            self._connected.clear()
+        for callback in tuple(self._session_callbacks):
+            callback(event)
+        if self._in(SessionState.CONNECTED):
+            for watch in tuple(self._watches):
+                watch.arm_and_call()
+
+    def _session_event(self, keeper_state: str, session_id: int) -> SessionEvent | None:
+        if keeper_state in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
+            resumed = self._in(SessionState.SUSPENDED) and session_id == self._session_id
+            self._state, self._session_id = SessionState.CONNECTED, session_id
+            return SessionEvent.RESUMED if resumed else SessionEvent.ESTABLISHED
+        if keeper_state == KeeperState.EXPIRED_SESSION:
+            self._state = SessionState.CONNECTING
+            return SessionEvent.EXPIRED
+        if keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+            self._state = SessionState.CLOSED
+            return SessionEvent.CLOSED
+        if self._in(SessionState.CONNECTED):
+            self._state = SessionState.SUSPENDED
+            return SessionEvent.SUSPENDED
+        return None
+
+    async def _ready(self, path: str) -> None:
+        """Return once connected; `ConnectionLost` when that takes too long or will never be."""
+        if self._in(SessionState.CONNECTED):
+            return
+        try:
+            async with asyncio.timeout(self._settings.suspended_wait_ms / 1000):
+                while not self._in(SessionState.CONNECTED):
+                    if self._in(SessionState.CLOSED):
+                        raise ConnectionLost("the client is closed", path)
+                    await self._connected.wait()
+        except TimeoutError:
+            raise ConnectionLost("there is no connection to ZooKeeper", path) from None
+
+    # Requests
+
+    def _submit(self, path: str, call: Callable[[_Kazoo], Any]) -> asyncio.Future[Any]:
+        """Send one request at once; its answer, or our form of its error, comes by the future."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def answered(result: Any) -> None:
+            if future.done():
+                return
+            error = result.exception
+            if error is None:
+                future.set_result(result.value)
+            else:
+                future.set_exception(_translated(error, path))
+
+        if self._kazoo is None or self._in(SessionState.CLOSED):
+            future.set_exception(ConnectionLost("the client is not connected", path))
+        else:
+            call(self._kazoo).rawlink(answered)
+        return future
+
+    def _submit_get(self, path: str) -> asyncio.Future[Any]:
+        return self._submit(path, lambda kazoo: kazoo.get_async(self._root + path))
+
+    def submit_children(self, path: str, watch: Fired | None = None) -> asyncio.Future[list[str]]:
+        """Send a request for the children at once; `watch` is called by their next change."""
+        return self._submit(path, lambda kazoo: kazoo.get_children_async(self._absolute(path), watch=watch))
+
+    def submit_exists(self, path: str, watch: Fired | None = None) -> asyncio.Future[Any]:
+        """Send a request for the stat, or None, at once; `watch` is called by the znode's next change."""
+        return self._submit(path, lambda kazoo: kazoo.exists_async(self._absolute(path), watch=watch))
+
+    def _absolute(self, path: str) -> str:
+        return (self._root + path).rstrip("/") or "/"
+
+    async def get(self, path: str) -> tuple[bytes, ZnodeStat]:
+        """Data (empty when there is none) and stat; `NoNode`."""
+        await self._ready(path)
+        return _data_and_stat(await self._submit_get(path))
+
+    async def get_or_none(self, path: str) -> tuple[bytes, ZnodeStat] | None:
+        """Like `get`; None when there is no such znode."""
+        try:
+            return await self.get(path)
+        except NoNode:
+            return None
+
+    async def get_many(self, paths: Iterable[str]) -> dict[str, tuple[bytes, ZnodeStat] | None]:
+        """`get_or_none` of many, pipelined with a bound on what is in flight."""
+        found = await self._read_many(paths, self._submit_get)
+        return {path: None if value is None else _data_and_stat(value) for path, value in found.items()}
+
+    async def children(self, path: str) -> list[str]:
+        """Names of the children, sorted; `NoNode`."""
+        await self._ready(path)
+        return sorted(await self.submit_children(path))
+
+    async def children_or_none(self, path: str) -> list[str] | None:
+        """Like `children`; None when there is no such znode."""
+        try:
+            return await self.children(path)
+        except NoNode:
+            return None
+
+    async def children_many(self, paths: Iterable[str]) -> dict[str, list[str] | None]:
+        """`children_or_none` of many, pipelined."""
+        found = await self._read_many(paths, self.submit_children)
+        return {path: None if names is None else sorted(names) for path, names in found.items()}
+
+    async def _read_many(
+        self, paths: Iterable[str], submit: Callable[[str], asyncio.Future[_T]]
+    ) -> dict[str, _T | None]:
+        await self._ready("")
+        wanted = list(dict.fromkeys(paths))
+        submits = [lambda path=path: submit(path) for path in wanted]
+        found: dict[str, _T | None] = {}
+        for path, result in zip(wanted, await Pipeline(submits, self._settings.max_in_flight).run(), strict=True):
+            if isinstance(result, NoNode):
+                found[path] = None
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                found[path] = result
+        return found
+
+    async def exists(self, path: str) -> ZnodeStat | None:
+        """The stat, None when there is no such znode."""
+        await self._ready(path)
+        stat = await self.submit_exists(path)
+        return None if stat is None else ZnodeStat(*stat)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes | None = None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> Created:
+        """Make a znode; `NodeExists`, or `NoNode` when the parent is missing and shall not be made."""
+        await self._ready(path)
+        try:
+            return await self._create(path, data, ephemeral=ephemeral, sequential=sequential)
+        except NoNode:
+            if not make_parents:
+                raise
+        for parent in parents(path):
+            await self._ensure_one(parent)
+        return await self._create(path, data, ephemeral=ephemeral, sequential=sequential)
+
+    async def _create(self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool) -> Created:
+        created, stat = await self._submit(
+            path,
+            lambda kazoo: kazoo.create_async(
+                self._root + path, data, ephemeral=ephemeral, sequence=sequential, include_data=True
+            ),
+        )
+        return Created(created.removeprefix(self._root), ZnodeStat(*stat))
+
+    async def ensure_path(self, path: str) -> None:
+        """Make the znode and its parents, each without data, where they are missing."""
+        await self._ready(path)
+        for part in [*parents(path), path]:
+            await self._ensure_one(part)
+
+    async def _ensure_one(self, path: str) -> None:
+        # Asked first: whoever may only read a part of the tree may still use what is below it.
+        if await self.submit_exists(path) is None:
+            try:
+                await self._create(path, None, ephemeral=False, sequential=False)
+            except NodeExists:
+                return
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> ZnodeStat:
+        """Replace the data; `BadVersion`, `NoNode`."""
+        await self._ready(path)
+        return ZnodeStat(*await self._submit(path, lambda kazoo: kazoo.set_async(self._root + path, data, version)))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Remove a znode; `NotEmpty`, `BadVersion`, `NoNode`."""
+        await self._ready(path)
+        await self._submit(path, lambda kazoo: kazoo.delete_async(self._root + path, version))
+
+    async def sync(self, path: str = "/") -> None:
+        """Let the server that we are connected to catch up with the leader of the ensemble."""
+        await self._ready(path)
+        await self._submit(path, lambda kazoo: kazoo.sync_async(self._absolute(path)))
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """All operations or none. Raises the error of the first that failed."""
+        await self._ready(operations[0].path if operations else "")
+        return self._outcome(operations, await self._submit_multi(operations))
+
+    async def multi_many(self, transactions: Iterable[Sequence[Operation]]) -> list[list[Result] | ZkError]:
+        """Many transactions, pipelined; each stands alone. A lost connection or session is raised, not listed."""
+        await self._ready("")
+        wanted = list(transactions)
+        submits = [lambda operations=operations: self._submit_multi(operations) for operations in wanted]
+        outcomes: list[list[Result] | ZkError] = []
+        answers = await Pipeline(submits, self._settings.max_in_flight).run()
+        for operations, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            try:
+                outcomes.append(self._outcome(operations, answer))
+            except ZkError as error:
+                outcomes.append(error)
+        return outcomes
+
+    def _submit_multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[Any]]:
+        requests = [self._request(operation) for operation in operations]
+
+        def send(kazoo: _Kazoo) -> Any:
+            # Not kazoo's builder of transactions: it refuses znodes without data.
+            answer = kazoo.handler.async_result()
+            kazoo._call(serialization.Transaction(requests), answer)
+            return answer
+
+        return self._submit(operations[0].path if operations else "", send)
+
+    def _request(self, operation: Operation) -> Any:
+        path = self._root + operation.path
+        match operation:
+            case Create(_, data, ephemeral, sequential):
+                flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
+                return serialization.Create(path, data, OPEN_ACL_UNSAFE, flags)
+            case SetData(_, data, version):
+                return serialization.SetData(path, data, version)
+            case Delete(_, version):
+                return serialization.Delete(path, version)
+            case Check(_, version):
+                return serialization.CheckVersion(path, version)
+
+    def _outcome(self, operations: Sequence[Operation], answers: list[Any]) -> list[Result]:
+        for operation, answer in zip(operations, answers, strict=False):
+            undone = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+            if isinstance(answer, Exception) and not isinstance(answer, undone):
+                raise _translated(answer, operation.path)
+        results: list[Result] = []
+        for operation, answer in zip(operations, answers, strict=True):
+            if isinstance(answer, Exception):
+                raise _translated(answer, operation.path)
+            if isinstance(answer, str):
+                results.append(answer.removeprefix(self._root))
+            else:
+                results.append(None if answer is True else ZnodeStat(*answer))
+        return results
+
+    # Watches
+
+    def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
+        """Call back after the znode was made, changed or deleted, and after a reconnection."""
+        return self._watch(StandingWatch(self, path, callback, children=False))
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        """The same for the set of children; the znode need not exist yet."""
+        return self._watch(StandingWatch(self, path, callback, children=True))
+
+    def _watch(self, watch: StandingWatch) -> Watch:
+        self._watches[watch] = None
+        if self._in(SessionState.CONNECTED):
+            watch.arm()
+        return watch
+
+    def forget(self, watch: StandingWatch) -> None:
+        """Drop a cancelled watch."""
+        self._watches.pop(watch, None)
+
+
+def _data_and_stat(value: tuple[bytes | None, Sequence[int]]) -> tuple[bytes, ZnodeStat]:
+    data, stat = value
+    return data or b"", ZnodeStat(*stat)

@@ -1,0 +1,509 @@
+"""Every znode of the cluster: its path, its content as a frozen dataclass, and the JSON that carries it.
+
+Paths are relative to the chroot. Bytes from ZooKeeper enter through `decode(path, data)` and leave through `encode()`;
+the broker, the controller and the operator read and write znodes through this module alone. The JSON is what
+Apache Kafka 2.7 to 3.9 reads and writes, with its order of keys. Decoding accepts every older version of a znode and
+ignores keys that it does not know; content that cannot be understood raises `LayoutError`, which names the path.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from odradek.base.types import NO_BROKER, Endpoint, TopicPartition
+from odradek.zk.node import LayoutError as LayoutError
+from odradek.zk.node import Node
+
+CLUSTER_ID: Final = "/cluster/id"
+BROKER_IDS: Final = "/brokers/ids"
+BROKER_SEQUENCE: Final = "/brokers/seqid"
+TOPICS: Final = "/brokers/topics"
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+CONFIG: Final = "/config"
+CONFIG_CHANGES: Final = "/config/changes"
+CONFIG_CHANGE_PREFIX: Final = "config_change_"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
+ISR_CHANGES: Final = "/isr_change_notification"
+ISR_CHANGE_PREFIX: Final = "isr_change_"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX: Final = "log_dir_event_"
+PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+FEATURE: Final = "/feature"
+
+CONFIG_TYPES: Final = ("topics", "clients", "users", "brokers", "ips")
+DEFAULT_ENTITY: Final = "<default>"
+
+PERSISTENT_PATHS: Final = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    ISR_CHANGES,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS,
+    *(f"{CONFIG}/{kind}" for kind in CONFIG_TYPES),
+)
+"""What every broker makes sure of when it starts, empty."""
+
+
+def broker_path(broker_id: int) -> str:
+    """Registration of a broker."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    """Id and assignment of a topic."""
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """Parent of a topic's partitions."""
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(partition: TopicPartition) -> str:
+    """Parent of a partition's state; empty itself."""
+    return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}"
+
+
+def partition_state_path(partition: TopicPartition) -> str:
+    """Leader and in-sync set of a partition."""
+    return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}/state"
+
+
+def config_path(kind: str, name: str) -> str:
+    """Configuration of an entity; `kind` is one of `CONFIG_TYPES`, `name` may be `DEFAULT_ENTITY`."""
+    return f"{CONFIG}/{kind}/{name}"
+
+
+def delete_topic_path(topic: str) -> str:
+    """Mark that a topic is to be deleted; empty."""
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def encode_uuid(value: UUID) -> str:
+    """The form that Kafka gives ids of topics and clusters: 22 characters of URL-safe base64 without padding."""
+    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
+
+
+def decode_uuid(text: str) -> UUID:
+    """Inverse of `encode_uuid`; `ValueError` when it is no such text."""
+    try:
+        return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (Base64Error, ValueError) as error:
+        raise ValueError(f"{text!r} is not an id of 22 base64 characters") from error
+
+
+def _encode(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterId:
+    """`/cluster/id`: the name that the cluster gave itself when it was first started."""
+
+    cluster_id: str
+
+    def encode(self) -> bytes:
+        """The version is a string here, as Kafka writes it."""
+        return _encode({"version": "1", "id": self.cluster_id})
+
+    @classmethod
+    def decode(cls, data: bytes, path: str = CLUSTER_ID) -> ClusterId:
+        """`LayoutError` when there is no id in it."""
+        return cls(cluster_id=Node(path, data).text("id"))
+
+
+_STANDARD_LISTENERS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistration:
+    """`/brokers/ids/N`, ephemeral: where a live broker is reached. Its czxid is the broker epoch (KIP-380)."""
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    jmx_port: int = -1
+    timestamp_ms: int = -1
+    features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    version: int = 5
+
+    @property
+    def path(self) -> str:
+        """Where it is written."""
+        return broker_path(self.broker_id)
+
+    def encode(self) -> bytes:
+        """Version 5. The host and port on top are those of the first PLAINTEXT listener, for clients before 0.9."""
+        plain = next((end for end in self.endpoints if end.security_protocol == "PLAINTEXT"), None)
+        node: dict[str, object] = {
+            "features": {name: dict(levels) for name, levels in self.features.items()},
+            "listener_security_protocol_map": {end.listener: end.security_protocol for end in self.endpoints},
+            "endpoints": [f"{end.listener}://{_bracketed(end.host)}:{end.port}" for end in self.endpoints],
+        }
+        if self.rack is not None:
+            node["rack"] = self.rack
+        node |= {
+            "jmx_port": self.jmx_port,
+            "port": plain.port if plain is not None else -1,
+            "host": plain.host if plain is not None else None,
+            "version": 5,
+            "timestamp": str(self.timestamp_ms),
+        }
+        return _encode(node)
+
+    @classmethod
+    def decode(cls, broker_id: int, data: bytes) -> BrokerRegistration:
+        """Versions 1 to 5. Before version 4 a listener's name is its security protocol."""
+        path = broker_path(broker_id)
+        node = Node(path, data)
+        version = node.integer("version")
+        if version < 1:
+            raise node.error("version", "at least 1")
+        if version == 1:
+            endpoints = [Endpoint("PLAINTEXT", node.text("host"), node.integer("port"))]
+        else:
+            known = node.texts("listener_security_protocol_map") if version >= 4 else {}
+            endpoints = [_endpoint(node, known, text) for text in node.text_list("endpoints")]
+        return cls(
+            broker_id=broker_id,
+            endpoints=tuple(endpoints),
+            rack=node.text("rack") if node.has("rack") else None,
+            jmx_port=node.integer("jmx_port", -1),
+            timestamp_ms=node.integer("timestamp", -1),
+            features={
+                name: {key: levels.integer(key) for key in levels.keys()}  # noqa: SIM118
+                for name, levels in node.object_map("features").items()
+            },
+            version=version,
+        )
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _endpoint(node: Node, protocols: Mapping[str, str], text: str) -> Endpoint:
+    listener, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    protocol = protocols.get(listener, listener if listener in _STANDARD_LISTENERS else "")
+    if not (separator and colon and protocol and port.removeprefix("-").isdecimal() and len(port) <= 6):
+        raise node.error("endpoints", "LISTENER://host:port with a known security protocol")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return Endpoint(listener, host, int(port), protocol)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaAssignment:
+    """Brokers of one partition. During a reassignment `replicas` holds old and new ones (KIP-455)."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas once the reassignment is done."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def preferred_leader(self) -> int:
+        """The first replica; -1 when there is none."""
+        return self.replicas[0] if self.replicas else NO_BROKER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAssignment:
+    """`/brokers/topics/T`: id and assignment of a topic. A topic made before Kafka 2.8 has no id."""
+
+    topic: str
+    partitions: Mapping[int, ReplicaAssignment]
+    topic_id: UUID | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it is written."""
+        return topic_path(self.topic)
+
+    def encode(self) -> bytes:
+        """Version 3."""
+        ordered = sorted(self.partitions.items())
+        node: dict[str, object] = {"partitions": {str(number): list(part.replicas) for number, part in ordered}}
+        if self.topic_id is not None:
+            node["topic_id"] = encode_uuid(self.topic_id)
+        node |= {
+            "adding_replicas": {str(number): list(part.adding) for number, part in ordered if part.adding},
+            "removing_replicas": {str(number): list(part.removing) for number, part in ordered if part.removing},
+            "version": 3,
+        }
+        return _encode(node)
+
+    @classmethod
+    def decode(cls, topic: str, data: bytes) -> TopicAssignment:
+        """Versions 1 (partitions alone), 2 (with adding and removing replicas) and 3 (with the id)."""
+        path = topic_path(topic)
+        node = Node(path, data)
+        adding, removing = node.integer_lists("adding_replicas"), node.integer_lists("removing_replicas")
+        topic_id = None
+        if node.has("topic_id"):
+            try:
+                topic_id = decode_uuid(node.text("topic_id"))
+            except ValueError as error:
+                raise LayoutError(path, str(error)) from error
+        return cls(
+            topic=topic,
+            topic_id=topic_id,
+            partitions=MappingProxyType(
+                {
+                    number: ReplicaAssignment(
+                        replicas=replicas, adding=adding.get(number, ()), removing=removing.get(number, ())
+                    )
+                    for number, replicas in sorted(node.integer_lists("partitions").items())
+                }
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """`/brokers/topics/T/partitions/P/state`. The znode's version is the partition epoch, kept apart from it."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    recovering: bool = False
+    """The leader came from outside the in-sync set and has not yet said that it recovered (KIP-704)."""
+
+    def encode(self) -> bytes:
+        """Version 1, with the recovery state only where it is not the usual one."""
+        if self.recovering:
+            return _encode(
+                {
+                    "leader_recovery_state": 1,
+                    "controller_epoch": self.controller_epoch,
+                    "leader": self.leader,
+                    "version": 1,
+                    "leader_epoch": self.leader_epoch,
+                    "isr": list(self.isr),
+                }
+            )
+        return _encode(
+            {
+                "controller_epoch": self.controller_epoch,
+                "leader": self.leader,
+                "version": 1,
+                "leader_epoch": self.leader_epoch,
+                "isr": list(self.isr),
+            }
+        )
+
+    @classmethod
+    def decode(cls, partition: TopicPartition, data: bytes) -> PartitionState:
+        """`LayoutError` when leader, epoch or in-sync set are missing."""
+        node = Node(partition_state_path(partition), data)
+        return cls(
+            leader=node.integer("leader"),
+            leader_epoch=node.integer("leader_epoch"),
+            isr=node.integers("isr"),
+            controller_epoch=node.integer("controller_epoch", 0),
+            recovering=node.integer("leader_recovery_state", 0) == 1,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerRegistration:
+    """`/controller`, ephemeral: the broker that is controller."""
+
+    broker_id: int
+    timestamp_ms: int = -1
+    kraft_epoch: int = -1
+    """At least 0 when a KRaft quorum has taken over (KIP-866)."""
+
+    def encode(self) -> bytes:
+        """Version 2."""
+        return _encode(
+            {
+                "version": 2,
+                "brokerid": self.broker_id,
+                "timestamp": str(self.timestamp_ms),
+                "kraftControllerEpoch": self.kraft_epoch,
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, path: str = CONTROLLER) -> ControllerRegistration:
+        """Versions 1 and 2."""
+        node = Node(path, data)
+        return cls(
+            broker_id=node.integer("brokerid"),
+            timestamp_ms=node.integer("timestamp", -1),
+            kraft_epoch=node.integer("kraftControllerEpoch", -1),
+        )
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """`/controller_epoch` is a plain number."""
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes, path: str = CONTROLLER_EPOCH) -> int:
+    """Inverse of `encode_controller_epoch`."""
+    try:
+        return int(data)
+    except ValueError as error:
+        raise LayoutError(path, f"a number is expected, found {data[:200]!r}") from error
+
+
+def encode_config(values: Mapping[str, str]) -> bytes:
+    """`/config/KIND/NAME`: overrides of one topic, broker, client, user or address."""
+    return _encode({"version": 1, "config": dict(values)})
+
+
+def decode_config(path: str, data: bytes | None) -> dict[str, str]:
+    """Inverse of `encode_config`; an empty znode, and one without `config`, has no overrides."""
+    if not data:
+        return {}
+    node = Node(path, data)
+    return dict(node.texts("config")) if node.has("config") else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """`/config/changes/config_change_N`: tells every broker that `/config/<entity_path>` changed."""
+
+    entity_path: str
+
+    def encode(self) -> bytes:
+        """Version 2."""
+        return _encode({"version": 2, "entity_path": self.entity_path})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> ConfigChange:
+        """Versions 1 (kind and name) and 2 (a path)."""
+        node = Node(path, data)
+        if node.integer("version", 1) == 1:
+            return cls(entity_path=f"{node.text('entity_type')}/{node.text('entity_name')}")
+        return cls(entity_path=node.text("entity_path"))
+
+
+def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """`/admin/preferred_replica_election` and `/isr_change_notification/isr_change_N`: a set of partitions."""
+    listed = [{"topic": tp.topic, "partition": tp.partition} for tp in sorted(set(partitions))]
+    return _encode({"version": 1, "partitions": listed})
+
+
+def decode_partitions(path: str, data: bytes) -> frozenset[TopicPartition]:
+    """Inverse of `encode_partitions`."""
+    return frozenset(
+        TopicPartition(item.text("topic"), item.integer("partition")) for item in Node(path, data).objects("partitions")
+    )
+
+
+def encode_reassignment(targets: Mapping[TopicPartition, Iterable[int]]) -> bytes:
+    """`/admin/reassign_partitions`: the replicas that each partition shall have."""
+    listed = [
+        {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
+        for tp, replicas in sorted(targets.items())
+    ]
+    return _encode({"version": 1, "partitions": listed})
+
+
+def decode_reassignment(data: bytes, path: str = REASSIGN_PARTITIONS) -> dict[TopicPartition, tuple[int, ...]]:
+    """Inverse of `encode_reassignment`."""
+    return {
+        TopicPartition(item.text("topic"), item.integer("partition")): item.integers("replicas")
+        for item in Node(path, data).objects("partitions")
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdBlock:
+    """`/latest_producer_id_block`: the last block of producer ids that a broker took; both ends belong to it."""
+
+    broker_id: int
+    first_id: int
+    last_id: int
+
+    def encode(self) -> bytes:
+        """Version 1; the ends are strings, since JSON numbers lose what is above 2**53 in some readers."""
+        return _encode(
+            {
+                "version": 1,
+                "broker": self.broker_id,
+                "block_start": str(self.first_id),
+                "block_end": str(self.last_id),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, path: str = PRODUCER_ID_BLOCK) -> ProducerIdBlock:
+        """`LayoutError` when it ends before it starts."""
+        node = Node(path, data)
+        block = cls(
+            broker_id=node.integer("broker"), first_id=node.integer("block_start"), last_id=node.integer("block_end")
+        )
+        if block.last_id < block.first_id:
+            raise node.error("block_end", "at least block_start")
+        return block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirEvent:
+    """`/log_dir_event_notification/log_dir_event_N`: a log directory of a broker failed (KIP-112)."""
+
+    broker_id: int
+
+    def encode(self) -> bytes:
+        """Version 1; failure is the only event."""
+        return _encode({"version": 1, "broker": self.broker_id, "event": 1})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> LogDirEvent:
+        """Whatever the event is, it concerns this broker's log directories."""
+        return cls(broker_id=Node(path, data).integer("broker"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """`/feature`: finalized features and their levels (KIP-584)."""
+
+    enabled: bool
+    features: Mapping[str, int] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Version 2, as Kafka 3.3 and later write it."""
+        levels = {name: {"max_version_level": level} for name, level in self.features.items()}
+        return _encode({"features": levels, "version": 2, "status": int(self.enabled)})
+
+    @classmethod
+    def decode(cls, data: bytes, path: str = FEATURE) -> Feature:
+        """Versions 1 and 2."""
+        node = Node(path, data)
+        if node.integer("version") not in (1, 2):
+            raise node.error("version", "1 or 2")
+        levels = {name: item.integer("max_version_level") for name, item in node.object_map("features").items()}
+        return cls(enabled=node.integer("status") == 1, features=levels)
+
+
+def sequence_number(path: str, prefix: str) -> int:
+    """The number that ZooKeeper appended to a sequential znode's name; `LayoutError` when it is none."""
+    name = path.rpartition("/")[2]
+    number = name.removeprefix(prefix)
+    if number == name or not number.isdecimal():
+        raise LayoutError(path, f"a name of {prefix} and a number is expected")
+    return int(number)

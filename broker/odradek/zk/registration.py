@@ -1,0 +1,254 @@
+"""What a broker writes into ZooKeeper about itself, and what it takes from there: ids and notices.
+
+Called by `app/broker` when it starts and after each expired session. Invariants: a broker id belongs to one session;
+the broker epoch (the registration's czxid) grows with each registration; a block of producer ids is given out once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from odradek.base.errors import OdradekError
+from odradek.base.ports import Clock
+from odradek.base.types import BrokerEpoch
+from odradek.zk import layout
+from odradek.zk.layout import BrokerRegistration, ClusterId, ConfigChange, LayoutError, ProducerIdBlock
+from odradek.zk.port import BadVersion, Create, NodeExists, NoNode, SetData, Watch, ZkClient, ZkError, ZnodeStat
+
+log = logging.getLogger(__name__)
+
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
+LAST_PRODUCER_ID: Final = 2**63 - 1
+CHANGE_RETENTION_MS: Final = 15 * 60 * 1000
+"""How long a notice of a changed configuration stays for brokers that were away."""
+
+
+class BrokerIdInUse(OdradekError):  # noqa: N818 - says what is the case
+    """Another broker with the same id is running."""
+
+
+async def prepare(zk: ZkClient) -> None:
+    """Make sure of the persistent znodes that every broker expects."""
+    for path in layout.PERSISTENT_PATHS:
+        await zk.ensure_path(path)
+
+
+async def cluster_id(zk: ZkClient, clock: Clock) -> str:
+    """The cluster's id; the first broker of the cluster invents it."""
+    found = await zk.get_or_none(layout.CLUSTER_ID)
+    if found is not None:
+        return ClusterId.decode(found[0]).cluster_id
+    proposal = _new_cluster_id(clock)
+    try:
+        await zk.create(layout.CLUSTER_ID, ClusterId(cluster_id=proposal).encode(), make_parents=True)
+    except NodeExists:
+        return ClusterId.decode((await zk.get(layout.CLUSTER_ID))[0]).cluster_id
+    return proposal
+
+
+def _new_cluster_id(clock: Clock) -> str:
+    """A random id of version 4 that does not begin with a dash, which command lines would take for an option."""
+    while True:
+        text = layout.encode_uuid(UUID(bytes=clock.token_bytes(16), version=4))
+        if not text.startswith("-"):
+            return text
+
+
+class BrokerRegistrar:
+    """Keeps one broker registered: `register` at the start and after each session that was lost."""
+
+    def __init__(self, zk: ZkClient, clock: Clock, *, wait_ms: int) -> None:
+        """`wait_ms`: how long the znode of a former life may live on; the session time-out and some more."""
+        self._zk = zk
+        self._clock = clock
+        self._wait_ms = wait_ms
+        self._sessions: set[int] = set()
+
+    async def register(self, registration: BrokerRegistration) -> BrokerEpoch:
+        """Make the ephemeral registration and return the broker epoch.
+
+        A znode of a former session of this very process is replaced at once, since that session is over (ZooKeeper has
+        been seen to keep such znodes, ZOOKEEPER-2985). One of this address from a process that died is waited for, at
+        most `wait_ms`. Raises `BrokerIdInUse` when another broker holds the id.
+        """
+        deadline = self._clock.monotonic_ms() + self._wait_ms
+        while True:
+            session = self._zk.session_id
+            stat = await self._create(registration)
+            if stat is not None:
+                self._sessions.add(session)
+                log.info("registered broker %d with epoch %d", registration.broker_id, stat.czxid)
+                return BrokerEpoch(stat.czxid)
+            found = await self._zk.get_or_none(registration.path)
+            if found is None:
+                continue
+            data, stat = found
+            if stat.ephemeral_owner == self._zk.session_id:
+                # Our own create whose answer was lost with the connection.
+                self._sessions.add(stat.ephemeral_owner)
+                return BrokerEpoch(stat.czxid)
+            if stat.ephemeral_owner in self._sessions:
+                await self._remove(registration.path, stat)
+                continue
+            if not _same_address(registration, data) or self._clock.monotonic_ms() >= deadline:
+                raise BrokerIdInUse(
+                    f"another broker with broker.id {registration.broker_id} is running: {_description(data)} "
+                    f"(session 0x{stat.ephemeral_owner & 0xFFFFFFFFFFFFFFFF:x})"
+                )
+            await self._until_changed(registration.path, deadline)
+
+    async def update(self, registration: BrokerRegistration) -> None:
+        """Change the content of the registration, such as its endpoints; the broker epoch stays."""
+        await self._zk.set(registration.path, registration.encode())
+
+    async def _create(self, registration: BrokerRegistration) -> ZnodeStat | None:
+        path = registration.path
+        try:
+            results = await self._zk.multi(
+                [Create(path, None, ephemeral=True), SetData(path, registration.encode(), 0)]
+            )
+        except NodeExists:
+            return None
+        stat = results[1]
+        assert isinstance(stat, ZnodeStat), "a set answers with a stat"
+        return stat
+
+    async def _remove(self, path: str, stat: ZnodeStat) -> None:
+        try:
+            await self._zk.delete(path, stat.version)
+        except (NoNode, BadVersion):
+            log.info("%s changed while it was to be replaced; looking again", path)
+
+    async def _until_changed(self, path: str, deadline_ms: float) -> None:
+        changed = asyncio.Event()
+        watch = self._zk.watch_data(path, changed.set)
+        timer = self._clock.call_later(max(0.0, deadline_ms - self._clock.monotonic_ms()), changed.set)
+        try:
+            if await self._zk.exists(path) is not None:
+                await changed.wait()
+        finally:
+            watch.cancel()
+            timer.cancel()
+
+
+def _same_address(registration: BrokerRegistration, data: bytes) -> bool:
+    try:
+        found = BrokerRegistration.decode(registration.broker_id, data)
+    except LayoutError:
+        return False
+    return found.endpoints == registration.endpoints
+
+
+def _description(data: bytes) -> str:
+    return data.decode(errors="replace")[:500]
+
+
+class ConfigChangeListener:
+    """Tells of each changed configuration once, in order, and clears away old notices.
+
+    `on_change` gets the entity's path below `/config`, such as `topics/departures`. What changed before `start` is not
+    told: whoever starts reads all configurations afterwards.
+    """
+
+    def __init__(self, zk: ZkClient, clock: Clock, on_change: Callable[[str], None]) -> None:
+        """Nothing is watched before `start`."""
+        self._zk = zk
+        self._clock = clock
+        self._on_change = on_change
+        self._last = -1
+        self._watch: Watch | None = None
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take what is there as known and follow from here."""
+        self._watch = self._zk.watch_children(layout.CONFIG_CHANGES, self._wanted.set)
+        names = await self._zk.children_or_none(layout.CONFIG_CHANGES) or []
+        self._last = max((_change_number(name) for name in names), default=-1)
+        self._task = asyncio.create_task(self._follow(), name="config-changes")
+
+    async def close(self) -> None:
+        """Stop following; idempotent."""
+        if self._watch is not None:
+            self._watch.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                await self._take_new()
+            except ZkError as error:
+                # A lost connection: every watch fires after it came back, and this goes on where it stopped.
+                log.warning("configuration changes could not be read: %s", error)
+
+    async def _take_new(self) -> None:
+        names = await self._zk.children_or_none(layout.CONFIG_CHANGES) or []
+        numbered = sorted((_change_number(name), f"{layout.CONFIG_CHANGES}/{name}") for name in names)
+        fresh = [(number, path) for number, path in numbered if number > self._last]
+        found = await self._zk.get_many(path for _, path in fresh)
+        for number, path in fresh:
+            content = found[path]
+            if content is not None:
+                self._tell(path, content[0])
+            self._last = number
+        await self._purge([path for _, path in numbered])
+
+    def _tell(self, path: str, data: bytes) -> None:
+        try:
+            change = ConfigChange.decode(path, data)
+        except LayoutError as error:
+            log.error("a notice is passed over: %s", error)
+            return
+        self._on_change(change.entity_path)
+
+    async def _purge(self, paths: list[str]) -> None:
+        """Delete notices that are older than `CHANGE_RETENTION_MS`; other brokers do the same."""
+        found = await self._zk.get_many(paths)
+        horizon = self._clock.wall_ms() - CHANGE_RETENTION_MS
+        for path, content in found.items():
+            if content is not None and content[1].ctime_ms < horizon:
+                try:
+                    await self._zk.delete(path)
+                except NoNode:
+                    continue
+
+
+def _change_number(name: str) -> int:
+    try:
+        return layout.sequence_number(name, layout.CONFIG_CHANGE_PREFIX)
+    except LayoutError:
+        return -1
+
+
+async def announce_config_change(zk: ZkClient, entity_path: str) -> None:
+    """Tell every broker that `/config/<entity_path>` changed."""
+    path = f"{layout.CONFIG_CHANGES}/{layout.CONFIG_CHANGE_PREFIX}"
+    await zk.create(path, ConfigChange(entity_path=entity_path).encode(), sequential=True)
+
+
+async def next_producer_ids(zk: ZkClient, broker_id: int) -> ProducerIdBlock:
+    """Take the next block of producer ids for this broker, by a set that is conditional on what was read."""
+    while True:
+        found = await zk.get_or_none(layout.PRODUCER_ID_BLOCK)
+        if found is None:
+            await zk.ensure_path(layout.PRODUCER_ID_BLOCK)
+            continue
+        data, stat = found
+        first = ProducerIdBlock.decode(data).last_id + 1 if data else 0
+        if first > LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
+            raise LayoutError(layout.PRODUCER_ID_BLOCK, "all producer ids are used up")
+        block = ProducerIdBlock(broker_id=broker_id, first_id=first, last_id=first + PRODUCER_ID_BLOCK_SIZE - 1)
+        try:
+            await zk.set(layout.PRODUCER_ID_BLOCK, block.encode(), stat.version)
+        except BadVersion:
+            continue
+        return block

@@ -1,0 +1,187 @@
+"""The consumer against real brokers: assignment, positions, groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from odradek.base.errors import OffsetOutOfRangeError
+from odradek.base.types import TopicPartition
+from odradek.client.consumer import Consumer
+from odradek.client.models import OffsetAndMetadata
+from odradek.client.producer import Producer
+from odradek.client.settings import ClientSettings
+from odradek.records.batch import iterate
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+START_MS = 1_700_000_000_000
+
+
+async def fill(settings: ClientSettings, topic: str, count: int, *, partition: int = 0) -> None:
+    async with Producer(settings) as producer:
+        records = [(b"k", b"%d" % n, START_MS + n) for n in range(count)]
+        await (await producer.send_many(topic, records, partition=partition))
+
+
+async def read(consumer: Consumer, count: int) -> list[int]:
+    """The numbers in the next `count` records."""
+    found: list[int] = []
+    async with asyncio.timeout(60):
+        while len(found) < count:
+            for records in (await consumer.getmany(timeout_ms=1_000, max_records=count - len(found))).values():
+                found += [int(record.value or b"") for record in records]
+    return found
+
+
+async def test_seek_pause_and_positions(settings: ClientSettings, topic: str) -> None:
+    await fill(settings, topic, 100)
+    partition = TopicPartition(topic, 0)
+    async with Consumer(settings) as consumer:
+        consumer.assign([partition])
+        assert await consumer.position(partition) == 0
+        assert await read(consumer, 10) == list(range(10))
+        assert await consumer.position(partition) == 10
+        assert (consumer.lag(partition), consumer.highwater(partition)) == (90, 100)
+        consumer.seek(partition, 95)
+        assert await read(consumer, 5) == list(range(95, 100))
+        await consumer.seek_to_beginning()
+        consumer.pause(partition)
+        assert await consumer.getmany(timeout_ms=200) == {}
+        consumer.resume(partition)
+        assert await read(consumer, 3) == [0, 1, 2]
+        await consumer.seek_to_end(partition)
+        assert await consumer.position(partition) == 100
+
+
+async def test_offset_lookups(settings: ClientSettings, topic: str) -> None:
+    await fill(settings, topic, 50, partition=1)
+    empty, full = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with Consumer(settings) as consumer:
+        assert await consumer.beginning_offsets([empty, full]) == {empty: 0, full: 0}
+        assert await consumer.end_offsets([empty, full]) == {empty: 0, full: 50}
+        found = await consumer.offsets_for_times({empty: START_MS, full: START_MS + 20})
+    assert found[empty] is None
+    assert found[full] is not None
+    assert found[full][:2] == (20, START_MS + 20)
+
+
+async def test_raw_fetches_are_whole_batches(settings: ClientSettings, topic: str) -> None:
+    await fill(settings, topic, 2_000)
+    partition = TopicPartition(topic, 0)
+    async with Consumer(settings) as consumer, asyncio.timeout(60):
+        consumer.assign([partition])
+        offset = 0
+        while offset < 2_000:
+            for fetch in await consumer.getmany_raw(timeout_ms=1_000):
+                headers = [header for _, header in iterate(fetch.records)]
+                assert sum(header.size for header in headers) == len(fetch.records)
+                assert (headers[0].base_offset, headers[-1].next_offset) == (offset, fetch.next_offset)
+                offset = fetch.next_offset
+        assert await consumer.position(partition) == 2_000
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("earliest", 0), ("latest", 10)])
+async def test_out_of_range_follows_the_policy(
+    settings: ClientSettings, topic: str, policy: str, expected: int
+) -> None:
+    await fill(settings, topic, 10)
+    partition = TopicPartition(topic, 0)
+    async with Consumer(settings.replace(auto_offset_reset=policy)) as consumer, asyncio.timeout(30):
+        consumer.assign([partition])
+        consumer.seek(partition, 1_000)
+        while await consumer.position(partition) != expected:
+            records = await consumer.getmany(timeout_ms=100, max_records=1)
+            assert policy == "earliest" or not records
+            if records:
+                assert records[partition][0].offset == 0
+                break
+
+
+async def test_out_of_range_without_policy_raises_once(settings: ClientSettings, topic: str) -> None:
+    await fill(settings, topic, 10)
+    partition = TopicPartition(topic, 0)
+    async with Consumer(settings.replace(auto_offset_reset="none")) as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, 1_000)
+        with pytest.raises(OffsetOutOfRangeError):
+            await consumer.getmany(timeout_ms=10_000)
+        consumer.seek(partition, 5)
+        assert await read(consumer, 5) == [5, 6, 7, 8, 9]
+
+
+async def test_commits_survive_the_consumer(settings: ClientSettings, topic: str) -> None:
+    await fill(settings, topic, 20)
+    group = settings.replace(group_id=f"group-{topic}", enable_auto_commit=False)
+    partition = TopicPartition(topic, 0)
+    async with Consumer(group) as consumer:
+        consumer.assign([partition])
+        assert await consumer.committed(partition) is None
+        assert await read(consumer, 7) == list(range(7))
+        await consumer.commit()
+        await read(consumer, 5)
+    async with Consumer(group) as consumer:
+        consumer.assign([partition])
+        assert await consumer.committed(partition) == OffsetAndMetadata(7)
+        assert await read(consumer, 13) == list(range(7, 20))
+        await consumer.commit({partition: OffsetAndMetadata(3, "note")})
+        found = await consumer.committed(partition)
+        assert found is not None
+        assert found[:2] == (3, "note")
+
+
+class Listener:
+    """Notes what a rebalance does."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, set[int]]] = []
+
+    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self.events.append(("revoked", {partition.partition for partition in partitions}))
+
+    async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self.events.append(("assigned", {partition.partition for partition in partitions}))
+
+
+async def poll_until(consumers: Sequence[Consumer], shares: list[int]) -> list[list[int]]:
+    """Poll all of them until their shares of the partitions are as wished; what they read."""
+    found: list[list[int]] = [[] for _ in consumers]
+    async with asyncio.timeout(60):
+        while sorted(len(consumer.assignment()) for consumer in consumers) != shares:
+            for consumer, values in zip(consumers, found, strict=True):
+                for records in (await consumer.getmany(timeout_ms=50)).values():
+                    values += [int(record.value or b"") for record in records]
+    return found
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+async def test_a_group_shares_and_hands_over(settings: ClientSettings, topic: str, assignor: str) -> None:
+    group = settings.replace(group_id=f"group-{topic}", partition_assignment_strategy=(assignor,))
+    for partition in range(3):
+        await fill(settings, topic, 10, partition=partition)
+    listener = Listener()
+    async with Consumer(group) as first:
+        first.subscribe([topic], listener=listener)
+        assert sorted(await read(first, 30)) == sorted(list(range(10)) * 3)
+        async with Consumer(group, topic) as second:
+            assert await poll_until([first, second], [1, 2]) == [[], []]
+            assert first.assignment() | second.assignment() == {TopicPartition(topic, n) for n in range(3)}
+        # The one that is left takes everything over, and reads nothing twice.
+        assert await poll_until([first], [3]) == [[]]
+        await fill(settings, topic, 5, partition=1)
+        assert await read(first, 5) == list(range(5))
+    assert listener.events[0] == ("assigned", {0, 1, 2})
+    assert listener.events[1] == ("revoked", {0, 1, 2})
+    assert listener.events[-1] == ("revoked", {0, 1, 2})
+
+
+async def test_a_group_follows_a_growing_topic(settings: ClientSettings, topic: str) -> None:
+    from odradek.client.admin import Admin
+
+    group = settings.replace(group_id=f"group-{topic}", metadata_max_age_ms=200)
+    async with Consumer(group, topic) as consumer, Admin(settings) as admin:
+        await poll_until([consumer], [3])
+        await admin.create_partitions({topic: 5})
+        await poll_until([consumer], [5])

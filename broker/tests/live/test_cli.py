@@ -1,0 +1,137 @@
+"""The command line against a real cluster, as a person or a script uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from odradek.testing.cluster import RunningCluster
+from odradek.testing.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+Result = subprocess.CompletedProcess[str]
+Odradek = Callable[..., Result]
+
+
+@pytest.fixture
+def odradek(odradek_cluster: RunningCluster) -> Odradek:
+    """Runs a command; the bootstrap servers come by the environment."""
+
+    def run(*arguments: str, stdin: str = "") -> Result:
+        return subprocess.run(
+            [sys.executable, "-m", "odradek.cli.main", *arguments],
+            input=stdin,
+            env={**os.environ, "ODRADEK_BOOTSTRAP_SERVER": odradek_cluster.bootstrap},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def topic(odradek: Odradek) -> Iterator[str]:
+    name = f"cli-{uuid4().hex}"
+    assert odradek("topic", "create", name, "-p", "2", "-r", "3", "-c", "retention.ms=-1").returncode == 0
+    wait_until(lambda: has_leaders(odradek, name), what="leaders of every partition")
+    yield name
+    odradek("topic", "delete", name, "--if-exists")
+
+
+def has_leaders(odradek: Odradek, name: str) -> bool:
+    result = odradek("topic", "describe", name, "-o", "json")
+    if result.returncode != 0:
+        return False
+    (described,) = json.loads(result.stdout)
+    return len(described["partitions"]) == 2 and all(part["leader"] >= 0 for part in described["partitions"])
+
+
+def as_json(result: Result) -> Any:
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_topics_are_created_listed_described_and_deleted(odradek: Odradek, topic: str) -> None:
+    assert topic in odradek("topic", "list").stdout
+    listed = {found["name"]: found for found in as_json(odradek("topic", "list", "-o", "json"))}
+    assert [sorted(part["replicas"]) for part in listed[topic]["partitions"]] == [[0, 1, 2], [0, 1, 2]]
+    (described,) = as_json(odradek("topic", "describe", topic, "-o", "json"))
+    assert described["config"] == {"retention.ms": "-1"}
+    assert f"Topic {topic}, id " in odradek("topic", "describe", topic).stdout
+    assert as_json(odradek("topic", "create", topic, "--if-not-exists", "-o", "json")) == {
+        "topic": topic,
+        "created": False,
+    }
+    assert as_json(odradek("topic", "delete", topic, "-o", "json")) == {"deleted": [topic]}
+    wait_until(lambda: topic not in odradek("topic", "list").stdout, what="the topic's end")
+    assert odradek("topic", "delete", topic, "--if-exists").returncode == 0
+
+
+def test_what_was_produced_is_consumed(odradek: Odradek, topic: str) -> None:
+    lines = [f"k{number % 7}:v{number}" for number in range(1000)]
+    sent = as_json(odradek("produce", topic, "-k", ":", "-o", "json", stdin="\n".join(lines)))
+    assert sent["records"] == 1000
+    template = ["--format", "{key}:{value}", "--from-beginning"]
+    read = odradek("consume", topic, *template, "--until-end").stdout.splitlines()
+    assert sorted(read) == sorted(lines)
+    for key in range(7):
+        mine = [line for line in lines if line.startswith(f"k{key}:")]
+        assert [line for line in read if line.startswith(f"k{key}:")] == mine
+    first = odradek("consume", topic, "--from-beginning", "-n", "3", "-o", "json").stdout.splitlines()
+    assert [json.loads(line)["offset"] for line in first] == [0, 1, 2]
+
+
+def test_reading_starts_where_it_is_told_to(odradek: Odradek, topic: str) -> None:
+    odradek("produce", topic, "-p", "1", stdin="a\nb\nc\n")
+    assert odradek("consume", topic, "-p", "1", "--offset", "1", "-e").stdout == "b\nc\n"
+    assert odradek("consume", topic, "-p", "0", "--from-beginning", "-e").stdout == ""
+    assert odradek("consume", topic, "--from-time", "2000-01-01", "-e").stdout == "a\nb\nc\n"
+    assert odradek("consume", topic, "--from-time", "2999-01-01", "-e").stdout == ""
+    assert odradek("consume", topic, "--until-end").stdout == ""
+
+
+def test_a_group_goes_on_where_it_was(odradek: Odradek, topic: str) -> None:
+    group = f"group-{topic}"
+    odradek("produce", topic, "-p", "0", stdin="a\nb\nc\n")
+    read = odradek("consume", topic, "-g", group, "--from-beginning", "-n", "2")
+    assert (read.returncode, read.stdout) == (0, "a\nb\n")
+    assert odradek("consume", topic, "-g", group, "-n", "1").stdout == "c\n"
+    assert group in odradek("group", "list").stdout
+    (described,) = as_json(odradek("group", "describe", group, "-o", "json"))
+    offsets = {offset["partition"]: offset for offset in described["offsets"]}
+    assert (offsets[0]["committed"], offsets[0]["end"], offsets[0]["lag"]) == (3, 3, 0)
+    assert f"Group {group}, Empty, 0 members" in odradek("group", "describe", group).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("topic", "describe", "no-such-topic"), "no-such-topic"),
+        (("topic", "delete", "no-such-topic"), "no-such-topic"),
+        (("topic", "create", "too-many", "-r", "9"), "replication factor"),
+        (("topic", "create", "not a name"), "not a name"),
+        (("topic", "create", "bad-config", "-c", "retention.mss=1"), "retention.mss"),
+        (("consume", "no-such-topic", "-e"), "no-such-topic"),
+        (("group", "describe", "no-such-group"), "there is no group no-such-group"),
+    ],
+)
+def test_errors_are_sentences_with_exit_code_1(odradek: Odradek, arguments: tuple[str, ...], words: str) -> None:
+    result = odradek(*arguments)
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: ")
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_partition_that_is_not_there_is_told(odradek: Odradek, topic: str) -> None:
+    assert "has no partition 9" in odradek("consume", topic, "-p", "9").stderr
+    assert "no partition 9" in odradek("produce", topic, "-p", "9", stdin="x").stderr

@@ -1,0 +1,39 @@
+"""However a stream is cut into pieces, the same frames come out."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.network.buffer import FrameBuffer
+
+bodies = st.lists(st.integers(1, 300) | st.sampled_from([8_187, 8_188, 8_189, 20_000, 40_000]), max_size=12)
+cuts = st.lists(st.integers(1, 50_000), min_size=1, max_size=20)
+
+
+@settings(deadline=None)
+@given(bodies, cuts, st.booleans())
+def test_frames_do_not_depend_on_pieces(sizes: list[int], pieces: list[int], shrinks: bool) -> None:
+    expected = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    stream = b"".join(len(body).to_bytes(4, "big") + body for body in expected)
+    # Single bytes only in short streams: the number of steps stays below a few hundred.
+    smallest = len(stream) // 200
+    buffer = FrameBuffer(40_000)
+    found: list[bytes] = []
+    position = turn = 0
+    while position < len(stream):
+        space = buffer.free_space()
+        count = min(len(space), len(stream) - position, max(smallest, pieces[turn % len(pieces)]))
+        turn += 1
+        space[:count] = stream[position : position + count]
+        buffer.received(count)
+        position += count
+        while (frame := buffer.next_frame()) is not None:
+            found.append(bytes(frame))
+            buffer.consume()
+        buffer.tidy()
+        if shrinks:
+            buffer.shrink()
+
+    assert found == expected
+    assert buffer.unread_bytes == 0

@@ -1,0 +1,224 @@
+"""The power is cut after every operation of a short run, and again within each recovery.
+
+The run appends, rolls, flushes, truncates, raises the log start, checkpoints and closes, as a manager makes a log do.
+After each cut the disk keeps what the fault model of `testing/disk` allows, drawn from seeds. Demanded of the log that
+comes up: every record that was synced and acknowledged and not truncated since is there; all that is there is an
+unbroken run of what was once written; and a recovery that is itself cut, at any operation, ends in the same log.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from odradek.base.errors import StorageError
+from odradek.base.types import TopicPartition
+from odradek.log import checkpoints
+from odradek.log.partition_log import PartitionLog
+from odradek.records.batch import iterate
+from odradek.records.record import decode_batch
+from odradek.testing.disk import MemoryFiles, PowerCutError
+from odradek.testing.logs import DIRECTORY, TP, RecordingHost, batch, open_log, small_segments
+from odradek.testing.loop import ManualClock
+
+CONFIG = small_segments(segment_bytes=220, file_delete_delay_ms=0)
+ROOT = DIRECTORY.rpartition("/")[0]
+RECOVERY_POINTS = f"{ROOT}/{checkpoints.RECOVERY_POINT_FILE}"
+LOG_STARTS = f"{ROOT}/{checkpoints.LOG_START_FILE}"
+CLEAN_MARK = f"{ROOT}/{checkpoints.CLEAN_SHUTDOWN_FILE}"
+SEEDS = range(6)
+
+
+class Run:
+    """A log on a disk, driven as a manager does, with what may be demanded of it after a crash."""
+
+    def __init__(self) -> None:
+        self.files = MemoryFiles()
+        self.files.make_directories(ROOT)
+        self.files.sync_directory("/")
+        self.clock = ManualClock()
+        self.written: dict[int, set[bytes]] = {}
+        """Every value that was ever at an offset."""
+        self.durable: dict[int, bytes] = {}
+        """What was synced and acknowledged, and neither truncated nor deleted since."""
+        self.current: dict[int, bytes] = {}
+        self.count = 0
+
+    def open(self) -> PartitionLog:
+        """Load the log as after a start, by the checkpoints that are on the disk."""
+        self.host = RecordingHost(self.files)
+        clean = self.files.exists(CLEAN_MARK)
+        if clean:
+            self.files.remove(CLEAN_MARK)
+            self.files.sync_directory(ROOT)
+        return open_log(
+            self.files,
+            self.clock,
+            host=self.host,
+            config=CONFIG,
+            clean=clean,
+            recovery_point=self._checkpointed(RECOVERY_POINTS),
+            log_start_offset=self._checkpointed(LOG_STARTS),
+        )
+
+    def _checkpointed(self, path: str) -> int:
+        try:
+            return checkpoints.decode_offsets(self.files.read(path), path).get(TopicPartition(*TP), 0)
+        except StorageError:
+            return 0
+
+    def append(self, log: PartitionLog, epoch: int) -> None:
+        self.count += 1
+        value = b"%d" % self.count
+        self.written.setdefault(log.log_end_offset, set()).add(value)
+        records = batch(value, timestamp_ms=self.clock.wall_ms() + self.count)
+        self.current[log.append_as_leader(records, leader_epoch=epoch).first_offset] = value
+
+    def flush(self, log: PartitionLog) -> None:
+        self.host.flushes.clear()
+        log.flush()
+        # The directory of a new log is made durable by the checkpoint's directory sync.
+        self.files.sync_directory(ROOT)
+        self.durable = dict(self.current)
+
+    def checkpoint(self, log: PartitionLog) -> None:
+        self.files.write_atomically(RECOVERY_POINTS, checkpoints.encode_offsets({TP: log.recovery_point}))
+        self.files.write_atomically(LOG_STARTS, checkpoints.encode_offsets({TP: log.log_start_offset}))
+
+    def truncate(self, log: PartitionLog, offset: int) -> None:
+        for kept in (self.durable, self.current):
+            for gone in [known for known in kept if known >= offset]:
+                del kept[gone]
+        log.truncate_to(offset)
+        self.checkpoint(log)
+
+    def raise_start(self, log: PartitionLog, offset: int) -> None:
+        log.high_watermark = log.log_end_offset
+        for kept in (self.durable, self.current):
+            for gone in [known for known in kept if known < offset]:
+                del kept[gone]
+        log.increment_log_start_offset(offset)
+        self.checkpoint(log)
+        log.delete_expired(0)
+
+    def play(self) -> None:
+        """The run: two lives of a log, the first stopped in order."""
+        log = self.open()
+        for number in range(5):
+            self.append(log, number // 2)
+        self.flush(log)
+        self.checkpoint(log)
+        for _ in range(3):
+            self.append(log, 3)
+        self.truncate(log, 6)
+        for _ in range(4):
+            self.append(log, 4)
+        self.flush(log)
+        self.raise_start(log, 3)
+        log.close()
+        self.durable = dict(self.current)
+        self.checkpoint(log)
+        self.files.write_atomically(CLEAN_MARK, b"")
+        log = self.open()
+        for _ in range(3):
+            self.append(log, 7)
+        self.flush(log)
+        self.checkpoint(log)
+        self.append(log, 8)
+        self.truncate(log, 4)
+        for _ in range(5):
+            self.append(log, 9)
+        self.flush(log)
+
+    def demand(self, log: PartitionLog) -> dict[int, bytes]:
+        """Check what came up; its records."""
+        found: dict[int, bytes] = {}
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            content = log.read(offset, max_bytes=1 << 20).load()
+            batches = list(iterate(content))
+            assert batches, f"nothing to read at {offset} of {log}"
+            for position, header in batches:
+                for record in decode_batch(content, position, header, limit=1 << 20):
+                    assert record.value is not None
+                    found[record.offset] = record.value
+                offset = header.next_offset
+        found = {offset: value for offset, value in found.items() if offset >= log.log_start_offset}
+        assert list(found) == list(range(log.log_start_offset, log.log_end_offset))
+        for offset, value in found.items():
+            assert value in self.written[offset]
+        missing = {
+            offset: value
+            for offset, value in self.durable.items()
+            if offset >= log.log_start_offset and found.get(offset) != value
+        }
+        assert not missing, f"synced and lost: {missing}"
+        # The log start may only be where it was raised to.
+        assert log.log_start_offset <= min(self.durable, default=log.log_start_offset)
+        epochs = [log.epoch_of(offset) for offset in found]
+        assert epochs == sorted(epochs)
+        return found
+
+
+def operations_of(play: Callable[[], object], files: MemoryFiles) -> int:
+    before = files.operations
+    play()
+    return files.operations - before
+
+
+def length() -> int:
+    run = Run()
+    return operations_of(run.play, run.files)
+
+
+LENGTH = length()
+
+
+def crashed_after(operations: int, seed: int) -> Run:
+    run = Run()
+    run.files.stop_after = run.files.operations + operations
+    with pytest.raises(PowerCutError):
+        run.play()
+    run.files.crash(random.Random(f"{operations}/{seed}"))
+    return run
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_was_synced_survives_every_crash(seed: int) -> None:
+    for operations in range(LENGTH):
+        run = crashed_after(operations, seed)
+        log = run.open()
+        found = run.demand(log)
+        # It goes on, and comes up equal once more.
+        run.current = dict(found)
+        run.append(log, 20)
+        run.flush(log)
+        again = run.open()
+        assert run.demand(again) == run.current
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_recovery_that_is_cut_can_be_run_again(seed: int) -> None:
+    """Each crash of the run (every third), and each crash within the recovery from it."""
+    for operations in range(seed % 3, LENGTH, 3):
+        cut = 0
+        while True:
+            run = crashed_after(operations, seed)
+            run.files.stop_after = run.files.operations + cut
+            try:
+                log = run.open()
+            except PowerCutError:
+                run.files.crash(random.Random(f"{operations}/{seed}/{cut}"))
+                run.demand(run.open())
+                cut += 1
+                continue
+            run.files.stop_after = None
+            run.demand(log)
+            break
+
+
+def test_the_run_is_long_enough_to_matter() -> None:
+    """A change that made the run trivial would make the rest of this file vain."""
+    assert LENGTH > 100

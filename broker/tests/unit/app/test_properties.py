@@ -1,0 +1,31 @@
+"""Property files as Kafka's users write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.app.properties import parse_overrides, parse_properties
+from odradek.base.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("a=1\nb: 2\nc 3\nd", {"a": "1", "b": "2", "c": "3", "d": ""}),
+        ("  a = 1  \n\n# b=2\n! c=3", {"a": "1"}),
+        ("listeners=PLAINTEXT://h:9092", {"listeners": "PLAINTEXT://h:9092"}),
+        ("a=one,\\\n   two", {"a": "one,two"}),
+        ("a=x\\\\\nb=2", {"a": "x\\", "b": "2"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("k\\=y=v\\u0041\\t.", {"k=y": "vA\t."}),
+        ("a=1\\", {"a": "1"}),
+    ],
+)
+def test_parse(text: str, pairs: dict[str, str]) -> None:
+    assert parse_properties(text) == pairs
+
+
+def test_overrides() -> None:
+    assert parse_overrides(["a=1", "b = c=d"]) == {"a": "1", "b": "c=d"}
+    with pytest.raises(ConfigError, match="key=value"):
+        parse_overrides(["a"])

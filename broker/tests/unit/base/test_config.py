@@ -1,0 +1,127 @@
+"""Settings: names, defaults, bounds, fall-backs, and messages that say what is allowed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, TopicConfig
+from odradek.base.errors import ConfigError
+from odradek.base.settings import Kind, Setting
+from odradek.base.types import Endpoint
+
+MINIMAL = {"broker.id": "1", "zookeeper.connect": "zk:2181"}
+
+
+def parse(**changes: str) -> BrokerConfig:
+    config, _ = BrokerConfig.parse({**MINIMAL, **{key.replace("_", "."): value for key, value in changes.items()}})
+    return config
+
+
+@pytest.mark.parametrize(
+    ("properties", "attribute", "value"),
+    [
+        ({}, "log_segment_bytes", 1 << 30),
+        ({"log.dir": "/a"}, "log_dirs", ("/a",)),
+        ({"log.dir": "/a", "log.dirs": "/b, /c"}, "log_dirs", ("/b", "/c")),
+        ({"auto.create.topics.enable": "FALSE"}, "auto_create_topics_enable", False),
+        ({"log.cleaner.min.cleanable.ratio": "0.25"}, "log_cleaner_min_cleanable_ratio", 0.25),
+        ({}, "retention_ms", 168 * 3_600_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2"}, "retention_ms", 120_000),
+        ({"log.retention.minutes": "2", "log.retention.ms": "3"}, "retention_ms", 3),
+        ({"log.retention.hours": "-1"}, "retention_ms", -1),
+        ({"log.retention.minutes": "-1"}, "retention_ms", -1),
+        ({"log.roll.hours": "2"}, "roll_ms", 7_200_000),
+        ({"log.roll.ms": "5"}, "roll_ms", 5),
+        ({"log.flush.interval.ms": "9"}, "flush_interval_ms", 9),
+        ({"log.flush.scheduler.interval.ms": "8"}, "flush_interval_ms", 8),
+    ],
+)
+def test_value(properties: dict[str, str], attribute: str, value: object) -> None:
+    config, warnings = BrokerConfig.parse({**MINIMAL, **properties})
+    assert getattr(config, attribute) == value
+    assert warnings == []
+
+
+def test_unknown_key_is_a_warning() -> None:
+    _, warnings = BrokerConfig.parse({**MINIMAL, "num.io.threads": "8"})
+    assert len(warnings) == 1
+    assert "num.io.threads" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("log.segment.bytes", "13", "whole number from 14"),
+        ("log.segment.bytes", "1.5", "whole number"),
+        ("delete.topic.enable", "yes", "true or false"),
+        ("log.cleanup.policy", "shrink", "compact, delete"),
+        ("log.cleanup.policy", "", "compact, delete"),
+        ("log.cleaner.min.cleanable.ratio", "1.1", "number from 0.0 to 1.0"),
+        ("log.message.timestamp.type", "Never", "CreateTime, LogAppendTime"),
+        ("broker.id", "-1", "unique"),
+        ("zookeeper.connect", "", "missing"),
+        ("log.dirs", " , ", "empty"),
+        ("listeners", "PLAINTEXT:9092", "NAME://host:port"),
+        ("listeners", "PLAINTEXT://h:x", "NAME://host:port"),
+        ("listeners", "PLAINTEXT://h:70000", "NAME://host:port"),
+        ("listeners", "TLS://h:1", "PLAINTEXT only"),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "reach"),
+        ("inter.broker.listener.name", "OTHER", "not among"),
+        ("control.plane.listener.name", "C", "not supported"),
+    ],
+)
+def test_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.parse({**MINIMAL, key: value})
+    assert key in str(caught.value)
+    assert told in str(caught.value)
+
+
+def test_listeners() -> None:
+    config = parse(
+        listeners="PLAINTEXT://:9092,inner://[::1]:9093",
+        advertised_listeners="PLAINTEXT://a.example:1,INNER://b.example:2",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT",
+        inter_broker_listener_name="INNER",
+    )
+    assert config.listener_endpoints() == (Endpoint("PLAINTEXT", "", 9092), Endpoint("INNER", "::1", 9093))
+    assert config.advertised_endpoints()[1] == Endpoint("INNER", "b.example", 2)
+    assert config.inter_broker_listener == "INNER"
+
+
+def test_topic_takes_the_brokers_values_unless_it_has_its_own() -> None:
+    broker = parse(log_segment_bytes="1000", log_retention_hours="1", min_insync_replicas="2")
+    topic = TopicConfig.of(broker, {"segment.bytes": "500", "cleanup.policy": "compact,delete"})
+    assert (topic.segment_bytes, topic.retention_ms, topic.min_insync_replicas) == (500, 3_600_000, 2)
+    assert topic.compacted
+
+
+@pytest.mark.parametrize(("key", "value"), [("segment.bytes", "1"), ("no.such.key", "1"), ("cleanup.policy", "x")])
+def test_bad_topic_setting(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        TopicConfig.of(parse(), {key: value})
+
+
+def test_every_topic_setting_falls_back_to_a_broker_value_of_the_same_default() -> None:
+    assert TopicConfig.of(parse(), {}) == TopicConfig()
+
+
+@pytest.mark.parametrize("setting", [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()], ids=lambda s: s.name)
+def test_every_setting_reads_back_what_it_renders(setting: Setting) -> None:
+    text = setting.render(setting.default)
+    if text:
+        assert setting.parse(text) == setting.default
+    else:
+        assert setting.default in (None, (), "")
+
+
+@given(st.integers())
+def test_bounds_hold_for_every_number(number: int) -> None:
+    setting = Setting(name="a", attribute="a", kind=Kind.INT, default=5, documentation="", low=-3, high=9)
+    if -3 <= number <= 9:
+        assert setting.parse(str(number)) == number
+    else:
+        with pytest.raises(ConfigError):
+            setting.parse(str(number))

@@ -1,0 +1,95 @@
+"""Lines from bytes as they come, and keys from lines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.cli import lines
+from odradek.cli.lines import LineSplitter, LineTooLongError, read_lines
+from odradek.cli.produce import NoSeparatorError, Summary, split_pairs
+from odradek.client.models import BatchMetadata, Delivered
+
+
+def split(chunks: list[bytes]) -> list[bytes]:
+    splitter = LineSplitter()
+    found = [line for chunk in chunks for line in splitter.feed(chunk)]
+    return found + splitter.finish()
+
+
+def test_lines_end_with_either_line_end() -> None:
+    assert split([b"a\r\nb\n\nc"]) == [b"a", b"b", b"", b"c"]
+    assert split([b"a\r", b"\nb\r"]) == [b"a", b"b"]
+    assert split([b""]) == []
+
+
+@given(st.lists(st.text("ab\n\r", max_size=6).map(str.encode), max_size=8))
+def test_it_does_not_matter_how_the_bytes_are_cut(chunks: list[bytes]) -> None:
+    assert split(chunks) == split([b"".join(chunks)])
+
+
+@given(st.lists(st.binary(max_size=5).filter(lambda line: b"\n" not in line and not line.endswith(b"\r"))))
+def test_what_was_joined_is_split(whole: list[bytes]) -> None:
+    assert split([b"".join(line + b"\n" for line in whole)]) == whole
+
+
+def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 10)
+    splitter = LineSplitter()
+    splitter.feed(b"12345")
+    with pytest.raises(LineTooLongError):
+        splitter.feed(b"678901")
+
+
+async def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\nb\nc")
+    with path.open("rb") as file:
+        assert [line async for found in read_lines(file.fileno()) for line in found] == [b"a", b"b", b"c"]
+
+
+async def test_a_pipes_line_comes_when_it_is_written() -> None:
+    reader, writer = os.pipe()
+    try:
+        found = read_lines(reader)
+        os.write(writer, b"first\nsec")
+        assert await anext(found) == [b"first"]
+        os.write(writer, b"ond\nthird")
+        assert await anext(found) == [b"second"]
+        os.close(writer)
+        assert await anext(found) == [b"third"]
+        with pytest.raises(StopAsyncIteration):
+            await anext(found)
+    finally:
+        os.close(reader)
+
+
+def test_without_a_separator_lines_are_values() -> None:
+    assert split_pairs([b"a:b", b""], None, first_number=1) == [(None, b"a:b"), (None, b"")]
+
+
+def test_the_first_separator_counts() -> None:
+    assert split_pairs([b"k:v:w", b":v", b"k:"], b":", first_number=1) == [(b"k", b"v:w"), (b"", b"v"), (b"k", b"")]
+
+
+def test_a_line_without_a_key_is_told_with_its_number() -> None:
+    with pytest.raises(NoSeparatorError, match="Line 8 has no separator"):
+        split_pairs([b"k:v", b"v"], b":", first_number=7)
+
+
+def test_a_summary_counts_what_was_acknowledged() -> None:
+    summary = Summary()
+    summary.bytes = 12
+    summary.add(Delivered(5, (BatchMetadata("t", 0, 10, 2, -1), BatchMetadata("t", 3, 7, 3, -1))))
+    summary.add(Delivered(1, (BatchMetadata("t", 0, 12, 1, -1),)))
+    assert summary.value("t", 0.12345) == {
+        "topic": "t",
+        "records": 6,
+        "bytes": 12,
+        "seconds": 0.123,
+        "partitions": {"0": {"first_offset": 10, "last_offset": 12}, "3": {"first_offset": 7, "last_offset": 9}},
+    }

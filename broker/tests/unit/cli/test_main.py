@@ -1,0 +1,133 @@
+"""The command `odradek`: its list of commands, and that it loads no more than it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from odradek import __version__
+from odradek.cli import main
+from odradek.cli.main import COMMANDS, cli
+
+
+def test_help_names_every_command() -> None:
+    result = CliRunner().invoke(cli, ["--help"])
+    assert result.exit_code == 0
+    for name, lazy in COMMANDS.items():
+        assert f"  {name}" in result.output
+        assert lazy.summary in result.output
+    assert "up " in result.output
+
+
+def test_help_imports_neither_client_nor_broker_nor_rich() -> None:
+    program = (
+        "import sys, odradek.cli.main as m\n"
+        "try: m.cli.main(['--help'], prog_name='odradek')\n"
+        "except SystemExit: pass\n"
+        "heavy = ('rich', 'kio', 'uvloop', 'kazoo', 'asyncio', 'odradek.client', 'odradek.app', 'odradek_operator')\n"
+        "print('LOADED', [name for name in heavy if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines()[-1] == "LOADED []"
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_can_be_loaded_and_teaches_with_an_example(name: str) -> None:
+    result = CliRunner().invoke(cli, [name, "--help"])
+    assert result.exit_code == 0
+    assert "Example:" in result.output
+    assert f"odradek {name}" in result.output
+
+
+SUB_COMMANDS = ("topic list", "topic create", "topic describe", "topic delete", "group list", "group describe")
+
+
+@pytest.mark.parametrize("path", SUB_COMMANDS)
+def test_every_sub_command_teaches_with_an_example(path: str) -> None:
+    result = CliRunner().invoke(cli, [*path.split(), "--help"])
+    assert f"  odradek {path} " in result.output
+
+
+def test_the_version() -> None:
+    assert CliRunner().invoke(cli, ["--version"]).output == f"odradek, version {__version__}\n"
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    assert CliRunner().invoke(cli, ["tpoic"]).exit_code == 2
+
+
+def test_other_packages_add_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {
+        "path": EntryPoint("path", "os.path:join", main.ENTRY_POINTS),
+        "gone": EntryPoint("gone", "no_such_module:command", main.ENTRY_POINTS),
+        "echo": EntryPoint("echo", f"{__name__}:echo", main.ENTRY_POINTS),
+    }
+    monkeypatch.setattr(main, "_extensions", lambda: points)
+    listed = CliRunner().invoke(cli, ["--help"]).output
+    assert "From os." in listed
+    missing = CliRunner().invoke(cli, ["gone"])
+    assert missing.exit_code == 1
+    assert "`odradek gone` needs a package that is not here" in missing.output
+    broken = CliRunner().invoke(cli, ["path"])
+    assert "`odradek path` is broken" in broken.output
+    assert CliRunner().invoke(cli, ["echo"]).output == "heard\n"
+
+
+@click.command()
+def echo() -> None:
+    """A command of another package."""
+    click.echo("heard")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["topic", "list", "-b", "127.0.0.1:1", "-o", "xml"], "'xml' is not one of 'text', 'json'"),
+        (["topic", "create", "t", "-p", "0"], "0 is not in the range x>=1"),
+        (["topic", "create", "t", "-c", "retention"], "'retention' is not of the form KEY=VALUE."),
+        (["topic", "delete"], "Missing argument 'NAME…'"),
+        (["produce", "t", "-k", ""], "must not be empty"),
+        (["produce", "t", "-f", "/no/such/file"], "No such file"),
+        (["consume", "t", "--offset", "4"], "--offset needs exactly one --partition"),
+        (["consume", "t", "--offset", "4", "-p", "1", "-p", "2"], "--offset needs exactly one --partition"),
+        (["consume", "t", "--from-beginning", "--from-time", "1"], "exclude one another"),
+        (["consume", "t", "-g", "g", "-p", "1"], "With --group the group says"),
+        (["consume", "t", "-g", "g", "-e"], "--until-end is for reading without --group"),
+        (["consume", "t", "--from-time", "noon"], "'noon' is neither a time"),
+        (["consume", "t", "--format", "{colour}"], "{colour} is not a field: there are {topic}"),
+        (["group", "describe"], "Missing argument 'GROUP…'"),
+    ],
+)
+def test_wrong_usage_is_told_with_exit_code_2(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["topic", "list", "-b", "nonsense"], "bootstrap.servers"),
+        (["produce", "t", "-X", "acks=7"], "acks='7' is not allowed"),
+        (["consume", "t", "-X", "isolation.level=dirty"], "isolation.level='dirty' is not allowed"),
+    ],
+)
+def test_a_bad_setting_is_told_in_a_sentence_with_exit_code_1(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert words in result.output
+    assert result.output.rstrip().endswith(".")
+
+
+def test_a_broker_without_properties_is_told_in_a_sentence() -> None:
+    command = [sys.executable, "-m", "odradek.cli.main", "broker", "/no/such/server.properties"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 1
+    assert "/no/such/server.properties cannot be read" in answer.stderr
+    assert "Traceback" not in answer.stderr

@@ -1,0 +1,170 @@
+"""Tables and JSON values of topics and groups."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from odradek.base.types import TopicPartition
+from odradek.cli import render
+from odradek.cli.tables import Column, Table, show
+from odradek.client.models import (
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    OffsetAndMetadata,
+    PartitionDescription,
+    TopicDescription,
+)
+
+SOUND = PartitionDescription(partition=0, leader=1, leader_epoch=4, replicas=(1, 2, 0), isr=(0, 1, 2))
+BEHIND = PartitionDescription(partition=1, leader=2, leader_epoch=5, replicas=(2, 0, 1), isr=(2,))
+OFFLINE = PartitionDescription(
+    partition=2, leader=-1, leader_epoch=6, replicas=(0, 1), isr=(0,), offline_replicas=(0, 1)
+)
+TOPIC_ID = UUID("aaaaaaaa-0000-4000-8000-000000000000")
+TROUBLED = TopicDescription(name="orders", topic_id=TOPIC_ID, partitions=(SOUND, BEHIND, OFFLINE))
+FINE = TopicDescription(name="fine", partitions=(SOUND,))
+
+
+@pytest.mark.parametrize(("partition", "state"), [(SOUND, "in sync"), (BEHIND, "2 behind"), (OFFLINE, "offline")])
+def test_the_state_of_a_partition(partition: PartitionDescription, state: str) -> None:
+    assert render.partition_state(partition) == state
+
+
+def test_a_list_of_topics_marks_those_in_trouble() -> None:
+    table = render.topic_list([FINE, TROUBLED, TopicDescription(name="empty")])
+    assert table.rows == (
+        ("fine", "1", "3", "in sync"),
+        ("orders", "3", "3", "2 of 3 not in sync"),
+        ("empty", "0", "0", "in sync"),
+    )
+    assert table.marked == {1}
+
+
+def test_a_topic_in_detail() -> None:
+    table = render.topic_detail(TROUBLED, {"retention.ms": "5", "cleanup.policy": "compact"})
+    assert (
+        table.title == "Topic orders, id qqqqqgAAQACAAAAAAAAAAA, 3 partitions, cleanup.policy=compact, retention.ms=5"
+    )
+    assert table.rows == (
+        ("0", "1", "4", "1,2,0", "0,1,2", "in sync"),
+        ("1", "2", "5", "2,0,1", "2", "2 behind"),
+        ("2", "none", "6", "0,1", "0", "offline"),
+    )
+    assert table.marked == {1, 2}
+    assert render.topic_detail(FINE, {}).title == "Topic fine, 1 partitions"
+
+
+def test_only_the_partitions_in_trouble() -> None:
+    assert render.only_troubled(TROUBLED).partitions == (BEHIND, OFFLINE)
+    assert render.only_troubled(FINE).partitions == ()
+
+
+def test_only_what_was_set_on_the_topic_is_an_override() -> None:
+    entries = [
+        ConfigEntry(name="retention.ms", value="5", source=1),
+        ConfigEntry(name="segment.bytes", value="9", source=5),
+        ConfigEntry(name="hidden", value=None, source=1, sensitive=True),
+    ]
+    assert render.overrides(entries) == {"retention.ms": "5", "hidden": ""}
+
+
+def test_a_topic_for_programs() -> None:
+    value = render.topic_value(TROUBLED, {"retention.ms": "5"})
+    assert (value["name"], value["id"], value["config"]) == ("orders", "qqqqqgAAQACAAAAAAAAAAA", {"retention.ms": "5"})
+    assert value["partitions"][2] == {  # type: ignore[index]
+        "partition": 2,
+        "leader": -1,
+        "leader_epoch": 6,
+        "replicas": [0, 1],
+        "isr": [0],
+        "offline_replicas": [0, 1],
+    }
+    assert "config" not in render.topic_value(FINE)
+    assert render.topic_value(FINE)["id"] is None
+
+
+def at(partition: int) -> TopicPartition:
+    return TopicPartition("orders", partition)
+
+
+GROUP = GroupDescription(
+    group_id="billing",
+    state="Stable",
+    protocol_type="consumer",
+    protocol="range",
+    coordinator=2,
+    members=(
+        MemberDescription(
+            member_id="m-1", group_instance_id=None, client_id="app", client_host="/10.0.0.1", assignment=(at(0), at(2))
+        ),
+    ),
+)
+COMMITTED = {at(1): OffsetAndMetadata(7), at(0): OffsetAndMetadata(10)}
+ENDS = {at(0): 15, at(1): 5, at(2): 4}
+
+
+def test_lag_is_counted_for_what_is_committed_or_assigned() -> None:
+    lags = render.lags(GROUP, COMMITTED, ENDS)
+    assert [(line.partition.partition, line.committed, line.end, line.lag, line.member) for line in lags] == [
+        (0, 10, 15, 5, "app"),
+        (1, 7, 5, 0, ""),
+        (2, None, 4, None, "app"),
+    ]
+    assert render.lags(GROUP, COMMITTED, {})[0].lag is None
+
+
+def test_a_group_in_detail() -> None:
+    table = render.group_detail(GROUP, render.lags(GROUP, COMMITTED, ENDS))
+    assert table.title == "Group billing, Stable, 1 members, assignor range, coordinator 2, lag 5"
+    assert table.rows == (
+        ("orders", "0", "10", "15", "5", "app", "/10.0.0.1"),
+        ("orders", "1", "7", "5", "0", "-", "-"),
+        ("orders", "2", "-", "4", "-", "app", "/10.0.0.1"),
+    )
+
+
+def test_a_group_for_programs() -> None:
+    value = render.group_value(GROUP, render.lags(GROUP, COMMITTED, ENDS))
+    assert value["members"] == [
+        {
+            "member_id": "m-1",
+            "group_instance_id": None,
+            "client_id": "app",
+            "host": "/10.0.0.1",
+            "partitions": ["orders-0", "orders-2"],
+        }
+    ]
+    assert value["offsets"][2] == {  # type: ignore[index]
+        "topic": "orders",
+        "partition": 2,
+        "committed": None,
+        "end": 4,
+        "lag": None,
+    }
+
+
+def test_a_list_of_groups() -> None:
+    groups = [
+        GroupListing(group_id="a", protocol_type="consumer", state="Stable"),
+        GroupListing(group_id="b", protocol_type=""),
+    ]
+    assert render.group_list(groups).rows == (("a", "Stable", "consumer"), ("b", "unknown", "-"))
+
+
+def test_in_a_pipe_nothing_is_cut_off_and_names_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "[red]" + "x" * 300
+    show([Table("Title", (Column("NAME"), Column("COUNT", True)), ((name, "1"), ("b", "22")), frozenset({0}))])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Title"
+    assert lines[3].split() == [name, "1"]
+    assert lines[4].split() == ["b", "22"]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    show([Table("", (Column("NAME"),), (), empty="There are none.")])
+    assert capsys.readouterr().out == "There are none.\n"

@@ -1,0 +1,107 @@
+"""Client settings: names, bounds, rules between values."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from odradek.base.errors import ConfigError
+from odradek.client.settings import CLIENT_SETTINGS, ClientSettings, as_settings, parse_address
+
+
+def test_properties_are_read_by_kafkas_names() -> None:
+    settings, warnings = ClientSettings.parse(
+        {
+            "kafka.bootstrap.servers": "a:1, [::1]:2",
+            "linger.ms": "5",
+            "KAFKA.Compression.Type": "lz4",
+            "fetch_max_wait_ms": "7",
+            "kafka.enable.auto.commit": "false",
+            "partition.assignment.strategy": "roundrobin,range",
+            "kafka.sasl.jaas.config": "x",
+        }
+    )
+    assert settings.bootstrap_addresses() == [("a", 1), ("::1", 2)]
+    assert (settings.linger_ms, settings.compression_type, settings.fetch_max_wait_ms) == (5, "lz4", 7)
+    assert settings.enable_auto_commit is False
+    assert settings.partition_assignment_strategy == ("roundrobin", "range")
+    assert len(warnings) == 1
+    assert warnings[0].startswith("kafka.sasl.jaas.config ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("linger.ms", "soon"),
+        ("linger.ms", "-1"),
+        ("acks", "2"),
+        ("compression.type", "zip"),
+        ("auto.offset.reset", "middle"),
+        ("isolation.level", "serializable"),
+        ("enable.idempotence", "yes"),
+        ("security.protocol", "SSL"),
+        ("partition.assignment.strategy", "sticky"),
+        ("bootstrap.servers", "nowhere"),
+        ("bootstrap.servers", "a:0"),
+        ("bootstrap.servers", "a:65536"),
+        ("bootstrap.servers", "a:1,:2"),
+    ],
+)
+def test_a_bad_value_is_named(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        ClientSettings.parse({name: value})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"acks": "1", "enable_idempotence": True},
+        {"enable_idempotence": True, "max_in_flight_requests_per_connection": 6},
+        {"delivery_timeout_ms": 1_000, "request_timeout_ms": 900, "linger_ms": 101},
+        {"batch_size": 0},
+    ],
+)
+def test_values_that_do_not_go_together_are_refused(values: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        ClientSettings(**values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("values", "idempotent"),
+    [
+        ({}, True),
+        ({"acks": "-1"}, True),
+        ({"acks": "1"}, False),
+        ({"max_in_flight_requests_per_connection": 6}, False),
+        ({"enable_idempotence": False}, False),
+    ],
+)
+def test_idempotence_is_on_where_it_can_be(values: dict[str, object], idempotent: bool) -> None:
+    assert ClientSettings(**values).idempotent is idempotent  # type: ignore[arg-type]
+
+
+def test_settings_travel_and_compare() -> None:
+    settings = ClientSettings.of("a:1,b:2", acks="all")
+    assert settings.required_acks == -1
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert {settings: 1}[as_settings("a:1,b:2")] == 1
+    assert settings.replace(linger_ms=3) != settings
+    assert as_settings(settings) is settings
+
+
+def test_defaults_are_those_of_kafka() -> None:
+    for name, default in (
+        ("batch.size", 16_384),
+        ("delivery.timeout.ms", 120_000),
+        ("max.block.ms", 60_000),
+        ("session.timeout.ms", 45_000),
+        ("fetch.max.bytes", 52_428_800),
+        ("retry.backoff.max.ms", 1_000),
+        ("max.poll.records", 500),
+    ):
+        assert CLIENT_SETTINGS[name].default == default
+
+
+def test_addresses() -> None:
+    assert parse_address("[fe80::1]:9092") == ("fe80::1", 9092)

@@ -1,0 +1,159 @@
+"""Requests reach each life of a broker in order, are repeated, and die with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.base.errors import NetworkError, UnsupportedVersionError
+from odradek.base.types import BrokerEpoch, Endpoint
+from odradek.controller.context import LiveBroker
+from odradek.controller.dispatch import Dispatcher
+from odradek.controller.requests import BrokerRequest
+from odradek.protocol.apis import ApiKey
+from odradek.zk.layout import BrokerRegistration
+
+
+class Clock:
+    """Rests take no time but a turn of the loop."""
+
+    rests = 0
+
+    async def sleep_ms(self, delay_ms: float) -> None:
+        self.rests += 1
+        await asyncio.sleep(0)
+
+
+class Peer:
+    """A broker that fails as told, then answers."""
+
+    def __init__(self) -> None:
+        self.failures: list[Exception] = []
+        self.got: list[object] = []
+        self.connections = 0
+        self.closed = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked = asyncio.Event()
+
+    async def connect(self, endpoint: Endpoint) -> Peer:
+        self.connections += 1
+        return self
+
+    def pick(self, api_key: ApiKey) -> int:
+        return 1
+
+    async def ask(self, api_key: ApiKey, version: int, message: Any) -> Any:
+        self.asked.set()
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        self.got.append(message["n"])
+        return message["n"]
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def broker(epoch: int = 1, port: int = 9092, listener: str = "PLAINTEXT") -> LiveBroker:
+    endpoint = Endpoint(listener, "localhost", port)
+    return LiveBroker(BrokerRegistration(broker_id=1, endpoints=(endpoint,)), BrokerEpoch(epoch))
+
+
+def request(number: int, epoch: int = 1) -> BrokerRequest:
+    return BrokerRequest(broker=1, broker_epoch=epoch, api_key=ApiKey.UPDATE_METADATA, message={"n": number})
+
+
+class Answers:
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.seen: list[int] = []
+        self._event = asyncio.Event()
+        dispatcher.on_response(self._add)
+
+    def _add(self, request: BrokerRequest, response: Any) -> None:
+        self.seen.append(response)
+        self._event.set()
+
+    async def until(self, condition: Callable[[list[int]], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition(self.seen):
+                self._event.clear()
+                await self._event.wait()
+
+
+@pytest.fixture
+async def peer() -> Peer:
+    return Peer()
+
+
+@pytest.fixture
+async def dispatcher(peer: Peer) -> Any:
+    dispatcher = Dispatcher(peer.connect, Clock(), listener="PLAINTEXT")  # type: ignore[arg-type]
+    yield dispatcher
+    await dispatcher.close()
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("controller-to")]
+
+
+async def test_in_order_over_one_connection_and_again_after_failures(dispatcher: Dispatcher, peer: Peer) -> None:
+    answers = Answers(dispatcher)
+    peer.failures = [NetworkError("a"), NetworkError("b"), OSError("c")]
+    dispatcher.put_broker(broker())
+    dispatcher.send(request(number) for number in range(5))
+    await answers.until(lambda seen: len(seen) == 5)
+    assert peer.got == [0, 1, 2, 3, 4]
+    assert (peer.connections, peer.closed) == (4, 3)
+
+
+async def test_what_cannot_be_sent_is_dropped_and_the_rest_goes_on(dispatcher: Dispatcher, peer: Peer) -> None:
+    answers = Answers(dispatcher)
+    peer.failures = [UnsupportedVersionError("old"), ValueError("a bug")]
+    dispatcher.put_broker(broker())
+    dispatcher.send([request(1), request(2), request(3)])
+    await answers.until(lambda seen: seen == [3])
+
+
+async def test_a_request_to_a_life_that_is_over_is_dropped(dispatcher: Dispatcher, peer: Peer) -> None:
+    answers = Answers(dispatcher)
+    peer.gate.clear()
+    dispatcher.put_broker(broker(epoch=1))
+    dispatcher.send([request(1, epoch=1), request(2, epoch=1)])
+    dispatcher.put_broker(broker(epoch=2))
+    dispatcher.send([request(3, epoch=1), request(4, epoch=2)])
+    peer.gate.set()
+    await answers.until(lambda seen: seen == [4])
+
+
+async def test_another_address_of_the_same_life_keeps_what_waits(dispatcher: Dispatcher, peer: Peer) -> None:
+    answers = Answers(dispatcher)
+    peer.gate.clear()
+    dispatcher.put_broker(broker(port=1))
+    dispatcher.send([request(1), request(2)])
+    dispatcher.put_broker(broker(port=2))
+    peer.gate.set()
+    await answers.until(lambda seen: seen == [1, 2])
+
+
+async def test_brokers_that_are_gone_unknown_or_without_the_listener_get_nothing(
+    dispatcher: Dispatcher, peer: Peer
+) -> None:
+    dispatcher.send([request(1)])
+    dispatcher.put_broker(broker(listener="OTHER"))
+    dispatcher.send([request(2)])
+    dispatcher.put_broker(broker())
+    dispatcher.remove_broker(1)
+    dispatcher.send([request(3)])
+    await dispatcher.close()
+    await dispatcher.close()
+    assert peer.got == []
+
+
+async def test_close_in_the_middle_of_a_request_hangs_up(dispatcher: Dispatcher, peer: Peer) -> None:
+    peer.gate.clear()
+    dispatcher.put_broker(broker())
+    dispatcher.send([request(1)])
+    await peer.asked.wait()
+    await dispatcher.close()
+    assert peer.closed == 1

@@ -1,0 +1,101 @@
+"""What a batch of notes becomes: one request of each kind for each broker that lives, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.base.types import TopicPartition
+from odradek.controller.context import ControllerContext, Replica
+from odradek.controller.requests import BrokerRequest, RequestBatch
+from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.codec import decode_header, decode_request, encode_request
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+Build = Callable[..., ControllerContext]
+BatchOf = Callable[[ControllerContext], RequestBatch]
+
+
+def decoded(request: BrokerRequest, version: int | None = None) -> Any:
+    """The request as its broker reads it."""
+    used = API_TABLE[request.api_key].max_version if version is None else version
+    frame = encode_request(request.api_key, used, 1, None, request.message)[4:]
+    header, position = decode_header(frame)
+    return decode_request(header, frame, position)
+
+
+def test_order_and_audience(build: Build, batch_of: BatchOf) -> None:
+    context = build([1, 2, 3], {0: ((1, 2, 9), 1, (1, 2))})
+    batch = batch_of(context)
+    batch.stop_replica(2, T0, delete=False)
+    batch.stop_replica(9, T0, delete=False)
+    batch.leader_and_isr([1, 2, 9], T0, is_new=True)
+    batch.leader_and_isr([1], T0)
+    requests = batch.take()
+    assert [(request.api_key, request.broker, request.broker_epoch) for request in requests] == [
+        (ApiKey.LEADER_AND_ISR, 1, 101),
+        (ApiKey.LEADER_AND_ISR, 2, 102),
+        (ApiKey.UPDATE_METADATA, 1, 101),
+        (ApiKey.UPDATE_METADATA, 2, 102),
+        (ApiKey.UPDATE_METADATA, 3, 103),
+        (ApiKey.STOP_REPLICA, 2, 102),
+    ]
+    assert batch.take() == []
+    for version in (4, 5, 6, 7):
+        request = decoded(requests[0], version)
+        (topic,) = request.topic_states
+        (state,) = topic.partition_states
+        assert (request.controller_id, request.controller_epoch, request.broker_epoch) == (1, 2, 101)
+        assert (state.leader, state.leader_epoch, state.isr, state.partition_epoch) == (1, 5, (1, 2), 3)
+        assert (state.replicas, state.is_new, state.controller_epoch) == ((1, 2, 9), True, 1)
+        assert [(node.broker_id, node.port) for node in request.live_leaders] == [(1, 9001)]
+    stop = decoded(requests[-1])
+    assert stop.topic_states[0].partition_states[0].leader_epoch == 5
+
+
+def test_metadata_names_offline_replicas_and_all_live_brokers(build: Build, batch_of: BatchOf) -> None:
+    context = build([1, 2], {0: ((1, 2, 9), 1, (1, 2))})
+    context.offline_directory_replicas = {Replica(T0, 2)}
+    batch = batch_of(context)
+    batch.update_metadata([T0, TopicPartition("unknown", 0)])
+    for version in (6, 7, 8):
+        request = decoded(batch_take_one(batch, context), version)
+        (topic,) = request.topic_states
+        (state,) = topic.partition_states
+        assert (state.leader, state.zk_version, state.offline_replicas) == (1, 3, (2, 9))
+        assert [(broker.id, broker.rack, broker.endpoints[0].port) for broker in request.live_brokers] == [
+            (1, "r", 9001),
+            (2, "r", 9002),
+        ]
+        batch.update_metadata([T0])
+
+
+def batch_take_one(batch: RequestBatch, context: ControllerContext) -> BrokerRequest:
+    requests = batch.take()
+    assert len(requests) == len(context.brokers)
+    return requests[0]
+
+
+def test_a_new_broker_learns_everything_and_the_others_what_is_new(build: Build, batch_of: BatchOf) -> None:
+    context = build([1, 2], {0: ((1, 2), 1, (1, 2)), 1: ((2, 1), 2, (1, 2))})
+    batch = batch_of(context)
+    batch.full_metadata([2])
+    batch.update_metadata([T1])
+    told = {request.broker: decoded(request).topic_states for request in batch.take()}
+    assert [len(topic.partition_states) for topic in told[2]] == [2]
+    assert [len(topic.partition_states) for topic in told[1]] == [1]
+
+
+def test_a_topic_that_is_being_deleted_says_so(build: Build, batch_of: BatchOf) -> None:
+    context = build([1], {0: ((1,), 1, (1,))})
+    context.deletions = {"t"}
+    batch = batch_of(context)
+    batch.update_metadata([T0])
+    batch.stop_replica(1, T0, delete=True)
+    batch.stop_replica(1, T0, delete=False)
+    metadata, stop = batch.take()
+    state = decoded(metadata).topic_states[0].partition_states[0]
+    assert (state.leader, state.leader_epoch) == (-2, -2)
+    stopped = decoded(stop).topic_states[0].partition_states[0]
+    assert (stopped.leader_epoch, stopped.delete_partition) == (-2, True)
+    assert stop.deleting == {T0}

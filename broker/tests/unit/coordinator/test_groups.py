@@ -1,0 +1,245 @@
+"""The coordinator of a broker: routing, errors of whole requests, expiry, life."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from odradek.base.errors import (
+    NONE,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+)
+from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
+from odradek.coordinator.groups import GroupCoordinator
+from odradek.coordinator.requests import (
+    CommitRequest,
+    JoinRequest,
+    LeavingMember,
+    MemberCheck,
+    OffsetToCommit,
+    SyncRequest,
+)
+from odradek.coordinator.runtime import CoordinatorRuntime
+from odradek.coordinator.shard import GroupShard
+from odradek.testing.groups import RANGE, SETTINGS, MemoryPartition
+from odradek.testing.loop import VirtualClock, run_virtual
+
+EVENTS_0 = TopicPartition("events", 0)
+PARTITION_0 = TopicPartition(GROUP_METADATA_TOPIC, 0)
+PARTITIONS = [TopicPartition(GROUP_METADATA_TOPIC, number) for number in range(2)]
+
+
+class Office:
+    """A coordinator over two partitions in memory."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.partition = MemoryPartition()
+        runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+            writer=self.partition, reader=self.partition, clock=self.clock, batch_limit_bytes=1 << 20
+        )
+        self.groups = GroupCoordinator(
+            settings=replace(SETTINGS, initial_rebalance_delay_ms=100),
+            clock=self.clock,
+            runtime=runtime,
+            partition_count=lambda: len(PARTITIONS),
+        )
+        self.groups.start()
+
+    async def lead(self, *partitions: TopicPartition) -> None:
+        for partition in partitions or PARTITIONS:
+            self.groups.on_leader(partition, 0)
+        await self.clock.sleep_ms(1)
+
+    def check(self, group_id: str = "b", member_id: str = "", generation: int = -1) -> MemberCheck:
+        return MemberCheck(group_id=group_id, member_id=member_id, generation=generation)
+
+    async def commit(self, group_id: str = "b") -> int:
+        request = CommitRequest(member=self.check(group_id), offsets={EVENTS_0: OffsetToCommit(offset=5)})
+        return (await self.groups.commit(request))[EVENTS_0]
+
+    def join_request(self, group_id: str = "b", session_timeout_ms: int = 10_000) -> JoinRequest:
+        return JoinRequest(
+            group_id=group_id,
+            rebalance_timeout_ms=60_000,
+            session_timeout_ms=session_timeout_ms,
+            protocol_type="consumer",
+            protocols=RANGE,
+        )
+
+
+def virtual(test: Callable[[Office], Awaitable[None]]) -> None:
+    async def main() -> None:
+        office = Office()
+        try:
+            await test(office)
+        finally:
+            await office.groups.close()
+
+    run_virtual(main())
+
+
+def test_a_group_goes_to_the_partition_of_its_hash() -> None:
+    async def scenario(office: Office) -> None:
+        assert office.groups.partition_for("b") == PARTITION_0
+        await office.lead(PARTITION_0)
+        assert await office.commit("b") == NONE
+        with pytest.raises(NotCoordinatorError):
+            await office.commit("a")
+
+    virtual(scenario)
+
+
+def test_other_topics_are_none_of_its_business() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead(TopicPartition("events", 0))
+        with pytest.raises(NotCoordinatorError):
+            await office.commit()
+        await office.lead()
+        office.groups.on_follower(TopicPartition("events", 0))
+        assert await office.commit() == NONE
+
+    virtual(scenario)
+
+
+def test_a_whole_rebalance() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        first, second = await asyncio.gather(
+            office.groups.join(office.join_request()), office.groups.join(office.join_request())
+        )
+        leader, follower = (first, second) if first.members else (second, first)
+        assignments = {leader.member_id: b"one", follower.member_id: b"two"}
+        one, two = await asyncio.gather(
+            office.groups.sync(SyncRequest(member=office.check("b", leader.member_id, 1), assignments=assignments)),
+            office.groups.sync(SyncRequest(member=office.check("b", follower.member_id, 1), assignments={})),
+        )
+        assert (one.assignment, two.assignment) == (b"one", b"two")
+        await office.groups.heartbeat(office.check("b", follower.member_id, 1))
+        assert (await office.groups.describe("b")).state == "Stable"
+        (result,) = await office.groups.leave("b", [LeavingMember(member_id=leader.member_id)])
+        assert result.error_code == NONE
+        with pytest.raises(RebalanceInProgressError):
+            await office.groups.heartbeat(office.check("b", follower.member_id, 1))
+
+    virtual(scenario)
+
+
+def test_members_of_a_partition_that_is_loaded_are_told_what_old_clients_know() -> None:
+    async def scenario(office: Office) -> None:
+        office.partition.before_read = asyncio.Event().wait
+        await office.lead()
+        await office.groups.heartbeat(office.check("b", "member", 1))
+        with pytest.raises(RebalanceInProgressError):
+            await office.groups.sync(SyncRequest(member=office.check("b", "member", 1), assignments={}))
+        for attempt in (
+            office.commit(),
+            office.groups.join(office.join_request()),
+            office.groups.fetch("b", None),
+            office.groups.describe("b"),
+            office.groups.delete("b"),
+            office.groups.leave("b", []),
+        ):
+            with pytest.raises(CoordinatorLoadInProgressError):
+                await attempt
+        assert (await office.groups.list()).error_code == CoordinatorLoadInProgressError.code
+
+    virtual(scenario)
+
+
+def test_only_stores_of_offsets_take_the_empty_group_id() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        for attempt in (
+            office.groups.join(office.join_request("")),
+            office.groups.sync(SyncRequest(member=office.check(""), assignments={})),
+            office.groups.heartbeat(office.check("")),
+            office.groups.leave("", []),
+        ):
+            with pytest.raises(InvalidGroupIdError):
+                await attempt
+        assert await office.commit("") == NONE
+        assert (await office.groups.fetch("", None))[EVENTS_0].offset == 5
+        assert (await office.groups.describe("")).state == "Empty"
+        await office.groups.delete("")
+        with pytest.raises(GroupIdNotFoundError):
+            await office.groups.delete("")
+
+    virtual(scenario)
+
+
+@pytest.mark.parametrize("session_timeout_ms", [5999, 1_800_001, -1])
+def test_session_time_outs_have_bounds(session_timeout_ms: int) -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        with pytest.raises(InvalidSessionTimeoutError):
+            await office.groups.join(office.join_request(session_timeout_ms=session_timeout_ms))
+
+    virtual(scenario)
+
+
+def test_lists_are_filtered_by_state_and_type_without_regard_to_case() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        await office.commit("b")
+        await office.groups.join(office.join_request("a"))
+
+        async def listed(**filters: list[str]) -> set[str]:
+            return {group.group_id for group in (await office.groups.list(**filters)).groups}
+
+        assert await listed() == {"a", "b"}
+        assert await listed(states=["EMPTY"]) == {"b"}
+        assert await listed(states=["stable", "completingrebalance"]) == {"a"}
+        assert await listed(types=["Classic"]) == {"a", "b"}
+        assert await listed(types=["consumer"]) == set()
+        assert (await office.groups.list()).error_code == NONE
+
+    virtual(scenario)
+
+
+def test_old_offsets_are_looked_for_again_and_again() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        await office.commit()
+        await office.clock.sleep_ms(SETTINGS.offsets_retention_ms - SETTINGS.retention_check_interval_ms)
+        assert len((await office.groups.list()).groups) == 1
+        await office.clock.sleep_ms(2 * SETTINGS.retention_check_interval_ms)
+        assert (await office.groups.list()).groups == []
+
+    virtual(scenario)
+
+
+def test_offsets_of_deleted_partitions_go() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        await office.commit()
+        office.groups.on_partitions_deleted([EVENTS_0])
+        await office.clock.sleep_ms(1)
+        assert await office.groups.fetch("b", None) == {}
+
+    virtual(scenario)
+
+
+def test_a_coordinator_that_is_closed_sends_everybody_away() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        joining = asyncio.ensure_future(office.groups.join(office.join_request()))
+        await office.clock.sleep_ms(1)
+        await office.groups.close()
+        await office.groups.close()
+        assert (await joining).error_code == NotCoordinatorError.code
+        for attempt in (office.commit(), office.groups.list(), office.groups.join(office.join_request())):
+            with pytest.raises(CoordinatorNotAvailableError):
+                await attempt
+        assert [purgatory.size for purgatory in office.groups.purgatories] == [0, 0]
+
+    virtual(scenario)

@@ -1,0 +1,156 @@
+"""Keys and values of the group log against bytes made by Apache Kafka 3.9.1's own message classes."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.base.errors import MalformedFrameError
+from odradek.coordinator.log_records import (
+    GroupKey,
+    GroupValue,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+    UnknownKey,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+    encode_group_key,
+    encode_group_value,
+    encode_offset_key,
+    encode_offset_value,
+)
+
+OFFSET_VALUES = {
+    0: "00000000011f71fb04cb00056dc3a974610000018bcfe56800",
+    1: "00010000011f71fb04cb00056dc3a974610000018bcfe568000000018bcfee8fc0",
+    2: "00020000011f71fb04cb00056dc3a974610000018bcfe56800",
+    3: "00030000011f71fb04cb0000000700056dc3a974610000018bcfe56800",
+    4: "00040000011f71fb04cb00000007066dc3a974610000018bcfe5680000",
+}
+GROUP_VALUES = {
+    0: "00000008636f6e73756d65720000002a000572616e676500036d2d310000000200036d2d310006636c69656e74000a2f3132372e302e"
+    "302e310000afc80000000300010200000002030400036d2d32000000042f3a3a31000017700000000000000000",
+    1: "00010008636f6e73756d65720000002a000572616e676500036d2d310000000200036d2d310006636c69656e74000a2f3132372e302e"
+    "302e31000493e00000afc80000000300010200000002030400036d2d32000000042f3a3a310000ea60000017700000000000000000",
+    2: "00020008636f6e73756d65720000002a000572616e676500036d2d310000018bcfe568010000000200036d2d310006636c69656e7400"
+    "0a2f3132372e302e302e31000493e00000afc80000000300010200000002030400036d2d32000000042f3a3a310000ea600000177000"
+    "00000000000000",
+    3: "00030008636f6e73756d65720000002a000572616e676500036d2d310000018bcfe568010000000200036d2d310006696e73742d3100"
+    "06636c69656e74000a2f3132372e302e302e31000493e00000afc80000000300010200000002030400036d2d32ffff000000042f3a3a"
+    "310000ea60000017700000000000000000",
+    4: "000409636f6e73756d65720000002a0672616e6765046d2d310000018bcfe5680103046d2d3107696e73742d3107636c69656e740b2f"
+    "3132372e302e302e31000493e00000afc80400010203030400046d2d320001052f3a3a310000ea600000177001010000",
+}
+EMPTY_GROUP_VALUES = {
+    0: "0000000000000003ffffffff00000000",
+    1: "0001000000000003ffffffff00000000",
+    2: "0002000000000003ffffffffffffffffffffffff00000000",
+    3: "0003000000000003ffffffffffffffffffffffff00000000",
+    4: "000401000000030000ffffffffffffffff0100",
+}
+VERSIONS = range(5)
+
+
+def offset_value(version: int) -> OffsetValue:
+    return OffsetValue(
+        offset=1234567890123,
+        metadata="méta",
+        commit_timestamp_ms=1700000000000,
+        leader_epoch=7 if version >= 3 else -1,
+        expire_timestamp_ms=1700000600000 if version == 1 else -1,
+    )
+
+
+def group_value(version: int) -> GroupValue:
+    first = MemberValue(
+        member_id="m-1",
+        instance_id="inst-1" if version >= 3 else None,
+        client_id="client",
+        client_host="/127.0.0.1",
+        rebalance_timeout_ms=300_000 if version >= 1 else 45_000,
+        session_timeout_ms=45_000,
+        subscription=b"\x00\x01\x02",
+        assignment=b"\x03\x04",
+    )
+    second = MemberValue(
+        member_id="m-2",
+        client_id="",
+        client_host="/::1",
+        rebalance_timeout_ms=60_000 if version >= 1 else 6000,
+        session_timeout_ms=6000,
+        subscription=b"",
+        assignment=b"",
+    )
+    return GroupValue(
+        protocol_type="consumer",
+        generation=42,
+        protocol="range",
+        leader="m-1",
+        state_timestamp_ms=1700000000001 if version >= 2 else -1,
+        members=(first, second),
+    )
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_offset_key(version: int) -> None:
+    key = OffsetKey("grüppe", "departures", 11)
+    data = bytes.fromhex(f"000{version}00076772c3bc707065000a646570617274757265730000000b")
+    assert encode_offset_key(key, version) == data
+    assert decode_key(data) == key
+
+
+def test_a_group_key() -> None:
+    data = bytes.fromhex("000200076772c3bc707065")
+    assert encode_group_key(GroupKey("grüppe")) == data
+    assert decode_key(data) == GroupKey("grüppe")
+
+
+@pytest.mark.parametrize("version", [3, 8, 32767, -1])
+def test_keys_of_other_kinds_are_told_by_their_version(version: int) -> None:
+    assert decode_key(version.to_bytes(2, "big", signed=True) + b"whatever") == UnknownKey(version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_offset_value_of_each_version(version: int) -> None:
+    data = bytes.fromhex(OFFSET_VALUES[version])
+    assert encode_offset_value(offset_value(version), version) == data
+    assert decode_offset_value(data) == offset_value(version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_group_value_of_each_version(version: int) -> None:
+    data = bytes.fromhex(GROUP_VALUES[version])
+    assert encode_group_value(group_value(version), version) == data
+    assert decode_group_value(data) == group_value(version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_empty_group_of_each_version(version: int) -> None:
+    value = GroupValue(protocol_type="", generation=3, protocol=None, leader=None)
+    data = bytes.fromhex(EMPTY_GROUP_VALUES[version])
+    assert encode_group_value(value, version) == data
+    assert decode_group_value(data) == value
+
+
+def test_versions_that_are_written_are_those_of_kafka() -> None:
+    assert encode_offset_value(offset_value(3)) == bytes.fromhex(OFFSET_VALUES[3])
+    assert encode_offset_value(offset_value(1)) == bytes.fromhex(OFFSET_VALUES[1])
+    assert encode_group_value(group_value(3)) == bytes.fromhex(GROUP_VALUES[3])
+
+
+@pytest.mark.parametrize("decode", [decode_offset_value, decode_group_value])
+@pytest.mark.parametrize("version", [b"\x00\x05", b"\xff\xff"])
+def test_an_unknown_value_version_is_an_error(decode: object, version: bytes) -> None:
+    with pytest.raises(MalformedFrameError):
+        decode(version + bytes(100))  # type: ignore[operator]
+
+
+def test_bytes_after_the_end_are_an_error() -> None:
+    for data in (OFFSET_VALUES[3], OFFSET_VALUES[4]):
+        with pytest.raises(MalformedFrameError):
+            decode_offset_value(bytes.fromhex(data) + b"\x00")
+    with pytest.raises(MalformedFrameError):
+        decode_group_value(bytes.fromhex(GROUP_VALUES[3]) + b"\x00")
+    with pytest.raises(MalformedFrameError):
+        decode_key(encode_group_key(GroupKey("g")) + b"\x00")

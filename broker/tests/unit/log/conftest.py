@@ -1,0 +1,24 @@
+"""A memory disk, a clock turned by hand, and a host: what every log test stands on."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.testing.disk import MemoryFiles
+from odradek.testing.logs import RecordingHost
+from odradek.testing.loop import ManualClock
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def host(files: MemoryFiles) -> RecordingHost:
+    return RecordingHost(files)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+from odradek.base.errors import ConfigError
+from odradek.base.types import TopicPartition
+from odradek.log.checkpoints import MetaProperties
+from odradek.log.directory import deleted_name, open_directory, parse_log_name
+from odradek.testing.disk import MemoryFiles
+
+OWNER = MetaProperties(cluster_id="cluster", broker_id=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [
+        ("events-0", TopicPartition("events", 0)),
+        ("with-dash-12", TopicPartition("with-dash", 12)),
+        ("dots.and_more-3", TopicPartition("dots.and_more", 3)),
+        ("events", None),
+        ("-0", None),
+        ("events-", None),
+        ("events-x", None),
+        ("events-٣", None),
+        ("events-0.5f1c-delete", None),
+        ("events-0.5f1c-future", None),
+        ("lost+found", None),
+    ],
+)
+def test_which_directories_are_logs(name: str, partition: TopicPartition | None) -> None:
+    assert parse_log_name(name) == partition
+
+
+def test_a_deleted_logs_name_fits_the_file_system() -> None:
+    unique = "0123456789abcdef0123456789abcdef"
+    assert deleted_name(TopicPartition("events", 3), unique) == f"events-3.{unique}-delete"
+    longest = deleted_name(TopicPartition("t" * 249, 12345), unique)
+    assert len(longest) == 255
+    assert longest.endswith(f"-12345.{unique}-delete")
+    assert parse_log_name(longest) is None
+
+
+def test_a_new_directory_is_claimed_and_a_second_broker_is_refused() -> None:
+    files = MemoryFiles()
+    directory = open_directory(files, "/data", OWNER)
+    assert files.read("/data/meta.properties") == OWNER.encode()
+    assert not directory.clean
+    with pytest.raises(ConfigError, match="in use"):
+        open_directory(files, "/data", OWNER)
+    directory.release()
+    with pytest.raises(ConfigError, match="belongs to broker 1"):
+        open_directory(files, "/data", MetaProperties(cluster_id="cluster", broker_id=2))
+    with pytest.raises(ConfigError, match="belongs to cluster"):
+        open_directory(files, "/data", MetaProperties(cluster_id="other", broker_id=1))
+    # A refusal gives the lock back.
+    open_directory(files, "/data", OWNER).release()
+
+
+def test_the_clean_mark_is_taken_away() -> None:
+    files = MemoryFiles()
+    files.make_directories("/data")
+    files.write_atomically("/data/.kafka_cleanshutdown", b"")
+    directory = open_directory(files, "/data", OWNER)
+    assert directory.clean
+    directory.release()
+    assert not open_directory(files, "/data", OWNER).clean
+
+
+def test_what_is_found() -> None:
+    files = MemoryFiles()
+    for name in ("a-0", "b-7", "c-1.77-delete", "lost+found"):
+        files.make_directories(f"/data/{name}")
+    files.write_atomically("/data/recovery-point-offset-checkpoint", b"0\n1\na 0 12\n")
+    files.write_atomically("/data/log-start-offset-checkpoint", b"not a checkpoint")
+    directory = open_directory(files, "/data", OWNER)
+    assert directory.found == [TopicPartition("a", 0), TopicPartition("b", 7)]
+    assert directory.deleted == ["/data/c-1.77-delete"]
+    assert directory.recovery_points == {TopicPartition("a", 0): 12}
+    assert directory.log_start_offsets == {}

@@ -1,0 +1,103 @@
+"""Growth, compaction and refusal in the memory of incoming frames."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.base.errors import MalformedFrameError
+from odradek.network.buffer import BUSY_BYTES, INITIAL_BYTES, KEPT_BYTES, FrameBuffer
+
+
+def fill(buffer: FrameBuffer, data: bytes) -> None:
+    while data:
+        space = buffer.free_space()
+        assert len(space) > 0
+        count = min(len(space), len(data))
+        space[:count] = data[:count]
+        buffer.received(count)
+        data = data[count:]
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_a_frame_stays_until_it_is_consumed() -> None:
+    buffer = FrameBuffer(100)
+    fill(buffer, framed(b"one") + framed(b"two"))
+
+    assert bytes(buffer.next_frame() or b"") == b"one"
+    assert bytes(buffer.next_frame() or b"") == b"one"
+    buffer.consume()
+    assert bytes(buffer.next_frame() or b"") == b"two"
+    buffer.consume()
+    assert buffer.next_frame() is None
+    assert buffer.unread_bytes == 0
+
+
+def test_an_incomplete_frame_is_no_frame() -> None:
+    buffer = FrameBuffer(100)
+    fill(buffer, framed(b"three")[:-1])
+
+    assert buffer.next_frame() is None
+    assert not buffer.has_frame()
+    fill(buffer, b"e")
+    assert buffer.has_frame()
+
+
+@pytest.mark.parametrize(("length", "accepted"), [(1, True), (100, True), (101, False), (0, False), (-5, False)])
+def test_lengths_are_held_to_the_limit(length: int, accepted: bool) -> None:
+    buffer = FrameBuffer(100)
+    fill(buffer, length.to_bytes(4, "big", signed=True))
+
+    if accepted:
+        assert buffer.next_frame() is None
+        assert not buffer.has_frame()
+    else:
+        assert buffer.has_frame(), "it must be looked at"
+        with pytest.raises(MalformedFrameError):
+            buffer.next_frame()
+
+
+def test_memory_follows_what_has_arrived() -> None:
+    buffer = FrameBuffer(100 << 20)
+    fill(buffer, (100 << 20).to_bytes(4, "big"))
+    assert buffer.capacity == INITIAL_BYTES
+    for _ in range(20):
+        fill(buffer, bytes(50_000))
+        assert buffer.capacity <= max(4 * buffer.unread_bytes + 4 * INITIAL_BYTES, INITIAL_BYTES)
+
+
+def test_a_busy_connection_reads_more_at_once() -> None:
+    buffer = FrameBuffer(100 << 20)
+    for _ in range(200):
+        fill(buffer, framed(bytes(10_000)))
+        while buffer.next_frame() is not None:
+            buffer.consume()
+        buffer.tidy()
+
+    assert INITIAL_BYTES < buffer.capacity <= BUSY_BYTES
+
+
+def test_much_memory_goes_at_once_and_little_when_it_was_not_needed_for_a_while() -> None:
+    buffer = FrameBuffer(100 << 20)
+    fill(buffer, framed(bytes(KEPT_BYTES + 1)))
+    assert buffer.next_frame() is not None
+    buffer.consume()
+    buffer.tidy()
+    assert buffer.capacity == BUSY_BYTES
+
+    buffer.shrink()
+    assert buffer.capacity == BUSY_BYTES, "it was needed since the last time"
+    buffer.shrink()
+    assert buffer.capacity == INITIAL_BYTES
+
+
+def test_shrinking_spares_bytes_that_wait() -> None:
+    buffer = FrameBuffer(100 << 20)
+    fill(buffer, framed(bytes(30_000))[:20_000])
+    buffer.shrink()
+    buffer.shrink()
+    fill(buffer, bytes(10_004))
+
+    assert bytes(buffer.next_frame() or b"") == bytes(30_000)

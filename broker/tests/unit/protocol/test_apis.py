@@ -1,0 +1,96 @@
+"""The table is held to kio's schemas, and to what Apache Kafka 3.9 says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.base.errors import UnsupportedVersionError
+from odradek.protocol.apis import API_TABLE, Api, ApiKey, api
+
+KAFKA_3_9 = {
+    "Produce": (11, 9),
+    "Fetch": (17, 12),
+    "ListOffsets": (9, 6),
+    "Metadata": (12, 9),
+    "LeaderAndIsr": (7, 4),
+    "StopReplica": (4, 2),
+    "UpdateMetadata": (8, 6),
+    "ControlledShutdown": (3, 3),
+    "OffsetCommit": (9, 8),
+    "OffsetFetch": (9, 6),
+    "FindCoordinator": (6, 3),
+    "JoinGroup": (9, 6),
+    "Heartbeat": (4, 4),
+    "LeaveGroup": (5, 4),
+    "SyncGroup": (5, 4),
+    "DescribeGroups": (5, 5),
+    "ListGroups": (5, 3),
+    "ApiVersions": (4, 3),
+    "CreateTopics": (7, 5),
+    "DeleteTopics": (6, 4),
+    "InitProducerId": (5, 2),
+    "OffsetForLeaderEpoch": (4, 4),
+    "DescribeConfigs": (4, 4),
+    "DescribeLogDirs": (4, 2),
+    "CreatePartitions": (3, 2),
+    "DeleteGroups": (2, 2),
+    "IncrementalAlterConfigs": (1, 1),
+    "AlterPartition": (3, 0),
+    "DescribeCluster": (1, 0),
+}
+"""Highest stable and first flexible version of a ZooKeeper-mode broker, from its `ApiKeys`."""
+
+rows = pytest.mark.parametrize("row", API_TABLE.values(), ids=lambda row: row.name)
+
+
+@rows
+def test_no_version_goes_beyond_kafka(row: Api) -> None:
+    assert (row.max_version, row.flexible_since) == KAFKA_3_9[row.name]
+
+
+@rows
+def test_entity_types_agree_with_the_row(row: Api) -> None:
+    for version in range(row.min_version, row.max_version + 1):
+        request, response = row.request_type(version), row.response_type(version)
+        assert request is row.request_type(version), "made once"
+        for entity_type in (request, response):
+            assert (entity_type.__api_key__, entity_type.__version__) == (row.key, version)
+            assert entity_type.__flexible__ == row.is_flexible(version)
+        assert response.__header_schema__.__version__ == row.response_header_version(version)
+        if (row.key, version) != (ApiKey.CONTROLLED_SHUTDOWN, 0):
+            assert request.__header_schema__.__version__ == row.request_header_version(version)
+
+
+def test_headers_with_a_form_of_their_own() -> None:
+    assert API_TABLE[ApiKey.CONTROLLED_SHUTDOWN].request_header_version(0) == 0
+    assert API_TABLE[ApiKey.CONTROLLED_SHUTDOWN].request_header_version(1) == 1
+    assert [API_TABLE[ApiKey.API_VERSIONS].response_header_version(version) for version in range(5)] == [0] * 5
+    assert API_TABLE[ApiKey.API_VERSIONS].request_header_version(3) == 2
+
+
+@rows
+def test_versions_outside_the_range_have_no_types(row: Api) -> None:
+    for version in (row.min_version - 1, row.max_version + 1):
+        assert not row.serves(version)
+        with pytest.raises(UnsupportedVersionError):
+            row.request_type(version)
+        with pytest.raises(UnsupportedVersionError):
+            row.response_type(version)
+
+
+def test_rows_are_found_by_number() -> None:
+    assert api(18) is API_TABLE[ApiKey.API_VERSIONS]
+    for key in (-1, ApiKey.SASL_HANDSHAKE, 9_999):
+        with pytest.raises(UnsupportedVersionError):
+            api(key)
+
+
+def test_flags() -> None:
+    assert [row.name for row in API_TABLE.values() if row.pipelined] == ["Produce"]
+    assert [row.name for row in API_TABLE.values() if row.internal] == [
+        "LeaderAndIsr",
+        "StopReplica",
+        "UpdateMetadata",
+        "ControlledShutdown",
+        "AlterPartition",
+    ]

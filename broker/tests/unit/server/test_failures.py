@@ -1,0 +1,54 @@
+"""Every API can say that a whole request failed, in every version that is served."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from odradek.base.errors import KafkaStorageError
+from odradek.protocol import codec
+from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.server.failures import failure
+from odradek.testing.frames import random_request
+
+DIRECT = {ApiKey.PRODUCE, ApiKey.FETCH}
+"""Answered by the data path itself."""
+
+
+CASES = [
+    pytest.param(api.key, version, id=f"{api.name}-{version}")
+    for api in API_TABLE.values()
+    for version in range(api.min_version, api.max_version + 1)
+    if api.key not in DIRECT
+]
+
+
+def codes(entity: object) -> list[int]:
+    """Every error code in a response, however deep."""
+    found: list[int] = []
+    if isinstance(entity, tuple):
+        for item in entity:
+            found += codes(item)
+    elif hasattr(entity, "__dataclass_fields__"):
+        for name in entity.__dataclass_fields__:
+            value = getattr(entity, name)
+            found += [int(value)] if name == "error_code" else codes(value)
+    return found
+
+
+@pytest.mark.parametrize(("api_key", "version"), CASES)
+def test_failure_fits_the_response(api_key: ApiKey, version: int) -> None:
+    api = API_TABLE[api_key]
+    source = random.Random(version)
+    error = KafkaStorageError("the disk is gone")
+    found: set[int] = set()
+    for _ in range(20):
+        frame = random_request(api, version, source)[4:]
+        header, position = codec.decode_header(frame)
+        request = codec.decode_request(header, frame, position)
+        message = failure(api_key, version, request, error)
+        assert message is not None
+        encoded = codec.encode_response(api_key, version, 7, message)
+        found |= set(codes(codec.decode_response(api_key, version, encoded[4:])))
+    assert found == {error.code}

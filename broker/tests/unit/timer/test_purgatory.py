@@ -1,0 +1,191 @@
+"""The purgatory: completion by condition, by time and by closing, exactly once; bounded lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.testing.loop import ManualClock
+from odradek.timer.purgatory import DelayedOperation, Purgatory
+
+
+class Waiting(DelayedOperation):
+    """Fulfilled when `ready` is set; remembers what happened."""
+
+    def __init__(self, timeout_ms: float = 1000, *, ready: bool = False) -> None:
+        super().__init__(timeout_ms)
+        self.ready = ready
+        self.events: list[str] = []
+
+    def try_complete(self) -> bool:
+        self.events.append("tried")
+        return self.ready
+
+    def on_complete(self) -> None:
+        self.events.append("completed")
+
+    def on_expire(self) -> None:
+        self.events.append("expired")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def purgatory(clock: ManualClock) -> Purgatory[Waiting]:
+    return Purgatory(clock, "test", purge_interval=10)
+
+
+def test_what_is_fulfilled_does_not_wait(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    operation = Waiting(ready=True)
+    assert purgatory.try_complete_else_watch(operation, ["a"])
+    assert operation.events == ["tried", "completed"]
+    assert (purgatory.size, purgatory.watched, clock.pending) == (0, 0, 0)
+
+
+def test_a_check_of_a_watched_key_completes(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    operation = Waiting()
+    assert not purgatory.try_complete_else_watch(operation, ["a", "b"])
+    assert purgatory.check("a") == 0
+    operation.ready = True
+    assert purgatory.check("c") == 0
+    assert purgatory.check("b") == 1
+    assert purgatory.check("a") == 0
+    clock.advance(5000)
+    assert operation.events == ["tried", "tried", "tried", "completed"]
+
+
+def test_time_completes_and_then_expires(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    operation = Waiting(timeout_ms=500)
+    purgatory.try_complete_else_watch(operation, ["a"])
+    clock.advance(499)
+    assert operation.events == ["tried"]
+    clock.advance(2)
+    assert operation.events == ["tried", "completed", "expired"]
+    operation.ready = True
+    assert purgatory.check("a") == 0
+    assert purgatory.watched == 0
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -5])
+def test_without_time_it_expires_at_once(purgatory: Purgatory[Waiting], timeout_ms: float) -> None:
+    operation = Waiting(timeout_ms)
+    assert purgatory.try_complete_else_watch(operation, ["a"])
+    assert operation.events == ["tried", "completed", "expired"]
+
+
+def test_an_idle_purgatory_sets_no_timer(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    operation = Waiting(timeout_ms=30_000)
+    purgatory.try_complete_else_watch(operation, ["a"])
+    assert clock.pending == 1
+    operation.ready = True
+    purgatory.check("a")
+    clock.advance(60_000)
+    assert clock.pending == 0
+
+
+def test_a_sooner_operation_moves_the_timer_forward(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    late, soon = Waiting(timeout_ms=30_000), Waiting(timeout_ms=5)
+    purgatory.try_complete_else_watch(late, ["a"])
+    purgatory.try_complete_else_watch(soon, ["a"])
+    assert clock.pending == 1
+    clock.advance(6)
+    assert soon.is_completed
+    assert not late.is_completed
+    clock.advance(30_000)
+    assert late.is_completed
+
+
+def test_completed_operations_leave_other_lists_above_the_threshold(purgatory: Purgatory[Waiting]) -> None:
+    for number in range(200):
+        operation = Waiting()
+        purgatory.try_complete_else_watch(operation, ["hot", f"cold-{number}"])
+        operation.ready = True
+        assert purgatory.check("hot") == 1
+        assert purgatory.watched <= 11
+    assert purgatory.size == 0
+
+
+def test_expired_operations_are_swept_too(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    for number in range(50):
+        purgatory.try_complete_else_watch(Waiting(timeout_ms=5), [number])
+    clock.advance(10)
+    assert (purgatory.size, purgatory.watched) == (0, 0)
+
+
+def test_an_answer_may_park_a_new_operation_under_the_same_key(purgatory: Purgatory[Waiting]) -> None:
+    successor, neighbour = Waiting(), Waiting()
+
+    class Chained(Waiting):
+        def on_complete(self) -> None:
+            purgatory.try_complete_else_watch(successor, ["a"])
+            purgatory.check("a")
+
+    first = Chained()
+    purgatory.try_complete_else_watch(first, ["a"])
+    purgatory.try_complete_else_watch(neighbour, ["a"])
+    first.ready = True
+    assert purgatory.check("a") == 1
+    successor.ready = neighbour.ready = True
+    assert purgatory.check("a") == 2
+
+
+def test_completion_from_outside_counts_once(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    operation = Waiting()
+    purgatory.try_complete_else_watch(operation, ["a"])
+    assert operation.complete()
+    assert not operation.complete()
+    assert purgatory.size == 0
+    assert purgatory.check("a") == 0
+    clock.advance(5000)
+    assert operation.events == ["tried", "completed"]
+
+
+def test_a_failing_condition_is_answered_and_harms_no_neighbour(purgatory: Purgatory[Waiting]) -> None:
+    class Broken(Waiting):
+        def try_complete(self) -> bool:
+            if self.ready:
+                raise RuntimeError("broken")
+            return False
+
+    broken, neighbour = Broken(), Waiting()
+    for operation in (broken, neighbour):
+        purgatory.try_complete_else_watch(operation, ["a"])
+        operation.ready = True
+    assert purgatory.check("a") == 2
+    assert broken.events == ["completed"]
+    assert neighbour.events[-1] == "completed"
+
+
+def test_a_failing_answer_harms_no_neighbour(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    class Broken(Waiting):
+        def on_complete(self) -> None:
+            raise RuntimeError("broken")
+
+    broken, neighbour = Broken(timeout_ms=5), Waiting(timeout_ms=5)
+    purgatory.try_complete_else_watch(broken, ["a"])
+    purgatory.try_complete_else_watch(neighbour, ["a"])
+    clock.advance(10)
+    assert neighbour.events == ["tried", "completed", "expired"]
+
+
+def test_closing_expires_everything_in_order_and_later_ones_at_once(
+    clock: ManualClock, purgatory: Purgatory[Waiting]
+) -> None:
+    order: list[float] = []
+
+    class Noting(Waiting):
+        def on_expire(self) -> None:
+            order.append(self.timeout_ms)
+
+    for timeout_ms in (900, 100, 500):
+        purgatory.try_complete_else_watch(Noting(timeout_ms), ["a"])
+    purgatory.close()
+    purgatory.close()
+    assert order == [100, 500, 900]
+    assert clock.pending == 0
+    late = Noting(700)
+    assert purgatory.try_complete_else_watch(late, ["a"])
+    assert order[-1] == 700
+    assert (purgatory.size, purgatory.watched) == (0, 0)

@@ -1,0 +1,1 @@
+"""The Odradek operator: Cluster and Topic resources turned into ZooKeeper state and running brokers."""

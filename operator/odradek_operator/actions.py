@@ -1,0 +1,106 @@
+"""What the operator may do to a topic, and what it may refuse, as values. Pure.
+
+`topics` and `plan` decide on actions; `zkwriter` carries them out. Each action holds all that its write needs, with
+the versions of the znodes from which it was decided, and the reason why, which people read in logs and events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek.zk.layout import TopicAssignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic:
+    """Make a topic that is not there. The writer gives it its id."""
+
+    topic: str
+    assignment: Mapping[int, Sequence[int]]
+    config: Mapping[str, str]
+    config_version: int | None
+    """Version of a configuration that an earlier topic of this name left behind, which is replaced."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitions:
+    """Replace the assignment by one with more partitions."""
+
+    topic: str
+    assignment: TopicAssignment
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetConfig:
+    """Replace the overrides of a topic and tell every broker."""
+
+    topic: str
+    config: Mapping[str, str]
+    version: int | None
+    """None: there is no configuration yet."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopic:
+    """Mark a topic for deletion; the controller does the rest."""
+
+    topic: str
+    version: int
+    """Of `/brokers/topics/T`, lest a new topic of the same name be hit."""
+    reason: str
+
+
+Action = CreateTopic | AddPartitions | SetConfig | DeleteTopic
+
+
+class Obstacle(Enum):
+    """Why something that a resource asks for is not done; the reason of its `Ready` condition."""
+
+    NO_CONTROLLER = "NoController"
+    NOT_ENOUGH_BROKERS = "NotEnoughBrokers"
+    BEING_DELETED = "BeingDeleted"
+    REASSIGNMENT_UNDER_WAY = "ReassignmentUnderWay"
+    PARTITIONS_CANNOT_SHRINK = "PartitionsCannotShrink"
+    REPLICAS_CANNOT_CHANGE = "ReplicasCannotChange"
+    NAME_COLLIDES = "NameCollides"
+    NO_PARTITIONS = "NoPartitions"
+    PROTECTED = "Protected"
+
+    @property
+    def passes(self) -> bool:
+        """Whether waiting may be enough, so that nobody needs to change a manifest."""
+        return self in _PASSING
+
+
+_PASSING = frozenset(
+    {
+        Obstacle.NO_CONTROLLER,
+        Obstacle.NOT_ENOUGH_BROKERS,
+        Obstacle.BEING_DELETED,
+        Obstacle.REASSIGNMENT_UNDER_WAY,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Something that is not done, and why, in a sentence for the person who asked."""
+
+    topic: str
+    obstacle: Obstacle
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """About one topic: what is done and what is not. Both empty: it is as it shall be."""
+
+    topic: str
+    actions: tuple[Action, ...] = ()
+    refusals: tuple[Refusal, ...] = ()

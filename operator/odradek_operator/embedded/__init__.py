@@ -1,0 +1,1 @@
+"""The embedded cluster: the operator core over local processes instead of pods."""

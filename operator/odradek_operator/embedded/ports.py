@@ -1,0 +1,71 @@
+"""Ports of the loopback address: which are free, which are not, and who could be asked to move.
+
+Called before anything is started, so that a port in use costs a sentence and not half a cluster.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from typing import Final, NamedTuple
+
+from odradek_operator.embedded.errors import EmbeddedError
+
+LOOPBACK: Final = "127.0.0.1"
+
+_FREE_FROM: Final = 20_000
+_FREE_TO: Final = 32_000
+"""Below the range from which systems take ports for outgoing connections: a broker that restarts finds its own free."""
+
+_TRIES: Final = 2_000
+
+
+class PortUse(NamedTuple):
+    """A port that is about to be used: by whom, and the option that changes it."""
+
+    port: int
+    user: str
+    option: str
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port of the loopback address now."""
+    with socket.socket() as probe:
+        # As servers do; else a port whose last connections are still closing would look taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def check_ports(uses: list[PortUse]) -> None:
+    """`EmbeddedError` that names every port that is taken, wanted twice or no port, and the options to change it."""
+    seen: dict[int, str] = {}
+    for use in uses:
+        if not 0 < use.port < 65_536:
+            raise EmbeddedError(f"{use.user} would need port {use.port}, which does not exist: change {use.option}.")
+        if use.port in seen:
+            raise EmbeddedError(f"{use.user} and {seen[use.port]} both need port {use.port}: change {use.option}.")
+        seen[use.port] = use.user
+    taken = [use for use in uses if not is_free(use.port)]
+    if not taken:
+        return
+    whom = " and ".join(f"{use.port} (for {use.user})" for use in taken)
+    options = ", ".join(dict.fromkeys(use.option for use in taken))
+    noun, verb = ("Port", "is") if len(taken) == 1 else ("Ports", "are")
+    raise EmbeddedError(f"{noun} {whom} of {LOOPBACK} {verb} in use: stop what listens there, or change {options}.")
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports that are free now, for tests: nothing keeps them free, yet no system hands them out by itself."""
+    generator = random.SystemRandom()
+    found: list[int] = []
+    for _ in range(_TRIES):
+        port = generator.randrange(_FREE_FROM, _FREE_TO)
+        if port not in found and is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise EmbeddedError(f"No {count} free ports were found between {_FREE_FROM} and {_FREE_TO}.")

@@ -1,0 +1,183 @@
+"""The loop that keeps a cluster as its manifests say: what the Kubernetes handlers are in a pod, over files.
+
+Enters: a ZooKeeper client, manifests, the ledger of topics that had a resource. Leaves: reconciled topics and events.
+It looks at the files twice a second and at ZooKeeper every few seconds, so that changes behind its back are found too.
+Manifests that are wrong change nothing: the problems are told once and the last good ones stay in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.base.errors import OdradekError
+from odradek.zk.layout import BROKER_IDS, LayoutError
+from odradek.zk.port import ZkClient, ZkError
+from odradek_operator.actions import Action, AddPartitions, CreateTopic, DeleteTopic, SetConfig
+from odradek_operator.crds import Resources, Topic, same_spec
+from odradek_operator.embedded.errors import EmbeddedError
+from odradek_operator.embedded.events import Event, Kind, Report
+from odradek_operator.embedded.ledger import Ledger
+from odradek_operator.embedded.manifests import Manifests, only_cluster
+from odradek_operator.plan import Wanted
+from odradek_operator.reconcile import Outcome, reconcile
+from odradek_operator.status import Condition, Truth, cluster_status, topic_status
+
+_FILES_SECONDS: Final = 0.5
+_DRIFT_SECONDS: Final = 3.0
+_UNREADY_SECONDS: Final = 1.0
+"""Between two looks at ZooKeeper when all is well, and when it is not."""
+
+_START_SECONDS: Final = 0.2
+"""Between two looks while the cluster is not ready yet."""
+
+_VERBS: Final[Mapping[type[Action], str]] = {
+    CreateTopic: "created",
+    AddPartitions: "given more partitions",
+    SetConfig: "configured",
+    DeleteTopic: "marked for deletion",
+}
+
+
+class Watcher:
+    """Keeps the topics of one cluster as the manifests say."""
+
+    def __init__(
+        self, zk: ZkClient, manifests: Manifests, resources: Resources, ledger: Ledger, report: Report
+    ) -> None:
+        """`resources` are those that `manifests` gave at the start, with exactly one Cluster."""
+        self._zk = zk
+        self._manifests = manifests
+        self._cluster = only_cluster(resources)
+        self._topics: dict[str, Topic] = {}
+        self._ledger = ledger
+        self._report = report
+        self._conditions: dict[str, Condition] = {}
+        self._stirred = False
+        self._take(resources)
+
+    async def wait_until_ready(self, timeout_seconds: float) -> None:
+        """Reconcile until every topic is there and in sync; what a person must settle first is told, not waited for.
+
+        Raises `EmbeddedError` when the time is over, with what is still missing.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while unready := await self._round():
+            if time.monotonic() > deadline:
+                raise EmbeddedError(f"After {timeout_seconds:g} s the cluster is not ready: {unready}")
+            await asyncio.sleep(_START_SECONDS)
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        next_look = 0.0
+        watch = self._zk.watch_children(BROKER_IDS, self._stir)
+        try:
+            while True:
+                if self._files_changed() or self._stirred or time.monotonic() >= next_look:
+                    self._stirred = False
+                    unready = await self._round()
+                    next_look = time.monotonic() + (_UNREADY_SECONDS if unready else _DRIFT_SECONDS)
+                await asyncio.sleep(_FILES_SECONDS)
+        finally:
+            watch.cancel()
+
+    def _stir(self) -> None:
+        """A broker came or went: look at once."""
+        self._stirred = True
+
+    def _files_changed(self) -> bool:
+        try:
+            resources = self._manifests.reload()
+            if resources is None:
+                return False
+            cluster = only_cluster(resources)
+        except OdradekError as error:
+            self._notice("manifests", f"not taken over, the last good ones stay in force:\n{error}")
+            return False
+        if cluster.name != self._cluster.name:
+            self._notice(
+                "manifests", f"Cluster {self._cluster.name} runs, {cluster.name} is described: start another for it."
+            )
+            return False
+        if not same_spec(cluster, self._cluster):
+            self._notice(f"cluster {cluster.name}", "its changes take effect at the next start.")
+        self._take(resources)
+        return True
+
+    def _take(self, resources: Resources) -> None:
+        """Make these the resources that count. A topic whose specification changed gets the next generation."""
+        for notice in resources.notices:
+            self._notice("manifests", notice)
+        before, wanted = self._topics, resources.topics_of(self._cluster.name)
+        self._topics = {
+            name: topic if name not in before else _next_generation(before[name], topic)
+            for name, topic in wanted.items()
+        }
+        self._ledger.note(self._topics)
+
+    async def _round(self) -> str | None:
+        """Reconcile once and tell what changed; what is not ready is returned."""
+        wanted = Wanted(cluster=self._cluster, topics=self._topics, removed=self._ledger.removed(self._topics))
+        try:
+            outcome = await reconcile(self._zk, wanted, self._done)
+        except (ZkError, LayoutError) as error:
+            self._condition(
+                "zookeeper", Condition(type="Ready", status=Truth.FALSE, reason="ZooKeeper", message=str(error))
+            )
+            return str(error)
+        self._conditions.pop("zookeeper", None)
+        self._settle_removed(wanted, outcome)
+        return self._tell_conditions(outcome)
+
+    def _settle_removed(self, wanted: Wanted, outcome: Outcome) -> None:
+        """Removed resources that nothing is left to do about are told of once, and forgotten."""
+        settled = [name for name in wanted.removed if not outcome.plan.decisions[name].actions]
+        waiting = set()
+        for refusal in outcome.plan.refusals:
+            if refusal.topic not in wanted.removed:
+                continue
+            if refusal.obstacle.passes:
+                waiting.add(refusal.topic)
+            else:
+                self._notice(f"topic {refusal.topic}", refusal.sentence)
+        for name in wanted.removed:
+            self._conditions.pop(f"topic {name}", None)
+        self._ledger.forget(name for name in settled if name not in waiting)
+
+    def _tell_conditions(self, outcome: Outcome) -> str | None:
+        unready: list[str] = []
+        cluster = cluster_status(self._cluster, outcome.snapshot).ready
+        self._condition(f"cluster {self._cluster.name}", cluster)
+        if cluster.status is not Truth.TRUE:
+            unready.append(f"cluster {self._cluster.name}: {cluster.message}")
+        for name, topic in self._topics.items():
+            decision = outcome.plan.decisions[name]
+            ready = topic_status(topic, outcome.snapshot, decision).ready
+            self._condition(f"topic {name}", ready)
+            if ready.status is not Truth.TRUE and all(refusal.obstacle.passes for refusal in decision.refusals):
+                unready.append(f"topic {name}: {ready.message}")
+        return unready[0] if unready else None
+
+    def _condition(self, subject: str, condition: Condition) -> None:
+        if self._conditions.get(subject) == condition:
+            return
+        self._conditions[subject] = condition
+        good = condition.status is Truth.TRUE
+        details = {"status": condition.status.value, "reason": condition.reason}
+        self._report(Event(Kind.STATUS, subject, condition.message, details, good))
+
+    def _done(self, action: Action) -> None:
+        message = f"{_VERBS[type(action)]}: {action.reason}"
+        self._report(Event(Kind.ACTION, f"topic {action.topic}", message, {"action": type(action).__name__}))
+
+    def _notice(self, subject: str, message: str) -> None:
+        self._report(Event(Kind.NOTICE, subject, message, good=False))
+
+
+def _next_generation(before: Topic, topic: Topic) -> Topic:
+    if same_spec(before, topic):
+        return before
+    return dataclasses.replace(topic, generation=before.generation + 1)

@@ -1,0 +1,219 @@
+"""`odradek up` from the outside, and the test kit's cluster over it: real processes, real manifests."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.testing.cluster import RunningCluster
+from odradek.testing.plugin import ClusterFactory
+from odradek.testing.waiting import wait_until
+from odradek_operator.embedded.events import Kind
+from odradek_operator.embedded.ports import free_ports
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+DEADLINE_SECONDS = 120.0
+CLUSTER = "{apiVersion: odradek.dev/v1, kind: Cluster, metadata: {name: demo}, spec: {brokers: {replicas: 2}}}\n"
+
+
+def topic(partitions: int, deletion: str = "Delete") -> str:
+    spec = f"{{cluster: demo, partitions: {partitions}, replicas: 2, deletion: {deletion}}}"
+    return f"---\n{{apiVersion: odradek.dev/v1, kind: Topic, metadata: {{name: orders}}, spec: {spec}}}\n"
+
+
+class Up:
+    """`odradek up --output json` as a child of the test."""
+
+    def __init__(self, folder: Path, *more: str) -> None:
+        zookeeper, base, metrics = self.ports = _rows()
+        places = ["-f", str(folder / "manifests"), "--data-dir", str(folder / "data"), "--output", "json"]
+        ports = ["--zookeeper-port", str(zookeeper), "--base-port", str(base), "--metrics-base-port", str(metrics)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "odradek.cli.main", "up", *places, *ports, *more],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.events: list[dict[str, Any]] = []
+
+    def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Read events up to the first that is wanted."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            event = json.loads(line)
+            self.events.append(event)
+            if wanted(event):
+                return dict(event)
+        assert self.process.stderr is not None
+        raise AssertionError(f"it never came; after {self.events}: {self.process.stderr.read()}")
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end: exit code and standard error."""
+        _, errors = self.process.communicate(timeout=DEADLINE_SECONDS)
+        return self.process.returncode, errors
+
+
+def _rows() -> tuple[int, int, int]:
+    """Three free bases with a free port after each."""
+    found: list[int] = []
+    while len(found) < 3:
+        (port,) = free_ports(1)
+        if all(abs(port - other) > 2 for other in found) and _free(port + 1):
+            found.append(port)
+    return found[0], found[1], found[2]
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests" / "cluster.yaml").write_text(CLUSTER + topic(2))
+    return tmp_path
+
+
+@pytest.fixture
+def up(folder: Path) -> Iterator[Callable[..., Up]]:
+    running: list[Up] = []
+
+    def start(*more: str) -> Up:
+        running.append(Up(folder, *more))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.process.kill()
+        one.process.communicate()
+
+
+def is_ready(event: dict[str, Any]) -> bool:
+    return bool(event["event"] == "ready")
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_manifests_are_followed_and_everything_stops_in_order(up: Callable[..., Up], folder: Path) -> None:
+    one = up()
+    ready = one.until(is_ready)
+    zookeeper, base, metrics = one.ports
+    assert ready["bootstrap"] == f"127.0.0.1:{base},127.0.0.1:{base + 1}"
+    assert ready["message"] == f"bootstrap {ready['bootstrap']} zookeeper 127.0.0.1:{zookeeper}"
+    assert ready["metrics"][0] == f"http://127.0.0.1:{metrics}/metrics"
+    manifest = folder / "manifests" / "cluster.yaml"
+
+    manifest.write_text(CLUSTER + topic(3))
+    grown = one.until(lambda event: event["event"] == "action")
+    assert (grown["subject"], grown["action"]) == ("topic orders", "AddPartitions")
+
+    manifest.write_text(CLUSTER + topic(0))
+    refused = one.until(lambda event: event["event"] == "notice")
+    assert "spec.partitions: must be a whole number from 1" in refused["message"]
+
+    manifest.write_text(CLUSTER)
+    deleted = one.until(lambda event: event["event"] == "action")
+    assert (deleted["subject"], deleted["action"]) == ("topic orders", "DeleteTopic")
+
+    one.process.send_signal(signal.SIGINT)
+    one.until(lambda event: event["event"] == "stopped")
+    assert one.end() == (0, "")
+    ended = [event["subject"] for event in one.events if event["message"] == "stopped"]
+    assert ended == ["broker 1", "broker 0", "zookeeper"]
+    assert not any(map(lives, ready["brokers"].values()))
+
+
+def test_a_topic_that_is_removed_while_nothing_runs_goes_at_the_next_start(up: Callable[..., Up], folder: Path) -> None:
+    one = up()
+    one.until(is_ready)
+    one.process.send_signal(signal.SIGTERM)
+    assert one.end()[0] == 0
+    (folder / "manifests" / "cluster.yaml").write_text(CLUSTER)
+    two = up()
+    deleted = two.until(lambda event: event["event"] == "action")
+    assert (deleted["subject"], deleted["action"]) == ("topic orders", "DeleteTopic")
+    two.until(is_ready)
+
+
+def test_a_broker_that_dies_comes_back_and_nothing_outlives_a_killed_parent(up: Callable[..., Up]) -> None:
+    one = up()
+    ready = one.until(is_ready)
+    pid = ready["brokers"]["0"]
+    subprocess.run(["kill", "-KILL", str(pid)], check=True)
+    died = one.until(lambda event: event.get("exit_code") == -9)
+    assert died["subject"] == "broker 0"
+    again = one.until(lambda event: event["subject"] == "broker 0" and event["message"] == "started")
+    pids = [again["pid"], ready["brokers"]["1"]]
+    assert again["pid"] != pid
+    one.until(lambda event: event["subject"] == "broker 0" and event["message"] == "ready")
+    one.process.kill()
+    wait_until(lambda: not any(map(lives, pids)), what="the end of the brokers")
+
+
+def test_two_cannot_share_a_data_folder(up: Callable[..., Up]) -> None:
+    one = up()
+    one.until(lambda event: event["subject"] == "zookeeper")
+    code, errors = up().end()
+    assert code == 1
+    assert f"is in use by process {one.process.pid}" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_port_in_use_is_told_before_anything_starts(up: Callable[..., Up]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        one = up("--base-port", str(port))
+        code, errors = one.end()
+    assert code == 1
+    assert errors == (
+        f"Error: Port {port} (for broker 0) of 127.0.0.1 is in use: stop what listens there, or change --base-port.\n"
+    )
+
+
+@pytest.fixture
+def pair(odradek_cluster_factory: ClusterFactory) -> RunningCluster:
+    return odradek_cluster_factory(brokers=2, topics={"orders": {"partitions": 2, "replicas": 2}})
+
+
+def condition(cluster: RunningCluster, subject: str) -> object:
+    """The reason of the last condition that was told of a resource."""
+    told = [event for event in cluster.events if event.kind is Kind.STATUS and event.subject == subject]
+    return told[-1].details["reason"] if told else None
+
+
+def test_the_test_kits_cluster_can_be_hurt(pair: RunningCluster) -> None:
+    first = pair.pids
+    assert sorted(first) == [0, 1]
+    pair.kill(0)
+    assert sorted(pair.pids) == [1]
+    wait_until(lambda: condition(pair, "cluster test") == "BrokersMissing", what="missing broker")
+    pair.start_broker(0)
+    assert pair.pids[0] != first[0]
+    wait_until(lambda: condition(pair, "cluster test") == "Running", what="broker is back")
+    wait_until(lambda: condition(pair, "topic orders") == "Reconciled", what="replicas in sync")
+    pair.stop_broker(1)
+    assert sorted(pair.pids) == [0]
+    pair.start_broker(1)
+    pair.write_topics({"orders": {"partitions": 3, "replicas": 2}, "more": {"replicas": 1}})
+    wait_until(lambda: condition(pair, "topic more") == "Reconciled", what="new topic")
+    assert "broker 0" in pair.logs([0])
+    pair.close()
+    assert pair.pids == {}
+    assert not any(map(lives, first.values()))

@@ -1,0 +1,211 @@
+"""Reading, deciding and writing against a real ZooKeeper; the test plays the brokers and the controller."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from odradek.base.types import Endpoint, TopicPartition
+from odradek.zk import layout
+from odradek.zk.client import KazooZkClient
+from odradek.zk.layout import BrokerRegistration, ClusterId, ConfigChange, PartitionState, TopicAssignment
+from odradek.zk.port import Delete, NoNode, Operation, Result, SetData, ZkSettings
+from odradek_operator.actions import Action, AddPartitions, CreateTopic, DeleteTopic, SetConfig
+from odradek_operator.crds import Cluster, Deletion, Topic
+from odradek_operator.plan import Wanted, make_plan
+from odradek_operator.reconcile import MAX_ROUNDS, reconcile
+from odradek_operator.zkreader import read_snapshot
+from odradek_operator.zkwriter import OutdatedError, carry_out, new_topic_id
+
+pytestmark = pytest.mark.java
+
+ORDERS = Topic(name="orders", cluster="demo", partitions=2, replicas=2, config={"retention.ms": "60000"})
+
+
+class Meddled(KazooZkClient):
+    """A client before each of whose next `elections` transactions another controller is elected."""
+
+    elections = 0
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """As the client's own, after the election."""
+        if self.elections:
+            self.elections -= 1
+            await self.set(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(self.elections))
+        return await super().multi(operations)
+
+
+@pytest.fixture
+async def zk(zookeeper: str) -> AsyncIterator[Meddled]:
+    """A chroot with what three brokers and a controller of epoch 5 leave there."""
+    client = Meddled(ZkSettings(connect=f"{zookeeper}/operator-{uuid4().hex}"))
+    await client.start()
+    for path in layout.PERSISTENT_PATHS:
+        await client.ensure_path(path)
+    await client.create(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(5))
+    await client.create(layout.CLUSTER_ID, ClusterId(cluster_id="the-id").encode(), make_parents=True)
+    for number in range(3):
+        broker = BrokerRegistration(broker_id=number, endpoints=(Endpoint("PLAINTEXT", "host", 9092 + number),))
+        await client.create(broker.path, broker.encode(), ephemeral=True)
+    yield client
+    await client.close()
+
+
+def wanted(*topics: Topic, removed: tuple[Topic, ...] = ()) -> Wanted:
+    return Wanted(
+        cluster=Cluster(name="demo"),
+        topics={topic.name: topic for topic in topics},
+        removed={topic.name: topic for topic in removed},
+    )
+
+
+async def settle(zk: KazooZkClient, wishes: Wanted) -> list[Action]:
+    done: list[Action] = []
+    outcome = await reconcile(zk, wishes, done.append)
+    assert outcome.settled
+    return done
+
+
+async def json_of(zk: KazooZkClient, path: str) -> Any:
+    data, _ = await zk.get(path)
+    return json.loads(data)
+
+
+async def test_a_topic_is_written_as_kafka_writes_it(zk: KazooZkClient) -> None:
+    (action,) = await settle(zk, wanted(ORDERS))
+    assert isinstance(action, CreateTopic)
+    written = await json_of(zk, "/brokers/topics/orders")
+    assert written["version"] == 3
+    assert written["partitions"] == {str(n): list(replicas) for n, replicas in action.assignment.items()}
+    assert (written["adding_replicas"], written["removing_replicas"]) == ({}, {})
+    assert UUID(bytes=layout.decode_uuid(written["topic_id"]).bytes).version == 4
+    assert await json_of(zk, "/config/topics/orders") == {"version": 1, "config": {"retention.ms": "60000"}}
+    assert await zk.children(layout.CONFIG_CHANGES) == []
+    assert await settle(zk, wanted(ORDERS)) == []
+
+
+async def test_growth_and_configuration_follow(zk: KazooZkClient) -> None:
+    await settle(zk, wanted(ORDERS))
+    before = TopicAssignment.decode("orders", (await zk.get("/brokers/topics/orders"))[0])
+    changed = dataclasses.replace(ORDERS, partitions=5, config={"segment.bytes": "100000"})
+    assert [type(action) for action in await settle(zk, wanted(changed))] == [AddPartitions, SetConfig]
+    after = TopicAssignment.decode("orders", (await zk.get("/brokers/topics/orders"))[0])
+    assert sorted(after.partitions) == [0, 1, 2, 3, 4]
+    assert {number: after.partitions[number] for number in before.partitions} == before.partitions
+    assert after.topic_id == before.topic_id
+    assert await json_of(zk, "/config/topics/orders") == {"version": 1, "config": {"segment.bytes": "100000"}}
+    (change,) = await zk.children(layout.CONFIG_CHANGES)
+    path = f"{layout.CONFIG_CHANGES}/{change}"
+    assert change == "config_change_0000000000"
+    assert ConfigChange.decode(path, (await zk.get(path))[0]).entity_path == "topics/orders"
+
+
+async def test_a_removed_topic_is_marked_for_deletion_once(zk: KazooZkClient) -> None:
+    loose = dataclasses.replace(ORDERS, deletion=Deletion.DELETE)
+    await settle(zk, wanted(loose))
+    assert [type(action) for action in await settle(zk, wanted(removed=(loose,)))] == [DeleteTopic]
+    assert await zk.children(layout.DELETE_TOPICS) == ["orders"]
+    assert (await zk.get("/admin/delete_topics/orders"))[0] == b""
+    assert await settle(zk, wanted(removed=(loose,))) == []
+
+
+async def test_a_protected_topic_stays(zk: KazooZkClient) -> None:
+    await settle(zk, wanted(ORDERS))
+    assert await settle(zk, wanted(removed=(ORDERS,))) == []
+    assert await zk.children(layout.DELETE_TOPICS) == []
+
+
+async def test_the_snapshot_has_everything_that_is_decided_from(zk: KazooZkClient) -> None:
+    await settle(zk, wanted(ORDERS))
+    state = PartitionState(leader=1, leader_epoch=3, isr=(1, 2), controller_epoch=5)
+    path = layout.partition_state_path(TopicPartition("orders", 1))
+    await zk.create(path, state.encode(), make_parents=True)
+    await zk.create("/brokers/topics/stranger", b"not even JSON")
+    seen = await read_snapshot(zk, ["orders", "missing"])
+    assert (seen.cluster_id, seen.controller_id, seen.controller_epoch) == ("the-id", None, 5)
+    assert seen.controller_epoch_version == 0
+    assert sorted(seen.brokers) == [0, 1, 2]
+    assert sorted(seen.topics) == ["orders", "stranger"]
+    assert seen.topics["orders"].states == {1: state}
+    assert seen.configs["orders"].values == {"retention.ms": "60000"}
+    assert seen.deleting == frozenset()
+
+
+async def test_an_ensemble_that_nobody_has_used_is_empty(zookeeper: str) -> None:
+    client = KazooZkClient(ZkSettings(connect=f"{zookeeper}/operator-{uuid4().hex}"))
+    await client.start()
+    try:
+        seen = await read_snapshot(client, ["orders"])
+        assert (seen.cluster_id, seen.controller_epoch_version, seen.brokers, seen.topics) == (None, None, {}, {})
+        outcome = await reconcile(client, wanted(ORDERS), lambda action: None)
+        assert [refusal.obstacle.value for refusal in outcome.plan.refusals] == ["NoController"]
+    finally:
+        await client.close()
+
+
+async def all_znodes(zk: KazooZkClient, path: str = "") -> dict[str, bytes]:
+    """Everything below a path but the registrations."""
+    found: dict[str, bytes] = {}
+    for child in await zk.children(path or "/"):
+        below = f"{path}/{child}"
+        found[below] = (await zk.get(below))[0]
+        found |= await all_znodes(zk, below)
+    return found
+
+
+@pytest.mark.parametrize("kind", [CreateTopic, AddPartitions, SetConfig, DeleteTopic])
+async def test_no_write_outlives_the_controller_it_was_planned_under(zk: KazooZkClient, kind: type[Action]) -> None:
+    changed = dataclasses.replace(ORDERS, partitions=3, config={})
+    other = Topic(name="other", cluster="demo", replicas=1)
+    gone = Topic(name="gone", cluster="demo", replicas=1, deletion=Deletion.DELETE)
+    await settle(zk, wanted(ORDERS, gone))
+    seen = await read_snapshot(zk, ["orders", "other", "gone"])
+    plan = make_plan(wanted(changed, other, removed=(gone,)), seen)
+    planned = {type(action): action for action in plan.actions}
+    # The next controller comes between the plan and the write.
+    await zk.set(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(6))
+    before = await all_znodes(zk)
+    assert seen.controller_epoch_version is not None
+    with pytest.raises(OutdatedError):
+        await carry_out(zk, planned[kind], epoch_version=seen.controller_epoch_version)
+    assert await all_znodes(zk) == before
+
+
+async def test_a_topic_that_was_made_anew_is_not_deleted(zk: KazooZkClient) -> None:
+    loose = dataclasses.replace(ORDERS, deletion=Deletion.DELETE)
+    await settle(zk, wanted(loose))
+    data, stat = await zk.get("/brokers/topics/orders")
+    await zk.set("/brokers/topics/orders", data, stat.version)
+    action = DeleteTopic(topic="orders", version=stat.version, reason="it was planned before")
+    with pytest.raises(OutdatedError):
+        await carry_out(zk, action, epoch_version=0)
+    assert await zk.children(layout.DELETE_TOPICS) == []
+
+
+@pytest.mark.parametrize(("elections", "settled"), [(1, True), (MAX_ROUNDS - 2, True), (MAX_ROUNDS, False)])
+async def test_what_changed_meanwhile_is_read_and_planned_again(zk: Meddled, elections: int, settled: bool) -> None:
+    zk.elections = elections
+    done: list[Action] = []
+    outcome = await reconcile(zk, wanted(ORDERS), done.append)
+    assert (len(done), outcome.settled) == (int(settled), settled)
+
+
+async def test_a_topic_that_vanishes_while_it_is_read_is_created_next_time(zk: KazooZkClient) -> None:
+    await settle(zk, wanted(ORDERS))
+    await zk.multi([Delete("/brokers/topics/orders"), SetData(layout.CONTROLLER_EPOCH, b"6")])
+    with pytest.raises(NoNode):
+        await zk.get("/brokers/topics/orders")
+    (action,) = await settle(zk, wanted(ORDERS))
+    assert isinstance(action, CreateTopic)
+    assert action.config_version == 0
+
+
+def test_topic_ids_are_random_and_no_option_of_a_command_line() -> None:
+    ids = {new_topic_id() for _ in range(500)}
+    assert len(ids) == 500
+    assert not any(layout.encode_uuid(topic_id).startswith("-") for topic_id in ids)

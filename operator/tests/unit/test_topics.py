@@ -1,0 +1,401 @@
+"""What is decided about one topic: a table of states and wishes, and that a plan carried out leaves nothing to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.base.types import Endpoint, TopicPartition
+from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
+from odradek_operator import topics
+from odradek_operator.actions import (
+    Action,
+    AddPartitions,
+    CreateTopic,
+    DeleteTopic,
+    Obstacle,
+    SetConfig,
+)
+from odradek_operator.crds import Brokers, Cluster, Deletion, Topic
+from odradek_operator.observed import ObservedConfig, ObservedTopic, Snapshot
+from odradek_operator.plan import Plan, Wanted, make_plan
+
+
+def brokers(count: int, racks: Mapping[int, str] = MappingProxyType({})) -> dict[int, BrokerRegistration]:
+    return {
+        number: BrokerRegistration(
+            broker_id=number,
+            endpoints=(Endpoint("PLAINTEXT", "127.0.0.1", 9092 + number),),
+            rack=racks.get(number),
+        )
+        for number in range(count)
+    }
+
+
+def observed(
+    name: str, *replicas: tuple[int, ...], version: int = 4, adding: tuple[int, ...] = (), in_sync: bool = True
+) -> ObservedTopic:
+    assignment = TopicAssignment(
+        topic=name,
+        partitions={
+            number: ReplicaAssignment(replicas=of_one, adding=adding if number == 0 else ())
+            for number, of_one in enumerate(replicas)
+        },
+    )
+    states = {
+        number: PartitionState(leader=of_one[0], leader_epoch=0, isr=of_one, controller_epoch=1)
+        for number, of_one in enumerate(replicas)
+    }
+    return ObservedTopic(assignment=assignment, version=version, states=states if in_sync else {})
+
+
+def snapshot(
+    topic: ObservedTopic | None = None,
+    *,
+    config: Mapping[str, str] | None = None,
+    live: int = 3,
+    **more: object,
+) -> Snapshot:
+    base = Snapshot(
+        controller_id=0,
+        controller_epoch=7,
+        controller_epoch_version=7,
+        brokers=brokers(live),
+        topics={} if topic is None else {topic.assignment.topic: topic},
+        configs={} if config is None else {"orders": ObservedConfig(values=config, version=2)},
+    )
+    return dataclasses.replace(base, **more)  # type: ignore[arg-type]
+
+
+def wish(partitions: int = 2, replicas: int | None = 2, **config: str) -> Topic:
+    named = {key.replace("_", "."): value for key, value in config.items()}
+    return Topic(name="orders", cluster="demo", partitions=partitions, replicas=replicas, config=named)
+
+
+TWO = observed("orders", (0, 1), (1, 2))
+
+
+def test_a_topic_that_is_not_there_is_created_over_all_live_brokers() -> None:
+    decision = topics.decide(wish(6, 2, retention_ms="60000"), snapshot(), brokers=3)
+    (action,) = decision.actions
+    assert isinstance(action, CreateTopic)
+    assert sorted(action.assignment) == list(range(6))
+    assert all(len(set(replicas)) == 2 for replicas in action.assignment.values())
+    assert sorted(replicas[0] for replicas in action.assignment.values()) == [0, 0, 1, 1, 2, 2]
+    assert action.config == {"retention.ms": "60000"}
+    assert action.config_version is None
+    assert action.reason == "the resource asks for it: 6 partitions, 2 replicas each"
+
+
+def test_what_an_earlier_topic_left_in_the_configuration_is_replaced() -> None:
+    (action,) = topics.decide(wish(), snapshot(config={"retention.ms": "1"}), brokers=3).actions
+    assert isinstance(action, CreateTopic)
+    assert (action.config, action.config_version) == ({}, 2)
+
+
+def test_replicas_that_are_not_given_follow_the_cluster() -> None:
+    (action,) = topics.decide(wish(1, None), snapshot(live=2), brokers=2).actions
+    assert isinstance(action, CreateTopic)
+    assert len(action.assignment[0]) == 2
+
+
+def test_the_same_state_gives_the_same_assignment() -> None:
+    assert topics.decide(wish(), snapshot(), brokers=3) == topics.decide(wish(), snapshot(), brokers=3)
+
+
+def test_replicas_are_spread_over_racks() -> None:
+    racks = {0: "a", 1: "a", 2: "b", 3: "b"}
+    (action,) = topics.decide(wish(8, 2), snapshot(brokers=brokers(4, racks)), brokers=4).actions
+    assert isinstance(action, CreateTopic)
+    assert all({racks[broker] for broker in replicas} == {"a", "b"} for replicas in action.assignment.values())
+
+
+def test_a_topic_that_is_as_specified_is_adopted_without_a_change() -> None:
+    decision = topics.decide(wish(retention_ms="60000"), snapshot(TWO, config={"retention.ms": "60000"}), brokers=3)
+    assert (decision.actions, decision.refusals) == ((), ())
+
+
+def test_growing_keeps_every_existing_replica_and_goes_on_in_turn() -> None:
+    (action,) = topics.decide(wish(5), snapshot(TWO, config={}), brokers=3).actions
+    assert isinstance(action, AddPartitions)
+    partitions = {number: part.replicas for number, part in action.assignment.partitions.items()}
+    assert partitions[0] == (0, 1)
+    assert partitions[1] == (1, 2)
+    assert [partitions[number][0] for number in (2, 3, 4)] == [2, 0, 1]
+    assert all(len(set(replicas)) == 2 for replicas in partitions.values())
+    assert action.version == 4
+    assert action.assignment.topic_id == TWO.assignment.topic_id
+    assert action.reason == "spec.partitions is 5, the topic has 2"
+
+
+def test_growing_keeps_the_topics_factor_whatever_the_resource_says() -> None:
+    decision = topics.decide(wish(3, 3), snapshot(TWO, config={}), brokers=3)
+    (action,) = decision.actions
+    assert isinstance(action, AddPartitions)
+    assert len(action.assignment.partitions[2].replicas) == 2
+    assert [refusal.obstacle for refusal in decision.refusals] == [Obstacle.REPLICAS_CANNOT_CHANGE]
+
+
+@pytest.mark.parametrize(
+    ("present", "wanted", "result", "reason"),
+    [
+        ({}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms becomes 1"),
+        ({"retention.ms": "2"}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms becomes 1 (was 2)"),
+        ({"retention.ms": "2"}, {}, {}, "retention.ms goes (was 2)"),
+        (
+            {"retention.ms": "2", "segment.bytes": "100"},
+            {"segment.bytes": "100", "preallocate": "true"},
+            {"segment.bytes": "100", "preallocate": "true"},
+            "preallocate becomes true; retention.ms goes (was 2)",
+        ),
+        ({"retention.ms": "soon"}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms becomes 1 (was soon)"),
+        (
+            {"leader.replication.throttled.replicas": "*", "retention.ms": "2"},
+            {},
+            {"leader.replication.throttled.replicas": "*"},
+            "retention.ms goes (was 2)",
+        ),
+    ],
+)
+def test_configurations_follow(
+    present: dict[str, str], wanted: dict[str, str], result: dict[str, str], reason: str
+) -> None:
+    (action,) = topics.decide(
+        dataclasses.replace(wish(), config=wanted), snapshot(TWO, config=present), brokers=3
+    ).actions
+    assert action == SetConfig(topic="orders", config=result, version=2, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("present", "wanted"),
+    [
+        ({"retention.ms": "0060"}, {"retention.ms": "60"}),
+        ({"preallocate": "TRUE"}, {"preallocate": "true"}),
+        ({"cleanup.policy": "compact, delete"}, {"cleanup.policy": "compact,delete"}),
+        ({"follower.replication.throttled.replicas": "0:1"}, {}),
+    ],
+)
+def test_values_that_mean_the_same_and_foreign_keys_are_left_alone(
+    present: dict[str, str], wanted: dict[str, str]
+) -> None:
+    decision = topics.decide(dataclasses.replace(wish(), config=wanted), snapshot(TWO, config=present), brokers=3)
+    assert decision.actions == ()
+
+
+def test_a_topic_without_a_configuration_znode_gets_one_when_it_needs_it() -> None:
+    (action,) = topics.decide(wish(retention_ms="1"), snapshot(TWO), brokers=3).actions
+    assert isinstance(action, SetConfig)
+    assert action.version is None
+    assert topics.decide(wish(), snapshot(TWO), brokers=3).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("topic", "state", "obstacle", "words"),
+    [
+        (wish(), snapshot(controller_epoch_version=None), Obstacle.NO_CONTROLLER, "no controller yet"),
+        (wish(), snapshot(TWO, deleting=frozenset({"orders"})), Obstacle.BEING_DELETED, "still being deleted"),
+        (
+            wish(),
+            snapshot(live=1),
+            Obstacle.NOT_ENOUGH_BROKERS,
+            "2 replicas need as many live brokers, and there are 1",
+        ),
+        (wish(1), snapshot(TWO), Obstacle.PARTITIONS_CANNOT_SHRINK, "spec.partitions is 1, the topic has 2"),
+        (wish(2, 3), snapshot(TWO), Obstacle.REPLICAS_CANNOT_CHANGE, "spec.replicas is 3, the topic has 2"),
+        (wish(3), snapshot(TWO, live=1), Obstacle.NOT_ENOUGH_BROKERS, "new ones with 2 replicas need as many"),
+        (
+            wish(3),
+            snapshot(observed("orders", (0, 1, 2), (1, 2), adding=(2,))),
+            Obstacle.REASSIGNMENT_UNDER_WAY,
+            "grows when its reassignment is finished",
+        ),
+        (
+            wish(3),
+            snapshot(TWO, reassigning=frozenset({TopicPartition("orders", 1)})),
+            Obstacle.REASSIGNMENT_UNDER_WAY,
+            "grows when its reassignment is finished",
+        ),
+        (wish(), snapshot(observed("orders")), Obstacle.NO_PARTITIONS, "has no partitions"),
+        (
+            Topic(name="or.ders", cluster="demo", replicas=1),
+            snapshot(observed("or_ders", (0,))),
+            Obstacle.NAME_COLLIDES,
+            "the topic or_ders is there",
+        ),
+    ],
+)
+def test_refusals(topic: Topic, state: Snapshot, obstacle: Obstacle, words: str) -> None:
+    decision = topics.decide(topic, state, brokers=3)
+    (refusal,) = [refusal for refusal in decision.refusals if refusal.obstacle is obstacle]
+    assert words in refusal.sentence
+    assert not any(isinstance(action, CreateTopic | AddPartitions) for action in decision.actions)
+
+
+def test_while_a_topic_moves_its_factor_is_that_of_its_target() -> None:
+    moving = observed("orders", (0, 1), (1, 2))
+    partitions = {
+        0: ReplicaAssignment(replicas=(2, 0, 1), adding=(2,), removing=(1,)),
+        1: ReplicaAssignment(replicas=(1, 2)),
+    }
+    topic = dataclasses.replace(moving, assignment=dataclasses.replace(moving.assignment, partitions=partitions))
+    assert topic.replication_factor == 2
+    assert topics.decide(wish(), snapshot(topic), brokers=3).refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("deletion", "state", "deleted", "obstacle"),
+    [
+        (Deletion.DELETE, snapshot(TWO), True, None),
+        (Deletion.PROTECT, snapshot(TWO), False, Obstacle.PROTECTED),
+        (Deletion.DELETE, snapshot(), False, None),
+        (Deletion.PROTECT, snapshot(), False, None),
+        (Deletion.DELETE, snapshot(TWO, deleting=frozenset({"orders"})), False, None),
+        (Deletion.DELETE, snapshot(TWO, controller_epoch_version=None), False, Obstacle.NO_CONTROLLER),
+    ],
+)
+def test_a_removed_resource(deletion: Deletion, state: Snapshot, deleted: bool, obstacle: Obstacle | None) -> None:
+    decision = topics.decide_removed(dataclasses.replace(wish(), deletion=deletion), state)
+    assert [type(action) for action in decision.actions] == [DeleteTopic] * deleted
+    assert [refusal.obstacle for refusal in decision.refusals] == [obstacle] * (obstacle is not None)
+    assert all(isinstance(action, DeleteTopic) and action.version == 4 for action in decision.actions)
+
+
+def test_a_plan_ends_things_before_it_makes_new_ones_and_leaves_strangers_alone() -> None:
+    state = dataclasses.replace(
+        snapshot(),
+        topics={name: observed(name, (0, 1), (1, 2)) for name in ("grows", "stranger", "unwanted", "zz-configured")},
+    )
+    plan = make_plan(
+        Wanted(
+            cluster=Cluster(name="demo"),
+            topics={
+                "a-new": Topic(name="a-new", cluster="demo"),
+                "grows": Topic(name="grows", cluster="demo", partitions=3, replicas=2),
+                "zz-configured": Topic(
+                    name="zz-configured", cluster="demo", partitions=2, replicas=2, config={"retention.ms": "1"}
+                ),
+            },
+            removed={"unwanted": Topic(name="unwanted", cluster="demo", deletion=Deletion.DELETE)},
+        ),
+        state,
+    )
+    assert [(type(action), action.topic) for action in plan.actions] == [
+        (DeleteTopic, "unwanted"),
+        (CreateTopic, "a-new"),
+        (AddPartitions, "grows"),
+        (SetConfig, "zz-configured"),
+    ]
+    assert plan.refusals == ()
+
+
+def test_a_resource_that_is_back_is_not_deleted() -> None:
+    back = dataclasses.replace(wish(), deletion=Deletion.DELETE)
+    wanted = Wanted(cluster=Cluster(name="demo"), topics={"orders": back}, removed={"orders": back})
+    assert make_plan(wanted, snapshot(TWO)).actions == ()
+
+
+# What the writes do, told by hand: the judge of the property below must not be the code under test.
+
+
+def after(state: Snapshot, action: Action) -> Snapshot:
+    there = dict(state.topics)
+    configs = dict(state.configs)
+    match action:
+        case CreateTopic():
+            assignment = TopicAssignment(
+                topic=action.topic,
+                partitions={n: ReplicaAssignment(replicas=tuple(r)) for n, r in action.assignment.items()},
+            )
+            there[action.topic] = ObservedTopic(assignment=assignment, version=0)
+            version = -1 if action.config_version is None else action.config_version
+            configs[action.topic] = ObservedConfig(values=action.config, version=version + 1)
+        case AddPartitions():
+            assert there[action.topic].version == action.version
+            there[action.topic] = ObservedTopic(assignment=action.assignment, version=action.version + 1)
+        case SetConfig():
+            known = configs.get(action.topic)
+            assert (None if known is None else known.version) == action.version
+            configs[action.topic] = ObservedConfig(values=action.config, version=(action.version or 0) + 1)
+        case DeleteTopic():
+            return dataclasses.replace(state, deleting=state.deleting | {action.topic})
+    return dataclasses.replace(state, topics=there, configs=configs)
+
+
+names = st.sampled_from(["a", "b", "c.d", "c-d"])
+configs = st.dictionaries(
+    st.sampled_from(["retention.ms", "segment.bytes", "max.message.bytes"]), st.integers(100, 9999).map(str), max_size=3
+)
+
+
+@st.composite
+def resources(draw: st.DrawFn) -> Topic:
+    return Topic(
+        name=draw(names),
+        cluster="demo",
+        partitions=draw(st.integers(1, 7)),
+        replicas=draw(st.none() | st.integers(1, 4)),
+        config=draw(configs),
+        deletion=draw(st.sampled_from(Deletion)),
+    )
+
+
+@st.composite
+def states(draw: st.DrawFn) -> Snapshot:
+    live = draw(st.integers(1, 5))
+    racks = draw(st.sampled_from([{}, dict.fromkeys(range(5), "a"), {0: "a", 1: "b", 2: "a", 3: "b", 4: "c"}]))
+    there = {}
+    for name in draw(st.sets(names | st.just("c_d"))):
+        factor = draw(st.integers(1, live))
+        rows = draw(st.lists(st.permutations(range(live)), min_size=1, max_size=5))
+        there[name] = observed(name, *(tuple(row[:factor]) for row in rows), version=draw(st.integers(0, 9)))
+    return snapshot(
+        brokers=brokers(live, racks),
+        topics=there,
+        configs={name: ObservedConfig(values=draw(configs), version=3) for name in draw(st.sets(names))},
+        deleting=frozenset(draw(st.sets(st.sampled_from(sorted(there))))) if there else frozenset(),
+        controller_epoch_version=draw(st.sampled_from([None, 0, 7])),
+    )
+
+
+@given(
+    state=states(),
+    wanted=st.lists(resources(), max_size=4),
+    removed=st.lists(resources(), max_size=2),
+    size=st.integers(1, 5),
+)
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
+    state: Snapshot, wanted: list[Topic], removed: list[Topic], size: int
+) -> None:
+    wishes = Wanted(
+        cluster=Cluster(name="demo", brokers=Brokers(replicas=size)),
+        topics={topic.name: topic for topic in wanted},
+        removed={topic.name: topic for topic in removed},
+    )
+    plan = make_plan(wishes, state)
+    done = state
+    for action in plan.actions:
+        done = after(done, action)
+    again = make_plan(wishes, done)
+    # Creating one topic may put another's name out of reach; nothing but refusals may come of that.
+    assert again.actions == ()
+    check(wishes, plan, state, done)
+
+
+def check(wishes: Wanted, plan: Plan, before: Snapshot, done: Snapshot) -> None:
+    """What must hold for every plan, whatever it does."""
+    touched = {action.topic for action in plan.actions}
+    assert touched <= {*wishes.topics, *wishes.removed}
+    for name, topic in done.topics.items():
+        for part in topic.assignment.partitions.values():
+            assert len(set(part.replicas)) == len(part.replicas)
+        if name in before.topics:
+            earlier = before.topics[name].assignment.partitions
+            assert {number: topic.assignment.partitions[number] for number in earlier} == earlier
+    for name in done.deleting - before.deleting:
+        assert wishes.removed[name].deletion is Deletion.DELETE
+        assert name not in wishes.topics

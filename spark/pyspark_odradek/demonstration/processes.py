@@ -1,0 +1,181 @@
+"""Child processes of the demonstration: the cluster, and one Spark job after the other.
+
+Command lines enter; events, as both children write them in JSON a line, leave. Invariant: whoever leaves the `with`
+block of a child has seen it end: asked first, and killed with all its descendants when it does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+from odradek.base.errors import OdradekError
+
+STOP_SECONDS: Final = 60.0
+_TAIL_LINES: Final = 12
+
+ChildEvent = Mapping[str, Any]
+
+
+class ChildError(OdradekError):
+    """A child process failed; the text ends with what it last said, and where all of that is."""
+
+
+class Child:
+    """A process that writes JSON lines to standard output and everything else to a log file."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, *, environment: Mapping[str, str]) -> None:
+        """Starts with the `with` block, in a session of its own: Ctrl-C reaches it through its parent, in order."""
+        self._name = name
+        self._command = list(command)
+        self._log = log
+        self._environment = dict(environment)
+        self._events: queue.Queue[ChildEvent | None] = queue.Queue()
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=self._environment,
+                start_new_session=True,
+            )
+        stdout = self._process.stdout
+        assert stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(stdout,), name=self._name, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """End it."""
+        self.stop()
+
+    def _read(self, stdout: IO[bytes]) -> None:
+        with stdout, self._log.open("ab") as log:
+            for line in stdout:
+                event = _parse(line)
+                if event is None:
+                    log.write(line)
+                else:
+                    self._events.put(event)
+        self._events.put(None)
+
+    def next_event(self, timeout_seconds: float) -> ChildEvent | None:
+        """The next event, or None when it ended. `ChildError` when neither comes in time."""
+        try:
+            return self._events.get(timeout=timeout_seconds)
+        except queue.Empty:
+            raise ChildError(f"{self._name} said nothing for {timeout_seconds:.0f} s; its log is {self._log}") from None
+
+    def until(
+        self, kind: str, tell: Callable[[ChildEvent], None], *, timeout_seconds: float, silence_seconds: float
+    ) -> ChildEvent:
+        """Wait for an event of `kind`, handing over all others.
+
+        `ChildError` when the process ends without it, or takes or is silent for too long.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while (left := deadline - time.monotonic()) > 0:
+            event = self.next_event(min(left, silence_seconds))
+            if event is None:
+                raise self.failure()
+            if event.get("event") == kind:
+                return event
+            tell(event)
+        raise ChildError(f"{self._name} took more than {timeout_seconds:.0f} s; its log is {self._log}")
+
+    def failure(self) -> ChildError:
+        """Why it ended, in its own last words."""
+        code = self._process.wait()
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        # A sentence that begins so was meant for a person; without one, the end of the log is the best there is.
+        sentences = [line for line in lines if line.lower().startswith("error: ")]
+        said = sentences[-1][len("error: ") :] if sentences else "\n".join(lines[-_TAIL_LINES:])
+        return ChildError(f"{self._name} ended with exit code {code}: {said}\nIts log is {self._log}")
+
+    def wait(self) -> None:
+        """Wait for its end; `ChildError` unless the exit code is 0."""
+        if self._process.wait() != 0:
+            raise self.failure()
+
+    def stop(self) -> None:
+        """Ask it to end, wait, and kill it with all its descendants when that takes too long. Idempotent."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._kill_all()
+        self._kill_all()
+        self._process.wait()
+        self._reader.join()
+
+    def _kill_all(self) -> None:
+        """Kill what is left of the child's session; nothing, as a rule."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+def _parse(line: bytes) -> ChildEvent | None:
+    if not line.startswith(b"{"):
+        return None
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
+
+
+def cluster(arguments: Sequence[str], log: Path) -> Child:
+    """`odradek up` with `arguments`."""
+    command = [sys.executable, "-c", "from odradek.cli.main import main; main()", "up", "--output", "json", *arguments]
+    return Child("The cluster", command, log, environment=os.environ)
+
+
+def spark_job(script: Path, arguments: Sequence[str], log: Path, *, cores: int, scratch: Path) -> Child:
+    """An application on a local Spark of its own, with this interpreter on both sides of it."""
+    submit = Path(sys.executable).with_name("spark-submit")
+    if not submit.exists():
+        raise ChildError(
+            f"spark-submit is missing beside {sys.executable}: install it with pip install 'odradek[spark]'."
+        )
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.local.dir": str(scratch / "spark"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    command = [str(submit), "--master", f"local[{cores}]"]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    return Child(f"The Spark job {script.stem}", [*command, str(script), *arguments], log, environment=environment)
+
+
+def check_java() -> None:
+    """`ChildError` when there is no Java, which ZooKeeper and Spark need."""
+    if shutil.which("java") is None:
+        raise ChildError("Java 17 or newer is needed for ZooKeeper and Spark, and no 'java' is on the PATH.")

@@ -1,0 +1,221 @@
+"""Offsets as Spark keeps them, and every decision about ranges of them; pure functions of numbers.
+
+Offset JSON, what the cluster says and the limits of a query enter; ranges to read leave. `reader` and `stream` call it.
+Invariants: ranges that leave are never empty, never overlap, and together are exactly what was asked for; the text of
+equal offsets is equal, since Spark compares offsets as text.
+
+The rules (pro-rata admission, splitting, what counts as data loss) are those of Spark's own source for Kafka.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.base.errors import ConfigError, OdradekError
+from odradek.base.types import TopicPartition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+"""What offsets of an option may say instead of a number."""
+
+PartitionOffsets = Mapping[TopicPartition, int]
+"""The next offset to read of each partition."""
+SparkOffset = dict[str, dict[str, int]]
+"""The same as Spark stores it: {"topic": {"0": 23}}."""
+
+
+class DataLossError(OdradekError):
+    """Records that a query has to read are gone. The text begins with the sub-class of `KAFKA_DATA_LOSS`."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """The records of a partition from `start` on, without `end`."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Number of offsets; compacted and transactional logs hold fewer records."""
+        return self.end - self.start
+
+
+def to_spark(offsets: PartitionOffsets) -> SparkOffset:
+    """As Spark stores them: topics by name, partitions by number."""
+    found: SparkOffset = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def from_spark(offset: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """What `to_spark` wrote, or Spark's own source for Kafka."""
+    return {
+        TopicPartition(topic, int(partition)): int(value)
+        for topic, partitions in offset.items()
+        for partition, value in partitions.items()
+    }
+
+
+def to_json(offsets: PartitionOffsets) -> str:
+    """Offsets as options take them, without blanks."""
+    return json.dumps(to_spark(offsets), separators=(",", ":"))
+
+
+def parse_json(option: str, text: str, *, lowest: int) -> dict[TopicPartition, int]:
+    """Numbers by partition from an option's value; `ConfigError` names the option when it is no such JSON."""
+    example = '{"topicA":{"0":23,"1":-1}}'
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}={text!r} is not allowed: it must be JSON like {example} ({error})") from None
+    found = {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{option}={text!r} is not allowed: it must be JSON like {example}")
+    for topic, partitions in content.items():
+        if not isinstance(partitions, dict):
+            raise ConfigError(f"{option}={text!r} is not allowed: {topic} must have an object of its partitions")
+        for partition, value in partitions.items():
+            if not (partition.isascii() and partition.isdigit()) or type(value) is not int or value < lowest:
+                raise ConfigError(
+                    f"{option}={text!r} is not allowed: partition {partition!r} of {topic} must be a number from 0 "
+                    f"with a whole number of at least {lowest}, like {example}"
+                )
+            found[TopicPartition(topic, int(partition))] = value
+    return found
+
+
+def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
+    """Partitions from JSON like {"topicA":[0,1]}; `ConfigError` names the option when it is no such JSON."""
+    allowed = f'{option}={text!r} is not allowed: it must be JSON like {{"topicA":[0,1],"topicB":[2]}}'
+    try:
+        content = json.loads(text)
+    except ValueError:
+        raise ConfigError(allowed) from None
+    if not isinstance(content, dict) or not content:
+        raise ConfigError(allowed)
+    found: set[TopicPartition] = set()
+    for topic, partitions in content.items():
+        if not isinstance(partitions, list) or any(type(number) is not int or number < 0 for number in partitions):
+            raise ConfigError(allowed)
+        found.update(TopicPartition(topic, number) for number in partitions)
+    return tuple(sorted(found))
+
+
+def check_same_partitions(option: str, given: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> None:
+    """`ConfigError` unless the option names exactly the partitions that are read."""
+    given, assigned = set(given), set(assigned)
+    if given != assigned:
+        raise ConfigError(
+            f"{option} must name exactly the partitions that are read: {_names(assigned - given)} missing, "
+            f"{_names(given - assigned)} not among them"
+        )
+
+
+def ranges_between(start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
+    """The ranges that are not empty, in order, of two offsets that name the same partitions."""
+    return [
+        OffsetRange(partition, start[partition], end[partition])
+        for partition in sorted(end)
+        if start[partition] < end[partition]
+    ]
+
+
+def check_not_backwards(start: PartitionOffsets, end: PartitionOffsets) -> None:
+    """`ConfigError` when a batch query's start lies behind its end."""
+    for partition in sorted(start):
+        if start[partition] > end[partition]:
+            raise ConfigError(
+                f"the starting offset {start[partition]} of {partition} is greater than its ending offset, "
+                f"{end[partition]}"
+            )
+
+
+def admit(start: PartitionOffsets, latest: PartitionOffsets, max_offsets: int) -> dict[TopicPartition, int]:
+    """The end of a micro-batch of about `max_offsets`: each partition gets its share by backlog, at least one offset.
+
+    `start` has an offset for every partition of `latest`.
+    """
+    backlog = {partition: max(0, end - start[partition]) for partition, end in latest.items()}
+    total = sum(backlog.values())
+    if total <= max_offsets:
+        return dict(latest)
+    return {
+        partition: end
+        if backlog[partition] == 0
+        else min(end, start[partition] + max(1, max_offsets * backlog[partition] // total))
+        for partition, end in latest.items()
+    }
+
+
+def new_offsets(start: PartitionOffsets, latest: PartitionOffsets) -> int:
+    """How many offsets lie between."""
+    return sum(max(0, end - start[partition]) for partition, end in latest.items())
+
+
+def split(
+    ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[OffsetRange]:
+    """Cut ranges into tasks: none above `max_records`, about `min_partitions` in all; empty ranges vanish."""
+    pieces = [piece for piece in ranges if piece.size > 0]
+    if max_records is not None:
+        pieces = [part for piece in pieces for part in _cut(piece, -(-piece.size // max_records))]
+    if min_partitions is None or min_partitions <= len(pieces):
+        return pieces
+    total = sum(piece.size for piece in pieces)
+    small = {piece for piece in pieces if _share(piece.size, total, min_partitions) == 1}
+    # Ranges that stay whole are taken out, so that what they leave over goes to the large ones.
+    total = sum(piece.size for piece in pieces if piece not in small)
+    wanted = min_partitions - len(small)
+    return [
+        part for piece in pieces for part in _cut(piece, 1 if piece in small else _share(piece.size, total, wanted))
+    ]
+
+
+def _share(size: int, total: int, pieces: int) -> int:
+    """`size / total` of `pieces`, rounded half up, at least one and no more than there are offsets."""
+    return min(size, max(1, (2 * size * pieces + total) // (2 * total))) if total else 1
+
+
+def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """`count` near-equal ranges; what does not divide goes to the later ones."""
+    parts = []
+    start = whole.start
+    for left in range(count, 0, -1):
+        end = start + (whole.end - start) // left
+        parts.append(OffsetRange(whole.topic_partition, start, end))
+        start = end
+    return parts
+
+
+def data_losses(start: PartitionOffsets, end: PartitionOffsets, earliest_of_new: PartitionOffsets) -> list[str]:
+    """What a micro-batch from `start` to `end` cannot read any more; one sentence each.
+
+    `earliest_of_new`: first offsets, as far as they are known, of partitions that only `end` has.
+    """
+    losses = []
+    if deleted := start.keys() - end.keys():
+        losses.append(f"PARTITIONS_DELETED: {_names(deleted)} no longer there")
+    new = end.keys() - start.keys()
+    if unknown := new - earliest_of_new.keys():
+        losses.append(f"INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS: no first offset of {_names(unknown)}")
+    losses += [
+        f"ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO: {partition} starts at {earliest_of_new[partition]}"
+        for partition in sorted(new & earliest_of_new.keys())
+        if earliest_of_new[partition] != 0
+    ]
+    losses += [
+        f"PARTITION_OFFSET_CHANGED: {partition} went back from {start[partition]} to {end[partition]}"
+        for partition in sorted(start.keys() & end.keys())
+        if end[partition] < start[partition]
+    ]
+    return losses
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(str(partition) for partition in sorted(partitions)) or "none"

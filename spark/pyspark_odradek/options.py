@@ -1,0 +1,264 @@
+"""The options of `format("odradek")`, read and checked before anything runs.
+
+Spark's options enter, with their names in lower case as Spark hands them over; `SourceOptions` leaves, or a
+`ConfigError` that names the option as it is documented, its value and what is allowed. Names, defaults and rules are
+those of Spark's own source for Kafka, so that a job changes one word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.base.errors import ConfigError
+from odradek.base.types import TopicPartition
+from odradek.client.settings import ClientSettings
+from odradek.client.settings import parse_address as check_address
+from pyspark_odradek.offsets import EARLIEST, LATEST, parse_assignment, parse_json
+
+CLIENT_PREFIX: Final = "kafka."
+
+FORBIDDEN: Final[Mapping[str, str]] = {
+    "auto.offset.reset": "the options startingOffsets and endingOffsets say where to read",
+    "key.deserializer": "keys arrive as bytes; convert them with DataFrame operations",
+    "value.deserializer": "values arrive as bytes; convert them with DataFrame operations",
+    "enable.auto.commit": "offsets live in the checkpoint and are never committed by themselves",
+    "interceptor.classes": "classes of the JVM cannot run here",
+}
+"""Client properties that would break the source, and why."""
+
+_DURATION: Final = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
+_UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Which partitions are read: exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """Where reading starts or ends: exactly one member is set.
+
+    `position` is `EARLIEST` or `LATEST`; offsets may be one of these for a partition; timestamps are milliseconds.
+    `option` is the option that said so.
+    """
+
+    option: str
+    position: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    timestamp_ms: int | None = None
+    timestamps_ms: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a query asked for."""
+
+    subscription: Subscription
+    start: Bound | None
+    """None: the default of the kind of query."""
+    end: Bound | None
+    latest_when_no_match: bool
+    """What to do where no record is as new as a starting timestamp: the latest offset, else an error."""
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    include_headers: bool
+    poll_timeout_ms: int
+    fetch_offset_tries: int
+    fetch_offset_retry_ms: int
+    client: ClientSettings
+    warnings: tuple[str, ...] = field(default=())
+
+    def check_batch(self) -> None:
+        """`ConfigError` for what only a stream may say."""
+        start, end = self.start, self.end
+        if start is not None and (start.position == LATEST or LATEST in (start.offsets or {}).values()):
+            raise ConfigError(f"{start.option}: a batch query cannot start at the latest offset (latest, -1)")
+        if end is not None and (end.position == EARLIEST or EARLIEST in (end.offsets or {}).values()):
+            raise ConfigError(f"{end.option}: a batch query cannot end at the earliest offset (earliest, -2)")
+
+    def check_stream(self) -> None:
+        """`ConfigError` for what only a batch may say."""
+        if self.end is not None and self.end.option != _ENDING.timestamp:
+            raise ConfigError(f"{self.end.option} is not allowed in a streaming query: it has no end")
+
+
+@dataclass(frozen=True, slots=True)
+class _BoundNames:
+    offsets: str
+    timestamp: str
+    timestamps: str
+
+
+_STARTING: Final = _BoundNames("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+_ENDING: Final = _BoundNames("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+
+class _Values:
+    """The given options; looks one up by its documented name."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def present(self, *names: str) -> list[str]:
+        return [name for name in names if name.lower() in self._values]
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.strip().lower() not in ("true", "false"):
+            raise ConfigError(f"{name}={value!r} is not allowed: it must be true or false")
+        return value.strip().lower() == "true"
+
+    def number(self, name: str, *, low: int) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            number = low - 1
+        if number < low:
+            raise ConfigError(f"{name}={value!r} is not allowed: it must be a whole number of at least {low}")
+        return number
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        value = self.text(name)
+        if value is None:
+            return allowed[0]
+        if value.strip().lower() not in allowed:
+            raise ConfigError(f"{name}={value!r} is not allowed: it must be one of {', '.join(allowed)}")
+        return value.strip().lower()
+
+    def client_properties(self) -> dict[str, str]:
+        return {
+            name.removeprefix(CLIENT_PREFIX): value
+            for name, value in self._values.items()
+            if name.startswith(CLIENT_PREFIX)
+        }
+
+
+def parse(options: Mapping[str, str]) -> SourceOptions:
+    """Read the options that batch and streaming queries share; `ConfigError` on the first that is wrong."""
+    values = _Values(options)
+    min_offsets = values.number("minOffsetsPerTrigger", low=0)
+    max_offsets = values.number("maxOffsetsPerTrigger", low=1)
+    if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
+        raise ConfigError(
+            f"minOffsetsPerTrigger={min_offsets} is not allowed: it must not exceed maxOffsetsPerTrigger={max_offsets}"
+        )
+    client, warnings = _client(values)
+    return SourceOptions(
+        subscription=_subscription(values),
+        start=_bound(values, _STARTING),
+        end=_bound(values, _ENDING),
+        latest_when_no_match=values.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
+        fail_on_data_loss=values.flag("failOnDataLoss", True),
+        min_partitions=values.number("minPartitions", low=1),
+        max_records_per_partition=values.number("maxRecordsPerPartition", low=1),
+        max_offsets_per_trigger=max_offsets,
+        min_offsets_per_trigger=min_offsets,
+        max_trigger_delay_ms=_duration_ms(values, "maxTriggerDelay", default_ms=15 * 60_000),
+        include_headers=values.flag("includeHeaders", False),
+        poll_timeout_ms=values.number("kafkaConsumer.pollTimeoutMs", low=1) or 120_000,
+        fetch_offset_tries=values.number("fetchOffset.numRetries", low=1) or 3,
+        fetch_offset_retry_ms=_or(values.number("fetchOffset.retryIntervalMs", low=0), 1000),
+        client=client,
+        warnings=warnings,
+    )
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _subscription(values: _Values) -> Subscription:
+    kinds: dict[str, Callable[[str], Subscription]] = {
+        "subscribe": _topics,
+        "subscribePattern": _pattern,
+        "assign": lambda text: Subscription(partitions=parse_assignment("assign", text)),
+    }
+    given = values.present(*kinds)
+    if len(given) != 1:
+        raise ConfigError(
+            f"exactly one of the options subscribe, subscribePattern and assign is needed; given: "
+            f"{', '.join(given) or 'none'}"
+        )
+    return kinds[given[0]](values.text(given[0]) or "")
+
+
+def _topics(text: str) -> Subscription:
+    topics = tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
+    if not topics:
+        raise ConfigError(f"subscribe={text!r} is not allowed: it must be a list of topics with commas between")
+    return Subscription(topics=topics)
+
+
+def _pattern(text: str) -> Subscription:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"subscribePattern={text!r} is not allowed: {error}") from None
+    if not text.strip():
+        raise ConfigError(f"subscribePattern={text!r} is not allowed: it must be a regular expression")
+    return Subscription(pattern=text)
+
+
+def _bound(values: _Values, names: _BoundNames) -> Bound | None:
+    """One timestamp beats timestamps by partition, and these beat offsets."""
+    timestamp_ms = values.number(names.timestamp, low=0)
+    if timestamp_ms is not None:
+        return Bound(option=names.timestamp, timestamp_ms=timestamp_ms)
+    text = values.text(names.timestamps)
+    if text is not None:
+        return Bound(option=names.timestamps, timestamps_ms=parse_json(names.timestamps, text, lowest=0))
+    text = values.text(names.offsets)
+    if text is None:
+        return None
+    positions = {"earliest": EARLIEST, "latest": LATEST}
+    position = positions.get(text.strip().lower())
+    if position is not None:
+        return Bound(option=names.offsets, position=position)
+    return Bound(option=names.offsets, offsets=parse_json(names.offsets, text, lowest=EARLIEST))
+
+
+def _duration_ms(values: _Values, name: str, *, default_ms: int) -> int:
+    text = values.text(name)
+    if text is None:
+        return default_ms
+    match = _DURATION.fullmatch(text.lower())
+    if match is None:
+        raise ConfigError(f"{name}={text!r} is not allowed: it must be a duration like 500ms, 30s, 15m, 1h or 1d")
+    return int(int(match[1]) * _UNIT_MS[match[2] or "ms"])
+
+
+def _client(values: _Values) -> tuple[ClientSettings, tuple[str, ...]]:
+    properties = values.client_properties()
+    for name, reason in FORBIDDEN.items():
+        if name in properties:
+            raise ConfigError(f"{CLIENT_PREFIX}{name} is not allowed: {reason}")
+    servers = properties.get("bootstrap.servers", "")
+    if not servers.strip():
+        raise ConfigError("the option kafka.bootstrap.servers is needed: a list of host:port with commas between")
+    for server in servers.split(","):
+        check_address(server.strip())
+    prefix = values.text("groupIdPrefix")
+    # Nothing is read through a group here, so the prefix names the client, which is what brokers log and limit.
+    properties.setdefault("client.id", prefix or "spark-odradek-source")
+    settings, warnings = ClientSettings.parse(properties)
+    return settings, tuple(f"{CLIENT_PREFIX}{warning}" for warning in warnings)

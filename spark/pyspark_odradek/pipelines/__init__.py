@@ -1,0 +1,1 @@
+"""Ready jobs: ordinary applications for `spark-submit`, each with `--help`."""

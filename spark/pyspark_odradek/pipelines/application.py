@@ -1,0 +1,123 @@
+"""What the jobs share: arguments of the source, a session, and lines that tell how far a job is.
+
+A job writes one JSON object a line to standard output: `{"event": "progress", ...}` while Spark works and one
+`{"event": "result", ...}` at the end, so that a person sees progress and a program can read it. Errors become
+one sentence on standard error, behind Spark's own account of them, and exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from odradek.base.errors import OdradekError
+
+_PYTHON_ERROR: Final = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
+_POLL_SECONDS: Final = 0.5
+
+
+def argument_parser(description: str, epilog: str) -> argparse.ArgumentParser:
+    """A parser with the arguments that say what to read."""
+    parser = argparse.ArgumentParser(
+        description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    source = parser.add_argument_group("source")
+    source.add_argument(
+        "--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="where to learn the cluster from"
+    )
+    source.add_argument("--topic", required=True, help="the topic to read")
+    source.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        type=_name_and_value,
+        help="any further option of the odradek source, such as kafka.isolation.level=read_committed; may be repeated",
+    )
+    return parser
+
+
+def _name_and_value(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def source_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """The options of `format("odradek")` that the arguments ask for."""
+    return {
+        "kafka.bootstrap.servers": arguments.bootstrap_servers,
+        "subscribe": arguments.topic,
+        **dict(arguments.option),
+    }
+
+
+@contextmanager
+def session(name: str) -> Iterator[SparkSession]:
+    """A Spark session in UTC that reports its stages; ends with the block."""
+    spark = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    done = threading.Event()
+    reporter = threading.Thread(target=_report_stages, args=(spark, done), name="progress", daemon=True)
+    reporter.start()
+    try:
+        yield spark
+    finally:
+        done.set()
+        reporter.join()
+        spark.stop()
+
+
+def tell(event: str, **values: object) -> None:
+    """Write one line for whoever started the job."""
+    sys.stdout.write(json.dumps({"event": event, **values}) + "\n")
+    sys.stdout.flush()
+
+
+def run(job: Callable[[], Mapping[str, Any]]) -> int:
+    """Run `job` and tell its result; the exit code."""
+    try:
+        tell("result", **job())
+    except OdradekError as error:
+        return _fail(str(error))
+    except PySparkException as error:
+        traceback.print_exc()
+        return _fail(cause(str(error)))
+    return 0
+
+
+def _fail(sentence: str) -> int:
+    sys.stderr.write(f"error: {sentence}\n")
+    return 1
+
+
+def cause(text: str) -> str:
+    """The sentence at the bottom of what Spark says of a failure: that of the innermost Python error, if there is one.
+
+    Spark wraps an error of a Python source into its traceback, and that into plans and Java frames.
+    """
+    errors = _PYTHON_ERROR.findall(text)
+    return errors[-1] if errors else text.strip().splitlines()[0]
+
+
+def _report_stages(spark: SparkSession, done: threading.Event) -> None:
+    """Tell the tasks of running stages whenever their number changes."""
+    tracker = spark.sparkContext.statusTracker()
+    told: tuple[int, int] | None = None
+    while not done.wait(_POLL_SECONDS):
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        running = [stage for stage in stages if stage is not None]
+        now = (sum(stage.numCompletedTasks for stage in running), sum(stage.numTasks for stage in running))
+        if running and now != told:
+            tell("progress", stage=running[0].name, done=now[0], of=now[1])
+            told = now

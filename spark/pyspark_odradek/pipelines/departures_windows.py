@@ -1,0 +1,144 @@
+"""Departures and mean delay per carrier and hour, kept up to date by a streaming query. A `spark-submit` application.
+
+Events are JSON; the key is the carrier, the record's timestamp the scheduled hour, `dep_delay` the delay in minutes,
+null for a flight that never left (`departures` counts it, `departed` does not).
+
+Windows of event time are aggregated in update mode: whenever a window changes, its new total replaces the old one in
+`output/date=.../windows.parquet`. So the result is complete at every moment, the still open windows included, where
+append mode would hold these back until later events come; the watermark bounds the state. A repeated micro-batch
+writes the same totals again, which makes the whole exactly-once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pyspark_odradek import options as source
+from pyspark_odradek.pipelines.application import argument_parser, run, session, source_options, tell
+from pyspark_odradek.pipelines.files import upsert_by_date
+
+_DESCRIPTION: Final = """Count departures and their mean delay per carrier and hour, as a streaming query.
+
+By default it takes all that is there since the last time and ends. With --continuous it goes on until it is stopped.
+What it has read is remembered in --checkpoint: give each output its own, and keep the two together."""
+
+_EPILOG: Final = """example:
+  spark-submit departures_windows.py --bootstrap-servers 127.0.0.1:9092 --topic departures \\
+      --output /data/windows --checkpoint /data/windows-checkpoint
+
+The result is an ordinary folder of Parquet: spark.read.parquet("/data/windows").
+
+Events that are later than --lateness behind the newest one of an earlier micro-batch are left out and counted in the
+result as dropped_late. Partitions of a long backlog differ in how far they are: read it in one micro-batch, which is
+the default, or allow for the difference when --option maxOffsetsPerTrigger=... cuts it."""
+
+_KEYS: Final = ("window_start", "carrier")
+_EVENT: Final = "dep_delay DOUBLE"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The application; its exit code."""
+    parser = argument_parser(_DESCRIPTION, _EPILOG)
+    parser.add_argument("--output", required=True, type=Path, help="folder of the result; made when it is not there")
+    parser.add_argument("--checkpoint", required=True, type=Path, help="folder of the query's memory")
+    parser.add_argument("--lateness", default="1 day", help="how late an event may be (default: %(default)s)")
+    parser.add_argument("--continuous", metavar="INTERVAL", help='keep running, a micro-batch every, say, "10 seconds"')
+    arguments = parser.parse_args(argv)
+    return run(lambda: _aggregate(arguments))
+
+
+def _aggregate(arguments: argparse.Namespace) -> dict[str, Any]:
+    began = time.monotonic()
+    options = {"startingOffsets": "earliest", **source_options(arguments)}
+    source.parse(options)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    with session(f"departures of {arguments.topic}") as spark:
+        totals = _Totals()
+        spark.streams.addListener(totals)
+        events = spark.readStream.format("odradek").options(**options).load()
+        writer = (
+            _windows(events, arguments.lateness)
+            .writeStream.outputMode("update")
+            .option("checkpointLocation", str(arguments.checkpoint.absolute()))
+            .foreachBatch(lambda updates, number: _store(arguments.output, updates, number))
+        )
+        if arguments.continuous:
+            query = writer.trigger(processingTime=arguments.continuous).start()
+        else:
+            query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        result = totals.result()
+    return {**result, "seconds": round(time.monotonic() - began, 3)}
+
+
+def _windows(events: DataFrame, lateness: str) -> DataFrame:
+    # A result's rows are told apart by their keys, so an event without one counts for the carrier with an empty name.
+    carrier = f.coalesce(f.col("key").cast("string"), f.lit(""))
+    delay = f.from_json(f.col("value").cast("string"), _EVENT)["dep_delay"]
+    return (
+        events.select("timestamp", carrier.alias("carrier"), delay.alias("delay"))
+        .withWatermark("timestamp", lateness)
+        .groupBy(f.window("timestamp", "1 hour").alias("window"), "carrier")
+        .agg(
+            f.count("*").alias("departures"),
+            f.count("delay").alias("departed"),
+            f.avg("delay").alias("mean_delay"),
+        )
+    )
+
+
+def _store(output: Path, updates: DataFrame, number: int) -> None:
+    """Runs on the driver for each micro-batch, and again with the same rows when one is repeated after a crash."""
+    rows = updates.select(
+        f.col("window.start").alias("window_start"),
+        f.col("window.end").alias("window_end"),
+        "carrier",
+        "departures",
+        "departed",
+        "mean_delay",
+        f.date_format("window.start", "yyyy-MM-dd").alias("date"),
+    ).toArrow()
+    dates = upsert_by_date(output, rows.combine_chunks(), keys=_KEYS)
+    tell("batch", number=number, windows=rows.num_rows, dates=dates)
+
+
+class _Totals(StreamingQueryListener):
+    """Adds up what the micro-batches of the session's one query report; Spark itself keeps only the newest hundred."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._rows = self._batches = self._dropped = 0
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Nothing to add."""
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Nothing to add."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Add a micro-batch."""
+        self._rows += event.progress.numInputRows
+        self._batches += bool(event.progress.numInputRows)
+        self._dropped += sum(state.numRowsDroppedByWatermark for state in event.progress.stateOperators)
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """The last event; they come behind the query, from another thread."""
+        self._ended.set()
+
+    def result(self) -> dict[str, int]:
+        """The sums, once the query has ended."""
+        self._ended.wait()
+        return {"rows": self._rows, "batches": self._batches, "dropped_late": self._dropped}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The archive's memory: which offsets of the topic its files hold, in step with the files.
+
+Folder of an archive:
+
+    date=2013-01-01/run-000001-part-0.parquet   the data, as any reader of Parquet sees it
+    _manifests/000001.json                      what run 1 holds: offsets from and until, files, rows
+    _staging/000002/...                         what a run is writing
+    _lock                                       held while a run is under way
+
+Steps of a run, and what a crash behind each of them leaves:
+
+1. Spark writes to `_staging`.       Nobody sees it; the next run throws it away and reads the same offsets again.
+2. The manifest is written (atomic). This decides: the run counts from here on, whatever happens.
+3. The files are moved in place.     The next run moves the rest, as the manifest says, before it does anything else.
+
+So a record is archived exactly once, whatever crashes when. Readers may see a part of a run for the moment of step 3.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from odradek.base.errors import OdradekError
+from odradek.base.types import TopicPartition
+from pyspark_odradek.offsets import PartitionOffsets, SparkOffset, from_spark, to_spark
+from pyspark_odradek.pipelines.files import count_rows, sync, write_text_durably
+
+
+class ArchiveError(OdradekError):
+    """The archive's folder is used by another run, belongs to another topic, or misses a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What one run added. Files are (name in staging, final name), relative to the archive."""
+
+    run: int
+    topic: str
+    start: SparkOffset
+    end: SparkOffset
+    rows: int
+    files: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> str:
+        """As it is stored."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """What `to_json` gave."""
+        values = json.loads(text)
+        return cls(**{**values, "files": tuple((source, target) for source, target in values["files"])})
+
+
+class Archive:
+    """An archive's folder. Use it inside `opened`."""
+
+    def __init__(self, folder: Path, topic: str) -> None:
+        """`folder` is made when it is not there."""
+        self.folder = folder
+        self.topic = topic
+        self._manifests = folder / "_manifests"
+        self._staging = folder / "_staging"
+
+    @contextmanager
+    def opened(self) -> Iterator[Archive]:
+        """Hold the archive alone, with earlier runs finished. `ArchiveError` when another run holds it."""
+        self._manifests.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "_lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ArchiveError(f"another run is writing to the archive {self.folder}") from None
+            self._finish_last()
+            yield self
+
+    def last(self) -> Manifest | None:
+        """The newest run. `ArchiveError` when it was of another topic."""
+        names = sorted(self._manifests.glob("[0-9]*.json"))
+        if not names:
+            return None
+        manifest = Manifest.from_json(names[-1].read_text(encoding="utf-8"))
+        if manifest.topic != self.topic:
+            raise ArchiveError(f"{self.folder} is the archive of topic {manifest.topic}, not of {self.topic}")
+        return manifest
+
+    def archived(self) -> dict[TopicPartition, int]:
+        """The next offset to archive of each partition seen so far."""
+        manifest = self.last()
+        return {} if manifest is None else from_spark(manifest.end)
+
+    def next_run(self) -> tuple[int, Path]:
+        """Number and staging folder of a new run; the folder does not exist yet."""
+        manifest = self.last()
+        run = 1 if manifest is None else manifest.run + 1
+        return run, self._staging / f"{run:06}"
+
+    def commit(self, run: int, start: PartitionOffsets, end: PartitionOffsets) -> Manifest:
+        """Make what was staged for `run` part of the archive."""
+        staged = sorted((self._staging / f"{run:06}").glob("date=*/*.parquet"))
+        for path in staged:
+            sync(path)
+        files = tuple(
+            (
+                str(path.relative_to(self.folder)),
+                f"{path.parent.name}/run-{run:06}-part-{number}.parquet",
+            )
+            for number, path in enumerate(staged)
+        )
+        manifest = Manifest(
+            run=run,
+            topic=self.topic,
+            start=to_spark(start),
+            end=to_spark(end),
+            rows=count_rows(staged),
+            files=files,
+        )
+        write_text_durably(self._manifests / f"{run:06}.json", manifest.to_json())
+        self._finish_last()
+        return manifest
+
+    def _finish_last(self) -> None:
+        """Move what the newest manifest names, unless it is in place already, and throw away all other staging."""
+        manifest = self.last()
+        folders: set[Path] = set()
+        for source, target in manifest.files if manifest is not None else ():
+            staged, final = self.folder / source, self.folder / target
+            if staged.exists():
+                final.parent.mkdir(exist_ok=True)
+                staged.replace(final)
+                folders.add(final.parent)
+            elif not final.exists():
+                raise ArchiveError(f"{final} is missing although run {manifest.run if manifest else 0} wrote it")
+        for folder in sorted(folders):
+            sync(folder)
+        sync(self.folder)
+        if self._staging.exists():
+            shutil.rmtree(self._staging)
+
+
+def archive_files(folder: Path) -> list[Path]:
+    """The data files of an archive that no run is writing to, in order."""
+    return sorted(folder.glob("date=*/*.parquet"))

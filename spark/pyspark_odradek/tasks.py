@@ -1,0 +1,159 @@
+"""One task: read a range of one partition and yield Arrow batches.
+
+An `InputPartition` with an `OffsetRange` enters, in an executor's Python worker, and record batches leave. Both readers
+pickle `TaskReader` into their tasks. Invariant: every record of the range that still exists is yielded exactly once and
+in order, or the task fails; `failOnDataLoss=false` is the only way to leave something out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from odradek.base.errors import OffsetOutOfRangeError, RequestTimedOutError
+from odradek.base.types import TopicPartition
+from odradek.client.models import RawFetch
+from odradek.client.settings import ClientSettings
+from odradek.records.columns import Unpacked, decode, unpack
+from pyspark_odradek.connections import shared_client
+from pyspark_odradek.offsets import DataLossError, OffsetRange
+from pyspark_odradek.options import SourceOptions
+from pyspark_odradek.schema import BatchMaker
+
+FETCH_BYTES: Final = 4 << 20
+"""Asked of a broker at once. The next range is under way while one is decoded, so larger does not mean faster."""
+
+BATCH_ROWS: Final = 10_000
+BATCH_BYTES: Final = 8 << 20
+"""An Arrow batch is closed at either: below, the fixed cost of each shows; above, they leave the processor's caches."""
+
+UNPACKED_LIMIT_BYTES: Final = 512 << 20
+"""Largest record batch that is unpacked: a bomb costs a task no more, and Arrow's positions end at 2 GiB."""
+
+_MAX_WAIT_MS: Final = 500
+
+log = logging.getLogger(__name__)
+
+
+class FetchClient(Protocol):
+    """The part of `BlockingClient` that tasks need; one of each process and settings, kept between tasks."""
+
+    def fetch_raw(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        /,
+        *,
+        max_bytes: int = ...,
+        max_wait_ms: int | None = ...,
+        isolation: str | None = ...,
+    ) -> RawFetch:
+        """Whole batches from an offset on."""
+        ...
+
+    def earliest_offsets(self, partitions: Iterable[TopicPartition], /) -> dict[TopicPartition, int]:
+        """The first offset of each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReader:
+    """Reads partitions of a plan; pickled with the options to each worker."""
+
+    options: SourceOptions
+    connect: Callable[[ClientSettings], FetchClient] = shared_client
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one range; none where Spark put an empty partition because the plan had none at all."""
+        offsets: OffsetRange | None = partition.value
+        if offsets is None:
+            return
+        options = self.options
+        maker = BatchMaker(offsets.topic_partition, include_headers=options.include_headers)
+        for start, batches in _in_portions(self._unpacked(offsets)):
+            columns = decode(
+                batches,
+                start_offset=start,
+                end_offset=offsets.end,
+                with_headers=options.include_headers,
+            )
+            if len(columns):
+                yield maker.make(columns)
+
+    def _unpacked(self, offsets: OffsetRange) -> Iterator[tuple[int, Unpacked]]:
+        """Batches, each with the offset that was fetched from: records before it are not wanted or do not count."""
+        for fetched in self._fetches(offsets):
+            for batch in unpack(
+                fetched.records,
+                limit=UNPACKED_LIMIT_BYTES,
+                start_offset=fetched.fetch_offset,
+                end_offset=offsets.end,
+                aborted=fetched.aborted,
+            ):
+                yield fetched.fetch_offset, batch
+
+    def _fetches(self, offsets: OffsetRange) -> Iterator[RawFetch]:
+        """Fetches until the end of the range; each begins where the one before ended."""
+        client = self.connect(self.options.client)
+        position = offsets.start
+        last_progress = time.monotonic()
+        while position < offsets.end:
+            try:
+                fetched = client.fetch_raw(
+                    offsets.topic_partition,
+                    position,
+                    max_bytes=FETCH_BYTES,
+                    max_wait_ms=_MAX_WAIT_MS,
+                    isolation=self.options.client.isolation_level,
+                )
+            except OffsetOutOfRangeError as error:
+                position = self._after_loss(client, offsets, position, error)
+                continue
+            if fetched.next_offset > position:
+                last_progress = time.monotonic()
+                position = fetched.next_offset
+                yield fetched
+            elif (time.monotonic() - last_progress) * 1000 > self.options.poll_timeout_ms:
+                raise RequestTimedOutError(
+                    f"no record of {offsets.topic_partition} from offset {position} to {offsets.end} came within "
+                    f"kafkaConsumer.pollTimeoutMs={self.options.poll_timeout_ms}"
+                )
+
+    def _after_loss(
+        self, client: FetchClient, offsets: OffsetRange, position: int, error: OffsetOutOfRangeError
+    ) -> int:
+        """Where to go on after records vanished: the first offset that is there, or the end of the range."""
+        partition = offsets.topic_partition
+        if self.options.fail_on_data_loss:
+            raise DataLossError(
+                f"COULD_NOT_READ_OFFSET_RANGE: offsets {position} to {offsets.end} of {partition} cannot be read any "
+                "more: they were deleted, or the topic was made anew. To go on without them, set failOnDataLoss=false"
+            ) from error
+        earliest = client.earliest_offsets([partition])[partition]
+        following = earliest if position < earliest < offsets.end else offsets.end
+        log.warning("%s: offsets %d to %d are lost and left out", partition, position, following)
+        return following
+
+
+def _in_portions(batches: Iterator[tuple[int, Unpacked]]) -> Iterator[tuple[int, list[Unpacked]]]:
+    """Batches gathered into portions that are worth an Arrow batch each, with the first wanted offset of each."""
+    portion: list[Unpacked] = []
+    start = rows = size = 0
+    for fetch_offset, (header, payload) in batches:
+        # A batch that begins before its fetch is cut, which only the first of a portion can be.
+        if portion and (rows >= BATCH_ROWS or size >= BATCH_BYTES or header.base_offset < fetch_offset):
+            yield start, portion
+            portion, rows, size = [], 0, 0
+        if not portion:
+            start = fetch_offset
+        portion.append((header, payload))
+        rows += header.record_count
+        size += len(payload)
+    if portion:
+        yield start, portion

@@ -1,0 +1,44 @@
+"""A local Spark for the tests of this folder; the cluster comes from `odradek.testing`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from odradek.client.blocking import BlockingClient
+from odradek.client.settings import ClientSettings
+from odradek.testing.cluster import RunningCluster
+
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests: it takes seconds to start."""
+    scratch: Path = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def client(odradek_cluster: RunningCluster) -> Iterator[BlockingClient]:
+    """A client of the session's cluster."""
+    with BlockingClient(ClientSettings.of(odradek_cluster.bootstrap, linger_ms=5)) as made:
+        yield made

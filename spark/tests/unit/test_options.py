@@ -1,0 +1,174 @@
+"""Options: every one is read, and a wrong one is told by its documented name with what is allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.base.errors import ConfigError
+from odradek.base.types import TopicPartition
+from pyspark_odradek.offsets import EARLIEST, LATEST
+from pyspark_odradek.options import Bound, SourceOptions, Subscription, parse
+
+NEEDED = {"kafka.bootstrap.servers": "h1:9092, h2:9093"}
+
+
+def parsed(**options: str) -> SourceOptions:
+    return parse({**NEEDED, "subscribe": "t", **options})
+
+
+def test_defaults_are_those_of_the_source_for_kafka() -> None:
+    options = parse({**NEEDED, "subscribe": " b , a,,"})
+    assert options.subscription == Subscription(topics=("a", "b"))
+    assert (options.start, options.end) == (None, None)
+    assert (options.fail_on_data_loss, options.include_headers) == (True, False)
+    assert (options.poll_timeout_ms, options.fetch_offset_tries, options.fetch_offset_retry_ms) == (120_000, 3, 1000)
+    assert options.max_trigger_delay_ms == 15 * 60_000
+    assert options.client.bootstrap_servers == ("h1:9092", "h2:9093")
+
+
+def test_names_arrive_in_lower_case() -> None:
+    options = parse({**NEEDED, "subscribepattern": "log.*", "maxoffsetspertrigger": "7", "startingoffsets": "EARLIEST"})
+    assert options.subscription == Subscription(pattern="log.*")
+    assert options.max_offsets_per_trigger == 7
+    assert options.start == Bound(option="startingOffsets", position=EARLIEST)
+
+
+def test_assign() -> None:
+    options = parse({**NEEDED, "assign": '{"b":[1,0],"a":[3]}'})
+    expected = (TopicPartition("a", 3), TopicPartition("b", 0), TopicPartition("b", 1))
+    assert options.subscription.partitions == expected
+
+
+def test_numbers_flags_and_durations() -> None:
+    options = parsed(
+        minPartitions="4",
+        maxRecordsPerPartition="1000",
+        minOffsetsPerTrigger="5",
+        maxOffsetsPerTrigger="5",
+        maxTriggerDelay="90s",
+        failOnDataLoss="False",
+        includeHeaders="true",
+        groupIdPrefix="nightly",
+        **{"fetchOffset.retryIntervalMs": "0", "fetchOffset.numRetries": "9", "kafkaConsumer.pollTimeoutMs": "10"},
+    )
+    assert (options.min_partitions, options.max_records_per_partition) == (4, 1000)
+    assert (options.min_offsets_per_trigger, options.max_offsets_per_trigger) == (5, 5)
+    assert (options.max_trigger_delay_ms, options.fail_on_data_loss, options.include_headers) == (90_000, False, True)
+    assert (options.fetch_offset_retry_ms, options.fetch_offset_tries, options.poll_timeout_ms) == (0, 9, 10)
+    assert options.client.client_id == "nightly"
+
+
+def test_client_properties_pass_through_and_unknown_ones_are_told() -> None:
+    options = parsed(**{"kafka.isolation.level": "read_committed", "kafka.client.id": "mine", "kafka.sasl.jaas.x": "1"})
+    assert options.client.read_committed
+    assert options.client.client_id == "mine"
+    assert [warning.split()[0] for warning in options.warnings] == ["kafka.sasl.jaas.x"]
+
+
+@pytest.mark.parametrize(
+    ("options", "bound"),
+    [
+        ({"startingTimestamp": "5", "startingOffsets": "latest"}, Bound(option="startingTimestamp", timestamp_ms=5)),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":9}}', "startingOffsets": "latest"},
+            Bound(option="startingOffsetsByTimestamp", timestamps_ms={TopicPartition("t", 0): 9}),
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":23,"1":-2}}'},
+            Bound(option="startingOffsets", offsets={TopicPartition("t", 0): 23, TopicPartition("t", 1): EARLIEST}),
+        ),
+        ({"startingOffsets": " latest "}, Bound(option="startingOffsets", position=LATEST)),
+    ],
+)
+def test_the_start_by_precedence(options: dict[str, str], bound: Bound) -> None:
+    assert parsed(**options).start == bound
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("subscribe", " , "),
+        ("startingOffsets", "newest"),
+        ("startingOffsets", '{"t":{"x":1}}'),
+        ("startingOffsets", '{"t":{"0":-3}}'),
+        ("startingOffsets", '{"t":{"0":true}}'),
+        ("startingOffsets", '{"t":[0]}'),
+        ("startingOffsets", "[]"),
+        ("startingTimestamp", "yesterday"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":-1}}'),
+        ("startingOffsetsByTimestampStrategy", "earliest"),
+        ("failOnDataLoss", "maybe"),
+        ("kafkaConsumer.pollTimeoutMs", "0"),
+        ("minPartitions", "0"),
+        ("maxRecordsPerPartition", "-1"),
+        ("maxOffsetsPerTrigger", "many"),
+        ("maxTriggerDelay", "soon"),
+        ("kafka.bootstrap.servers", "nowhere"),
+        ("kafka.isolation.level", "strict"),
+        ("kafka.auto.offset.reset", "earliest"),
+        ("kafka.key.deserializer", "x"),
+        ("kafka.value.deserializer", "x"),
+        ("kafka.enable.auto.commit", "true"),
+        ("kafka.interceptor.classes", "x"),
+    ],
+)
+def test_a_wrong_value_names_its_option(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(**{name: value})
+    assert name.removeprefix("kafka.") in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"t":0}', '{"t":["0"]}', '{"t":[-1]}', '{"t":[true]}'])
+def test_a_wrong_assignment(text: str) -> None:
+    with pytest.raises(ConfigError, match="assign="):
+        parse({**NEEDED, "assign": text})
+
+
+@pytest.mark.parametrize("pattern", ["", " ", "(", "*"])
+def test_a_wrong_pattern(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="subscribePattern="):
+        parse({**NEEDED, "subscribePattern": pattern})
+
+
+@pytest.mark.parametrize("options", [{}, {"subscribe": "a", "assign": '{"a":[0]}'}])
+def test_one_of_three_is_needed(options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="subscribe, subscribePattern and assign"):
+        parse({**NEEDED, **options})
+
+
+def test_servers_are_needed() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is needed"):
+        parse({"subscribe": "a"})
+
+
+def test_the_minimum_may_not_exceed_the_maximum() -> None:
+    with pytest.raises(ConfigError, match="minOffsetsPerTrigger"):
+        parsed(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"t":{"0":-1}}'},
+        {"endingOffsets": "earliest"},
+        {"endingOffsets": '{"t":{"0":-2}}'},
+    ],
+)
+def test_what_a_batch_may_not_say(options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        parsed(**options).check_batch()
+    if "startingOffsets" in options:
+        parsed(**options).check_stream()
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp"])
+def test_what_a_stream_may_not_say(name: str) -> None:
+    options = parsed(**{name: '{"t":{"0":5}}'})
+    options.check_batch()
+    with pytest.raises(ConfigError, match=name):
+        options.check_stream()
+
+
+def test_a_stream_ignores_an_ending_timestamp() -> None:
+    parsed(endingTimestamp="5").check_stream()

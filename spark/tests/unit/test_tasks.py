@@ -1,0 +1,129 @@
+"""A task's fetches: ranges that cut batches, gaps, lost records, silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+
+from odradek.base.errors import OffsetOutOfRangeError, RequestTimedOutError
+from odradek.base.types import TopicPartition
+from odradek.client.models import AbortedTransaction, RawFetch
+from odradek.records.batch import BatchBuilder, ControlType, control_batch, iterate
+from pyspark_odradek import tasks
+from pyspark_odradek.offsets import DataLossError, OffsetRange
+from pyspark_odradek.options import parse
+from pyspark_odradek.tasks import TaskReader
+
+A0 = TopicPartition("a", 0)
+
+
+def batch_at(offset: int, count: int, *, producer_id: int = -1) -> bytes:
+    builder = BatchBuilder(limit_bytes=1 << 20)
+    for number in range(count):
+        builder.append(b"%d" % (offset + number), b"v", timestamp_ms=0)
+    return builder.build(base_offset=offset, producer_id=producer_id, is_transactional=producer_id >= 0)
+
+
+@dataclass
+class Log:
+    """One partition; a fetch returns the batch that holds the offset, or the next one."""
+
+    batches: list[bytes]
+    start: int = 0
+    aborted: tuple[AbortedTransaction, ...] = ()
+    fetched: list[int] = field(default_factory=list)
+
+    def fetch_raw(self, topic_partition: TopicPartition, offset: int, **_: object) -> RawFetch:
+        self.fetched.append(offset)
+        if offset < self.start:
+            raise OffsetOutOfRangeError("before the start")
+        following, records = offset, b""
+        for raw in self.batches:
+            (_, header), *_rest = iterate(raw)
+            if header.next_offset > offset:
+                following, records = header.next_offset, raw
+                break
+        return RawFetch(
+            topic_partition=topic_partition,
+            records=records,
+            fetch_offset=offset,
+            next_offset=following,
+            high_watermark=1000,
+            aborted=self.aborted,
+        )
+
+    def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self.start)
+
+
+def read(log: Log, start: int, end: int, **options: str) -> list[int]:
+    parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a", **options})
+    reader = TaskReader(parsed, connect=lambda _: log)
+    batches = list(reader.read(InputPartition(OffsetRange(A0, start, end))))
+    assert all(made.num_rows for made in batches)
+    return [offset for made in batches for offset in made.column("offset").to_pylist()]
+
+
+THREE = [batch_at(0, 4), batch_at(4, 4), batch_at(8, 4)]
+
+
+def test_a_range_cuts_the_batches_at_its_ends() -> None:
+    log = Log(THREE)
+    assert read(log, 2, 9) == [2, 3, 4, 5, 6, 7, 8]
+    assert log.fetched == [2, 4, 8]
+
+
+def test_gaps_are_not_loss() -> None:
+    assert read(Log([batch_at(0, 2), batch_at(7, 2)]), 0, 8) == [0, 1, 7]
+    assert read(Log([batch_at(0, 2), batch_at(7, 2)]), 3, 6) == []
+
+
+def test_control_records_and_aborted_transactions_are_left_out() -> None:
+    marker = control_batch(
+        ControlType.ABORT, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0, base_offset=2
+    )
+    batches = [batch_at(0, 2, producer_id=5), marker, batch_at(3, 1, producer_id=5)]
+    assert read(Log(batches), 0, 4) == [0, 1, 3]
+    # Each fetch of this log repeats the whole list; a real broker lists what concerns the returned range.
+    assert read(Log(batches[:2], aborted=(AbortedTransaction(5, 0),)), 0, 3) == []
+
+
+def test_an_empty_plan_has_one_task_without_a_range() -> None:
+    parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"})
+    assert list(TaskReader(parsed).read(InputPartition(None))) == []
+
+
+def test_lost_records_fail_the_task() -> None:
+    with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE: offsets 0 to 12 of a-0"):
+        read(Log(THREE[1:], start=5), 0, 12)
+
+
+def test_lost_records_may_be_left_out() -> None:
+    assert read(Log(THREE[1:], start=5), 0, 9, failOnDataLoss="false") == [5, 6, 7, 8]
+    assert read(Log(THREE[2:], start=8), 0, 6, failOnDataLoss="false") == []
+
+
+def test_records_lost_in_the_middle_of_a_task_are_left_out_exactly() -> None:
+    class Shrinking(Log):
+        def fetch_raw(self, topic_partition: TopicPartition, offset: int, **_: object) -> RawFetch:
+            found = super().fetch_raw(topic_partition, offset)
+            self.start = 6
+            return found
+
+    assert read(Shrinking(THREE), 0, 12, failOnDataLoss="false") == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
+
+
+def test_silence_has_an_end() -> None:
+    with pytest.raises(RequestTimedOutError, match=r"pollTimeoutMs=1\b"):
+        read(Log(THREE), 10, 13, **{"kafkaConsumer.pollTimeoutMs": "1"})
+
+
+def test_small_batches_are_gathered_and_large_portions_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "BATCH_ROWS", 8)
+    parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"})
+    reader = TaskReader(parsed, connect=lambda _: Log(THREE))
+    rows = [made.num_rows for made in reader.read(InputPartition(OffsetRange(A0, 0, 12)))]
+    assert rows == [8, 4]

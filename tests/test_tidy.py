@@ -1,0 +1,145 @@
+"""House rules as a test: sizes, banned calls, purity, import contracts, nothing of this machine in tracked files."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ("broker/odradek", "operator/odradek_operator", "spark/pyspark_odradek")
+MODULE_LINES = 600
+FUNCTION_LINES = 70
+BANNED_IN_PURE = frozenset("asyncio socket ssl threading time random os kazoo uvloop kopf kubernetes".split()) | {
+    "odradek.metrics"
+}
+
+PURE = """
+base/errors base/types base/ports base/config base/settings base/topics cluster compression
+protocol/* records/* timer/*
+zk/layout zk/node zk/port
+log/producer_state log/epoch_cache log/retention
+replication/partition replication/isr replication/requests replication/fetch_session replication/leader_session
+controller/context controller/elections controller/machines controller/deletion controller/plans controller/isr
+controller/balance controller/requests controller/answers
+coordinator/ports coordinator/log_records coordinator/partitioning coordinator/requests coordinator/group_offsets
+coordinator/group_settings coordinator/classic_member coordinator/classic_group coordinator/delayed
+coordinator/rebalancing coordinator/membership coordinator/offsets coordinator/replay coordinator/shard
+coordinator/groups
+client/settings client/models client/metadata client/serde client/accumulator client/batch_builder client/sequences
+client/fetch_sessions client/fetched client/fetch_state client/assignors client/group_protocol
+""".split()
+"""Modules without I/O, clock, task or randomness of their own (HOUSE: the starred ones)."""
+
+PURE_OPERATOR = "crds observed plan topics status".split()
+PURE_SPARK = "options schema offsets".split()
+
+
+def source_files() -> list[Path]:
+    return sorted(path for source in SOURCES for path in (ROOT / source).rglob("*.py"))
+
+
+def all_python() -> list[Path]:
+    tests = [*ROOT.glob("*/tests/**/*.py"), *(ROOT / "tests").rglob("*.py")]
+    return sorted({*source_files(), *tests})
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def pure_files() -> Iterator[Path]:
+    for pattern in PURE:
+        found = sorted((ROOT / "broker/odradek").glob(f"{pattern}.py"))
+        assert found, f"the pure module {pattern} is gone: mend the list"
+        yield from found
+    for folder, names in ((ROOT / SOURCES[1], PURE_OPERATOR), (ROOT / SOURCES[2], PURE_SPARK)):
+        for name in names:
+            path = folder / f"{name}.py"
+            assert path.exists(), f"the pure module {path} is gone: mend the list"
+            yield path
+
+
+@pytest.mark.parametrize("path", all_python(), ids=name_of)
+def test_module_is_small(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").count("\n")
+    assert lines <= MODULE_LINES, f"{name_of(path)} has {lines} lines: split it by job"
+
+
+@pytest.mark.parametrize("path", source_files(), ids=name_of)
+def test_functions_are_short(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= FUNCTION_LINES, f"{name_of(path)}: {node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", source_files(), ids=name_of)
+def test_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{name_of(path)} has no docstring"
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Names imported at run time; a block under TYPE_CHECKING does not run."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            skipped.update(inner for statement in node.body for inner in ast.walk(statement))
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def test_pure_modules_import_nothing_impure() -> None:
+    for path in pure_files():
+        for module in imported(path):
+            parts = module.split(".")
+            hit = {".".join(parts[: count + 1]) for count in range(len(parts))} & BANNED_IN_PURE
+            assert not hit, f"{name_of(path)} imports {module}: a pure module takes values and gives values"
+
+
+@pytest.mark.parametrize("path", all_python(), ids=name_of)
+def test_no_test_sleeps_or_skips(path: Path) -> None:
+    if "tests" not in path.parts:
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = ast.unparse(node) if isinstance(node, ast.Call | ast.Attribute) else ""
+        assert text not in ("pytest.mark.skip", "pytest.mark.xfail", "pytest.skip"), f"{name_of(path)} skips: {text}"
+        assert not text.startswith("time.sleep("), f"{name_of(path)} sleeps: await a condition"
+
+
+def test_import_contracts_hold() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    result = subprocess.run([lint], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    return [ROOT / name for name in listed.decode().split("\0") if name]
+
+
+def test_nothing_of_one_machine_is_tracked() -> None:
+    home = re.compile(rb"/(?:home|root|Users|work)/[A-Za-z0-9_.-]+/")
+    for path in tracked_files():
+        if path.exists() and path != Path(__file__):
+            found = home.search(path.read_bytes())
+            assert not found, f"{name_of(path)} names a path of one machine: {found.group() if found else b''!r}"
+
+
+def test_help_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)) - {"check-python", "check-java"}
+    documented = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
+    assert targets == documented
