@@ -125,6 +125,8 @@ class ConfigHandlers:
         return sources
 
     def _describe_broker(self, name: str, *, explain: bool) -> list[dict[str, object]]:
+        if not name:
+            return []  # the defaults of all brokers (KIP-226), which only dynamic settings could give: there are none
         if name != str(self._config.broker_id):
             raise InvalidRequestError(
                 f"Settings of broker {name!r} are told by that broker; this is broker {self._config.broker_id}."

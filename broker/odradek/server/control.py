@@ -7,11 +7,13 @@ active one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from odradek.base.errors import NONE, StaleBrokerEpochError, StaleControllerEpochError
+from odradek.base.errors import NONE, InvalidRequestError, StaleBrokerEpochError, StaleControllerEpochError
 from odradek.base.types import NO_EPOCH, ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import Broker, ClusterView, PartitionState
 from odradek.protocol.apis import ApiKey
@@ -20,10 +22,15 @@ from odradek.replication.manager import LeaderAndIsrState, ReplicaManager, StopR
 from odradek.server.config_store import ConfigStore
 from odradek.server.dispatch import Handler, RequestContext
 from odradek.server.fields import field, items
+from odradek.zk.port import ConnectionLost, SessionExpired
+
+logger = logging.getLogger(__name__)
 
 SECURITY_PROTOCOLS: Final = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 TOPIC_STATES_SINCE: Final = 5
 """LeaderAndIsr responses group errors by topic id from this version on."""
+RETRY_SECONDS: Final = 1.0
+"""Rest before the settings of new topics are asked of ZooKeeper again."""
 
 
 class Controller(Protocol):
@@ -86,7 +93,7 @@ class ControlHandlers:
         self._check_sender(request)
         states = list(_leader_and_isr_states(request))
         # A log is made with its topic's settings, so those of topics that are new here are read first.
-        await self._configs.load({tp.topic for tp, _, _ in states if self._unknown(tp)})
+        await self._load_settings(request, {tp.topic for tp, _, _ in states if self._unknown(tp)})
         codes = self._replicas.apply_leader_and_isr(request.controller_epoch, states)
         if context.api_version < TOPIC_STATES_SINCE:
             return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
@@ -103,6 +110,21 @@ class ControlHandlers:
                 for topic_id, entries in topics.items()
             ],
         }
+
+    async def _load_settings(self, request: Any, topics: Collection[str]) -> None:
+        """Read the settings of topics, however long ZooKeeper is away.
+
+        A role that was refused would not be given again before the controller's next change; and a log with the wrong
+        settings may lose records.
+        """
+        while topics:
+            try:
+                await self._configs.load(topics)
+                break
+            except (ConnectionLost, SessionExpired) as error:
+                logger.warning("LeaderAndIsr waits for the settings of %d topics: %s", len(topics), error)
+                await asyncio.sleep(RETRY_SECONDS)
+        self._check_sender(request)
 
     def _unknown(self, topic_partition: TopicPartition) -> bool:
         return self._view.image.partition(topic_partition) is None
@@ -202,16 +224,23 @@ def _stops(request: Any) -> Iterator[StopReplica]:
 def _broker(item: Any) -> Broker:
     endpoints = tuple(
         Endpoint(
-            field(end, "listener", SECURITY_PROTOCOLS[end.security_protocol]),
+            field(end, "listener", _security_protocol(end.security_protocol)),
             end.host,
             end.port,
-            SECURITY_PROTOCOLS[end.security_protocol],
+            _security_protocol(end.security_protocol),
         )
         for end in items(item, "endpoints")
     )
     if not endpoints:
         endpoints = (Endpoint("PLAINTEXT", item.v0_host, item.v0_port),)
     return Broker(broker_id=item.id, endpoints=endpoints, rack=field(item, "rack", None))
+
+
+def _security_protocol(number: int) -> str:
+    name = SECURITY_PROTOCOLS.get(number)
+    if name is None:
+        raise InvalidRequestError(f"security protocol {number} is unknown")
+    return name
 
 
 def _partition_errors(codes: Iterable[tuple[TopicPartition, int]]) -> list[dict[str, object]]:

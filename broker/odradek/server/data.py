@@ -7,18 +7,21 @@ a task, an entity or an object per record. The other two read marks and indexes 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from odradek.base.errors import (
     NONE,
-    CorruptMessageError,
+    InvalidRecordError,
     InvalidRequestError,
     KafkaStorageError,
+    LeaderNotAvailableError,
     OffsetNotAvailableError,
     ProtocolError,
     StorageError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from odradek.base.ports import Clock
@@ -26,6 +29,7 @@ from odradek.base.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    NO_BROKER,
     NO_EPOCH,
     NO_OFFSET,
     NO_TIMESTAMP,
@@ -39,7 +43,6 @@ from odradek.protocol.codec import Message
 from odradek.protocol.hotpath import (
     FetchedPartition,
     ProducedPartition,
-    ProduceRequest,
     decode_fetch,
     decode_produce,
     encode_fetch_response,
@@ -57,8 +60,12 @@ from odradek.server.dispatch import DirectHandler, Handler, RequestContext
 from odradek.server.fields import field
 
 READ_COMMITTED: Final = 1
+ZSTD_SINCE: Final = 7
+"""First Produce version whose readers are known to understand zstd (KIP-110)."""
 FOLLOWER_READS_SINCE: Final = 11
 TOPIC_ID_SINCE: Final = 13
+OFFSET_NOT_AVAILABLE_SINCE: Final = 5
+"""First ListOffsets version whose clients know the error (KIP-207); older ones are told LEADER_NOT_AVAILABLE."""
 NO_ACKS: Final = 0
 EARLIEST_LOCAL_TIMESTAMP: Final = -4
 LATEST_TIERED_TIMESTAMP: Final = -5
@@ -105,18 +112,20 @@ class DataHandlers:
         """Append record sets to leaders' logs."""
         decoded = decode_produce(request.api_version, request.frame, request.position)
         acks = decoded.acks
-        entries = [(topic_partition, records) for topic_partition, records in decoded.entries if records is not None]
-        if len(entries) != len(decoded.entries) or decoded.transactional_id is not None:
-            self._answer_produce(request, acks, (), [_refused(decoded, topic) for topic, _ in decoded.entries])
+        if decoded.transactional_id is not None:
+            self._answer_produce(request, acks, {}, [_transactional(each) for each, _ in decoded.entries])
             return
-        sizes = [len(records) for _, records in entries]
+        entries = [(topic_partition, records) for topic_partition, records in decoded.entries if records is not None]
+        refused = [_without_records(each) for each, records in decoded.entries if records is None]
+        sizes = {topic_partition: len(records) for topic_partition, records in entries}
+        zstd_allowed = request.api_version >= ZSTD_SINCE
         self._replicas.append(
-            AppendRequest(acks, decoded.timeout_ms, entries),
-            lambda results: self._answer_produce(request, acks, sizes, results),
+            AppendRequest(acks, decoded.timeout_ms, entries, zstd_allowed=zstd_allowed),
+            lambda results: self._answer_produce(request, acks, sizes, [*results, *refused] if refused else results),
         )
 
     def _answer_produce(
-        self, request: Request, acks: int, sizes: Sequence[int], results: Sequence[AppendResult]
+        self, request: Request, acks: int, sizes: Mapping[TopicPartition, int], results: Sequence[AppendResult]
     ) -> None:
         failed = self._count_produced(sizes, results)
         version = request.api_version
@@ -126,7 +135,7 @@ class DataHandlers:
                 ProducedPartition(
                     result.topic_partition,
                     result.error_code,
-                    result.first_offset if not result.error_code else NO_OFFSET,
+                    result.first_offset,
                     result.log_append_time_ms,
                     result.log_start_offset,
                     (),
@@ -141,11 +150,15 @@ class DataHandlers:
             # Without acknowledgements the end of the connection is the only way to make the producer look again.
             request.fail(f"{failed.topic_partition} answered error {failed.error_code} to a produce with acks=0")
 
-    def _count_produced(self, sizes: Sequence[int], results: Sequence[AppendResult]) -> AppendResult | None:
+    def _count_produced(
+        self, sizes: Mapping[TopicPartition, int], results: Iterable[AppendResult]
+    ) -> AppendResult | None:
         """Count what was appended; the first failure, if there is one."""
         failed = None
-        for size_bytes, result in zip_longest(sizes, results, fillvalue=0):
-            assert isinstance(result, AppendResult)
+        for result in results:
+            if result.error_code in _NO_SUCH_TOPIC:
+                failed = failed or result
+                continue
             stats = self._topic_stats.of(result.topic_partition.topic)
             stats.total_produce += 1
             if result.error_code:
@@ -153,7 +166,7 @@ class DataHandlers:
                 failed = failed or result
             else:
                 stats.messages_in += result.record_count
-                stats.bytes_in += size_bytes
+                stats.bytes_in += sizes[result.topic_partition]
         return failed
 
     # Fetch
@@ -171,7 +184,7 @@ class DataHandlers:
             return
         params = FetchParams(
             decoded.max_wait_ms,
-            decoded.min_bytes,
+            min(decoded.min_bytes, decoded.max_bytes),  # more than the maximum would never come
             decoded.max_bytes,
             decoded.replica_id,
             decoded.isolation_level == READ_COMMITTED,
@@ -204,13 +217,15 @@ class DataHandlers:
                 records = result.records.load()
             except StorageError:
                 logger.exception("%s cannot be read", entry.topic_partition)
+                self._replicas.take_offline(entry.topic_partition)
                 error_code = KafkaStorageError.code
-        stats = self._topic_stats.of(topic)
-        stats.total_fetch += 1
-        if error_code:
-            stats.failed_fetch += 1
-        elif is_consumer:
-            stats.bytes_out += len(records)
+        if error_code not in _NO_SUCH_TOPIC:
+            stats = self._topic_stats.of(topic)
+            stats.total_fetch += 1
+            if error_code:
+                stats.failed_fetch += 1
+            elif is_consumer:
+                stats.bytes_out += len(records)
         return FetchedPartition(
             topic,
             entry.topic_id,
@@ -230,43 +245,49 @@ class DataHandlers:
 
     async def list_offsets(self, context: RequestContext, request: Any) -> Message:
         """Offsets by time (KIP-79), of the end as the reader may see it, of the start, of the greatest timestamp."""
-        committed = field(request, "isolation_level", 0) == READ_COMMITTED
+        counts = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
         topics = []
         for topic in request.topics:
             partitions = []
             for item in topic.partitions:
+                topic_partition = TopicPartition(topic.name, item.partition_index)
                 try:
+                    if counts[topic_partition] > 1:
+                        raise InvalidRequestError(f"{topic_partition} is asked about more than once")
                     _check_timestamp(item.timestamp, context.api_version)
-                    found = self._listed(TopicPartition(topic.name, item.partition_index), item, request, committed)
+                    found = self._listed(topic_partition, item, request)
                     row = {"timestamp": found[0], "offset": found[1], "leader_epoch": found[2], "error_code": NONE}
                 except ProtocolError as error:
                     row = {"timestamp": NO_TIMESTAMP, "offset": NO_OFFSET, "error_code": error.code}
+                    if error.code == OffsetNotAvailableError.code and context.api_version < OFFSET_NOT_AVAILABLE_SINCE:
+                        row["error_code"] = LeaderNotAvailableError.code
                 partitions.append({"partition_index": item.partition_index, **row})
             topics.append({"name": topic.name, "partitions": partitions})
         return {"throttle_time": 0, "topics": topics}
 
-    def _listed(
-        self, topic_partition: TopicPartition, item: Any, request: Any, committed: bool
-    ) -> tuple[int, int, int]:
+    def _listed(self, topic_partition: TopicPartition, item: Any, request: Any) -> tuple[int, int, int]:
         """(timestamp, offset, leader epoch), each -1 where there is none."""
         partition = self._replicas.leader(topic_partition, field(item, "current_leader_epoch", NO_EPOCH))
         log, timestamp = partition.log, item.timestamp
-        end = log.log_end_offset
-        if request.replica_id < 0:
-            end = partition.last_stable_offset if committed else log.high_watermark
-            if timestamp == LATEST_TIMESTAMP and log.high_watermark < (partition.leader_epoch_start_offset or 0):
-                # A new leader does not know yet how far the old one had come.
-                raise OffsetNotAvailableError(f"the high watermark of {topic_partition} is not known yet")
-        if timestamp == LATEST_TIMESTAMP:
-            return NO_TIMESTAMP, end, partition.leader_epoch
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             return NO_TIMESTAMP, log.log_start_offset, log.epoch_of(log.log_start_offset)
         if timestamp == LATEST_TIERED_TIMESTAMP:
             return _NOTHING
-        found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-        if found is None or found.offset >= end:
-            return _NOTHING
-        return found.timestamp, found.offset, found.leader_epoch
+        end, is_behind = log.log_end_offset, False
+        if request.replica_id == NO_BROKER:
+            committed = field(request, "isolation_level", 0) == READ_COMMITTED
+            end = partition.last_stable_offset if committed else log.high_watermark
+            # A new leader does not know yet how far the old one had come.
+            is_behind = log.high_watermark < (partition.leader_epoch_start_offset or 0)
+        if timestamp == LATEST_TIMESTAMP and not is_behind:
+            return NO_TIMESTAMP, end, partition.leader_epoch
+        if timestamp != LATEST_TIMESTAMP:
+            found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+            if found is not None and found.offset < end:
+                return found.timestamp, found.offset, found.leader_epoch
+        if is_behind:
+            raise OffsetNotAvailableError(f"the high watermark of {topic_partition} is not known yet")
+        return _NOTHING
 
     async def offset_for_leader_epoch(self, context: RequestContext, request: Any) -> Message:
         """Where a leader epoch ended, so that readers find where their log parts from ours (KIP-101, KIP-320)."""
@@ -306,8 +327,14 @@ def _check_timestamp(timestamp: int, version: int) -> None:
 _NOTHING: Final = (NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
 
 
-def _refused(decoded: ProduceRequest, topic_partition: TopicPartition) -> AppendResult:
-    if decoded.transactional_id is not None:
-        reason = "transactions are not available on this broker"
-        return AppendResult(topic_partition, InvalidRequestError.code, error_message=reason)
-    return AppendResult(topic_partition, CorruptMessageError.code, error_message="the request has no records")
+_NO_SUCH_TOPIC: Final = frozenset({UnknownTopicOrPartitionError.code, UnknownTopicIdError.code})
+"""Errors after which nothing is counted: a metric for each name that a client makes up would know no bound."""
+
+
+def _transactional(topic_partition: TopicPartition) -> AppendResult:
+    reason = "transactions are not available on this broker"
+    return AppendResult(topic_partition, InvalidRequestError.code, error_message=reason)
+
+
+def _without_records(topic_partition: TopicPartition) -> AppendResult:
+    return AppendResult(topic_partition, InvalidRecordError.code, error_message="the request has no records for it")

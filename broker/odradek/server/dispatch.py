@@ -3,7 +3,7 @@
 `network/connection` calls `Dispatcher.handle` with each request. Produce and Fetch go to direct handlers, which decode,
 act and answer without a task. Every other API is decoded here at once (the frame's memory is borrowed), handled by a
 coroutine that returns a `Message`, and encoded here. A handler raises `base.errors`; `server/failures` says how the API
-at hand carries an error of the whole request. What is no `ProtocolError` is a bug: it is logged with its context,
+at hand carries an error of the whole request. What is no `OdradekError` is a bug: it is logged with its context,
 answered with UNKNOWN_SERVER_ERROR, and harms nobody else.
 """
 
@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from odradek.base.errors import ProtocolError, UnknownServerError, UnsupportedVersionError
+from odradek.base.errors import OdradekError, ProtocolError, UnknownServerError, UnsupportedVersionError
 from odradek.base.ports import Clock
 from odradek.metrics import RequestStats
 from odradek.network.connection import Request
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
-from odradek.server.failures import failure
+from odradek.server.failures import failure, wire_error
 
 logger = logging.getLogger(__name__)
 
@@ -92,32 +92,41 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, request: Request, context: RequestContext, entity: object) -> None:
-        handler = self._handlers[context.api_key]
         try:
-            message = await handler(context, entity)
-            answer: bytes | None = codec.encode_response(
-                context.api_key, context.api_version, request.correlation_id, message
-            )
-        except ProtocolError as error:
-            answer = self._failed(request, context, entity, error)
+            answer = await self._answer(request, context, entity)
         except asyncio.CancelledError:
             request.fail("the broker is stopping")
             raise
         except Exception:
-            logger.exception("%s: the handler failed", request)
-            answer = self._failed(request, context, entity, UnknownServerError("The broker failed; its log says why."))
+            # Not even the failure could be told. The connection would wait for this answer for ever.
+            logger.exception("%s: no answer could be made", request)
+            answer = None
         if answer is None:
+            request.fail("the request cannot be answered")
             return
         self._stats.answered(
             API_TABLE[context.api_key].name, context.api_version, self._clock.monotonic_ms() - request.received_ms
         )
         request.respond([answer])
 
+    async def _answer(self, request: Request, context: RequestContext, entity: object) -> bytes | None:
+        """The response frame, whatever becomes of the request; None where the protocol cannot tell its failure."""
+        try:
+            message = await self._handlers[context.api_key](context, entity)
+            return codec.encode_response(context.api_key, context.api_version, request.correlation_id, message)
+        except OdradekError as caught:
+            error = wire_error(caught)
+            if error is not caught:
+                logger.warning("%s: %s", request, caught)
+        except Exception:
+            logger.exception("%s: the handler failed", request)
+            error = UnknownServerError("The broker failed; its log says why.")
+        return self._failed(request, context, entity, error)
+
     def _failed(self, request: Request, context: RequestContext, entity: object, error: ProtocolError) -> bytes | None:
         self._stats.failed(API_TABLE[context.api_key].name, type(error).__name__.removesuffix("Error"))
         message = failure(context.api_key, context.api_version, entity, error)
         if message is None:
-            request.fail(str(error))
             return None
         return codec.encode_response(context.api_key, context.api_version, request.correlation_id, message)
 

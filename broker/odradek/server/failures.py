@@ -1,7 +1,8 @@
-"""How each API says that a whole request failed.
+"""How each API says that a whole request failed, and the wire's word for errors of what this broker stands on.
 
 Most responses have an error code of their own; the others carry one for each thing that was asked about, so the answer
-is built from the request. `server/dispatch` alone calls `failure`.
+is built from the request. `server/dispatch` alone calls `failure`; handlers that answer for each thing apart share
+`wire_error` with it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from odradek.base.errors import ProtocolError
+from odradek.base.errors import (
+    ConfigError,
+    InvalidConfigError,
+    KafkaStorageError,
+    OdradekError,
+    ProtocolError,
+    RequestTimedOutError,
+    StorageError,
+    UnknownServerError,
+)
+from odradek.base.types import ZERO_UUID
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.schema import REQUIRED, FieldSchema, schema_of
-from odradek.server.fields import items
+from odradek.server.fields import field, items
+from odradek.zk.port import ConnectionLost, SessionExpired
 
 _Fields = Mapping[str, object]
+
+
+def wire_error(error: OdradekError) -> ProtocolError:
+    """The error that tells a client of any failure that is no bug.
+
+    Without ZooKeeper a request may have had its effect or not: the client is told that its time was over, and tries
+    again. What has no name on the wire becomes `UnknownServerError`.
+    """
+    if isinstance(error, ProtocolError):
+        return error
+    if isinstance(error, StorageError):
+        return KafkaStorageError("A log directory of the broker failed.")
+    if isinstance(error, ConfigError):
+        return InvalidConfigError(str(error))
+    if isinstance(error, ConnectionLost | SessionExpired):
+        return RequestTimedOutError("ZooKeeper did not answer in time: try again.")
+    return UnknownServerError(str(error))
 
 
 def failure(api_key: ApiKey, version: int, request: Any, error: ProtocolError) -> Message | None:
@@ -64,7 +93,7 @@ def _metadata(request: Any, error: ProtocolError) -> Message:
     topics: list[Message] = [
         {
             "name": topic.name or "",
-            "topic_id": getattr(topic, "topic_id", None),
+            "topic_id": field(topic, "topic_id", ZERO_UUID),
             "error_code": error.code,
             "partitions": [],
         }
@@ -81,9 +110,11 @@ def _create_topics(request: Any, error: ProtocolError) -> Message:
 
 
 def _delete_topics(request: Any, error: ProtocolError) -> Message:
-    names = [topic.name for topic in request.topics] if hasattr(request, "topics") else request.topic_names
+    wanted = [(topic.name, field(topic, "topic_id", ZERO_UUID)) for topic in items(request, "topics")]
+    wanted += [(name, ZERO_UUID) for name in items(request, "topic_names")]
     responses = [
-        {"name": name, "topic_id": None, "error_code": error.code, "error_message": str(error)} for name in names
+        {"name": name, "topic_id": topic_id, "error_code": error.code, "error_message": str(error)}
+        for name, topic_id in wanted
     ]
     return {"throttle_time": 0, "responses": responses}
 

@@ -6,6 +6,7 @@ Topics that do not exist are made through `TopicCreator` when client and broker 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -13,13 +14,14 @@ from uuid import UUID
 
 from odradek.base.errors import (
     NONE,
+    InvalidRequestError,
     InvalidTopicError,
     KafkaStorageError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
+    ReplicaNotAvailableError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 from odradek.base.topics import check_topic_name
 from odradek.base.types import INTERNAL_TOPICS, NO_BROKER, ZERO_UUID, TopicPartition
@@ -36,8 +38,25 @@ LISTENER_ERRORS_SINCE: Final = 6
 TOPIC_IDS_SINCE: Final = 12
 """First Metadata version in which a topic may be asked for by its id alone (KIP-516)."""
 
+OFFLINE_REPLICAS_SINCE: Final = 1
+"""Version 0 of Metadata names replicas only while they are alive; later ones name all."""
+
 BROKER_ENDPOINTS: Final = 1
-"""DescribeCluster's endpoint type for brokers (KIP-919); controllers have none of their own here."""
+CONTROLLER_ENDPOINTS: Final = 2
+"""DescribeCluster's endpoint types (KIP-919); controllers have no endpoints of their own here."""
+MISMATCHED_ENDPOINT_TYPE: Final = 114
+UNSUPPORTED_ENDPOINT_TYPE: Final = 115
+
+TOPIC_OPERATIONS: Final = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
+"""Everything that may be done to a topic, as bits by ACL operation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE,
+DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430). Without an authorizer, everybody may."""
+CLUSTER_OPERATIONS: Final = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
+"""The same for the cluster: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, the two of configs, IDEMPOTENT_WRITE."""
+NOT_ASKED: Final = -(1 << 31)
+"""Stands for a client that did not ask for operations."""
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What a client may call itself and its version (KIP-511)."""
 
 
 class TopicCreator(Protocol):
@@ -77,7 +96,13 @@ class MetadataHandlers:
         }
 
     async def api_versions(self, context: RequestContext, request: Any) -> Message:
-        """The API table, without what only brokers may send (KIP-35, KIP-511)."""
+        """The API table, requests between brokers included (KIP-35, KIP-511).
+
+        Raises `InvalidRequestError` for a client software's name or version that is not allowed.
+        """
+        for name in ("client_software_name", "client_software_version"):
+            if _SOFTWARE.fullmatch(field(request, name, "unknown")) is None:
+                raise InvalidRequestError(f"{name} has characters that are not allowed")
         keys = [
             {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
             for api in API_TABLE.values()
@@ -91,33 +116,23 @@ class MetadataHandlers:
         if wanted is None or (context.api_version == 0 and not wanted):
             topics = [topic_entry(image, topic, context) for topic in image.topics.values()]
         else:
-            topics = [self._entry(image, item, context) for item in wanted]
-            await self._create_missing(image, request, topics)
+            _check_named(wanted, context.api_version)
+            asked = dict.fromkeys((item.name, field(item, "topic_id", ZERO_UUID)) for item in wanted)
+            topics = [_entry(image, name, topic_id, context) for name, topic_id in asked]
+            await self._create_missing(request, topics)
+        if field(request, "include_topic_authorized_operations", False):
+            for entry in topics:
+                entry["topic_authorized_operations"] = TOPIC_OPERATIONS
         return {
             "throttle_time": 0,
             "brokers": broker_entries(image, context.listener, "node_id"),
             "cluster_id": self._identity.cluster_id,
             "controller_id": image.controller_id,
             "topics": topics,
+            "cluster_authorized_operations": _cluster_operations(request),
         }
 
-    def _entry(self, image: ClusterImage, item: Any, context: RequestContext) -> dict[str, object]:
-        topic_id: UUID = field(item, "topic_id", ZERO_UUID)
-        if context.api_version >= TOPIC_IDS_SINCE and topic_id != ZERO_UUID:
-            name = image.topic_names.get(topic_id)
-            if name is None:
-                return _absent(None, topic_id, UnknownTopicIdError.code)
-            return topic_entry(image, image.topics[name], context)
-        topic = image.topics.get(item.name)
-        if topic is not None:
-            return topic_entry(image, topic, context)
-        try:
-            check_topic_name(item.name)
-        except InvalidTopicError as error:
-            return _absent(item.name, ZERO_UUID, error.code)
-        return _absent(item.name, ZERO_UUID, UnknownTopicOrPartitionError.code)
-
-    async def _create_missing(self, image: ClusterImage, request: Any, entries: list[dict[str, object]]) -> None:
+    async def _create_missing(self, request: Any, entries: list[dict[str, object]]) -> None:
         missing = [str(entry["name"]) for entry in entries if entry["error_code"] == UnknownTopicOrPartitionError.code]
         if missing and self._identity.auto_create_topics and field(request, "allow_auto_topic_creation", True):
             # As in Kafka the client is told "unknown, try again": it comes back when the topic has its leaders.
@@ -126,17 +141,21 @@ class MetadataHandlers:
     async def describe_cluster(self, context: RequestContext, request: Any) -> Message:
         """Brokers and controller, for admin clients (KIP-700)."""
         image = self._view.image
-        if field(request, "endpoint_type", BROKER_ENDPOINTS) != BROKER_ENDPOINTS:
-            raise UnsupportedVersionError(
-                "only the endpoints of brokers can be described: controllers are brokers here"
-            )
+        endpoints = field(request, "endpoint_type", BROKER_ENDPOINTS)
+        error_code, message = NONE, None
+        if endpoints == CONTROLLER_ENDPOINTS:
+            error_code, message = MISMATCHED_ENDPOINT_TYPE, "Controllers are brokers here: ask for those of brokers."
+        elif endpoints != BROKER_ENDPOINTS:
+            error_code, message = UNSUPPORTED_ENDPOINT_TYPE, f"There is no endpoint type {endpoints}."
         return {
             "throttle_time": 0,
-            "error_code": NONE,
+            "error_code": error_code,
+            "error_message": message,
             "endpoint_type": BROKER_ENDPOINTS,
             "cluster_id": self._identity.cluster_id,
-            "controller_id": image.controller_id,
-            "brokers": broker_entries(image, context.listener, "broker_id"),
+            "controller_id": NO_BROKER if error_code else image.controller_id,
+            "brokers": [] if error_code else broker_entries(image, context.listener, "broker_id"),
+            "cluster_authorized_operations": _cluster_operations(request),
         }
 
     async def describe_log_dirs(self, context: RequestContext, request: Any) -> Message:
@@ -174,6 +193,37 @@ class MetadataHandlers:
         return 0 if log is None else max(0, log.high_watermark - log.log_end_offset)
 
 
+def _check_named(wanted: Iterable[Any], version: int) -> None:
+    """Raise `InvalidRequestError` unless each topic is named, or from version 12 on given by its id."""
+    for item in wanted:
+        topic_id = field(item, "topic_id", ZERO_UUID)
+        if topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
+            raise InvalidRequestError(f"Topics cannot be asked for by id in version {version}.")
+        if item.name is None and topic_id == ZERO_UUID:
+            raise InvalidRequestError("A topic is asked for without a name.")
+
+
+def _entry(image: ClusterImage, name: str | None, topic_id: UUID, context: RequestContext) -> dict[str, object]:
+    if topic_id != ZERO_UUID:
+        known = image.topic_names.get(topic_id)
+        if known is None:
+            return _absent(None, topic_id, UnknownTopicIdError.code)
+        return topic_entry(image, image.topics[known], context)
+    assert name is not None
+    topic = image.topics.get(name)
+    if topic is not None:
+        return topic_entry(image, topic, context)
+    try:
+        check_topic_name(name)
+    except InvalidTopicError as error:
+        return _absent(name, ZERO_UUID, error.code)
+    return _absent(name, ZERO_UUID, UnknownTopicOrPartitionError.code)
+
+
+def _cluster_operations(request: Any) -> int:
+    return CLUSTER_OPERATIONS if field(request, "include_cluster_authorized_operations", False) else NOT_ASKED
+
+
 def broker_entries(image: ClusterImage, listener: str, id_field: str) -> list[dict[str, object]]:
     """The live brokers that have the listener by which the client came."""
     entries: list[dict[str, object]] = []
@@ -208,16 +258,20 @@ def _partition_entry(
         known = context.api_version >= LISTENER_ERRORS_SINCE
         leader = NO_BROKER
         error_code = ListenerNotFoundError.code if known else LeaderNotAvailableError.code
-    offline = [
-        replica for replica in state.replicas if replica not in image.brokers or replica in state.offline_replicas
-    ]
+    replicas, isr = state.replicas, state.isr
+    offline = [replica for replica in replicas if replica not in image.brokers or replica in state.offline_replicas]
+    if offline and context.api_version < OFFLINE_REPLICAS_SINCE:
+        replicas = tuple(replica for replica in replicas if replica in image.brokers)
+        isr = tuple(replica for replica in isr if replica in image.brokers)
+        if error_code == NONE and len(replicas) < len(state.replicas):
+            error_code = ReplicaNotAvailableError.code
     return {
         "error_code": error_code,
         "partition_index": number,
         "leader_id": leader,
         "leader_epoch": state.leader_epoch,
-        "replica_nodes": state.replicas,
-        "isr_nodes": state.isr,
+        "replica_nodes": replicas,
+        "isr_nodes": isr,
         "offline_replicas": offline,
     }
 

@@ -24,7 +24,7 @@ from odradek.base.errors import (
     InvalidRequestError,
     InvalidTopicError,
     NotControllerError,
-    ProtocolError,
+    OdradekError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
     TopicDeletionDisabledError,
@@ -32,14 +32,22 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.base.ports import Clock
-from odradek.base.topics import assign_replicas, check_assignment, check_replicas, check_topic_name, colliding_topic
-from odradek.base.types import GROUP_METADATA_TOPIC, ZERO_UUID
+from odradek.base.topics import (
+    assign_replicas,
+    check_assignment,
+    check_replicas,
+    check_topic_name,
+    colliding_topic,
+    growth_start,
+)
+from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ZERO_UUID
 from odradek.cluster import ClusterImage, ClusterView
 from odradek.controller import topic_admin
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.dispatch import Handler, RequestContext
-from odradek.server.fields import field
+from odradek.server.failures import wire_error
+from odradek.server.fields import field, items
 from odradek.timer.purgatory import DelayedOperation, Purgatory
 from odradek.zk.port import ZkClient
 
@@ -47,6 +55,9 @@ logger = logging.getLogger(__name__)
 
 BROKER_DEFAULT: Final = -1
 """Number of partitions or replication factor that leaves the choice to the broker (KIP-464)."""
+
+DELETION_DISABLED_SINCE: Final = 3
+"""First DeleteTopics version whose clients know TOPIC_DELETION_DISABLED; older ones are told INVALID_REQUEST."""
 
 Assignment = Mapping[int, Sequence[int]]
 
@@ -119,7 +130,10 @@ class TopicHandlers:
     async def _wait(self, topic: str, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> bool:
         wait = ImageWait(self._view, condition, timeout_ms)
         self._waits.try_complete_else_watch(wait, [topic])
-        return await wait.outcome
+        try:
+            return await wait.outcome
+        finally:
+            wait.complete()  # nobody waits any more when the handler was cancelled
 
     def _require_controller(self) -> None:
         if not self._is_controller():
@@ -144,42 +158,44 @@ class TopicHandlers:
         try:
             if duplicate:
                 raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
-            overrides = {entry.name: entry.value for entry in topic.configs if entry.value is not None}
-            in_force = self._checked_config(topic, overrides)
-            assignment = self._checked_assignment(topic)
+            overrides, in_force, assignment = self._checked(topic)
             topic_id = ZERO_UUID
             if not field(request, "validate_only", False):
                 topic_id = await self._create(topic.name, assignment, overrides, timeout_ms)
             return _created(topic.name, topic_id, assignment, overrides, in_force)
-        except ProtocolError as error:
+        except OdradekError as error:
             return _not_created(topic.name, error)
 
-    def _checked_config(self, topic: Any, overrides: Mapping[str, str]) -> TopicConfig:
-        check_topic_name(topic.name)
+    def _checked(self, topic: Any) -> tuple[dict[str, str], TopicConfig, Assignment]:
+        """Overrides, settings in force and assignment of a new topic. Of several faults the one is told that Kafka
+        tells: it looks at the topic's existence, the assignment, the name and then the settings."""
         image = self._view.image
         if topic.name in image.topics:
             raise TopicAlreadyExistsError(f"Topic {topic.name} exists already.")
+        overrides = {entry.name: entry.value for entry in topic.configs}
+        if None in overrides.values():
+            raise InvalidConfigError(f"A setting of topic {topic.name} has no value.")
+        assignment = self._assignment(topic)
+        check_topic_name(topic.name)
         other = colliding_topic(topic.name, list(image.topics))
         if other is not None:
             raise InvalidTopicError(
                 f"Topic {topic.name} would share its metrics' names with {other}: '.' and '_' are one there."
             )
-        if any(entry.value is None for entry in topic.configs):
-            raise InvalidConfigError(f"A setting of topic {topic.name} has no value.")
+        check_assignment(assignment, list(image.brokers))
         try:
-            return TopicConfig.of(self._config, overrides)
+            return overrides, TopicConfig.of(self._config, overrides), assignment
         except ConfigError as error:
             raise InvalidConfigError(str(error)) from error
 
-    def _checked_assignment(self, topic: Any) -> Assignment:
-        brokers = self._view.image.brokers
+    def _assignment(self, topic: Any) -> Assignment:
+        """The assignment that is given, not checked yet, or one that is drawn."""
         if topic.assignments:
             if topic.num_partitions != BROKER_DEFAULT or topic.replication_factor != BROKER_DEFAULT:
                 raise InvalidRequestError("Give either an assignment, or a number of partitions and a factor.")
             chosen = {entry.partition_index: list(entry.broker_ids) for entry in topic.assignments}
             if len(chosen) != len(topic.assignments):
                 raise InvalidReplicaAssignmentError(f"A partition of topic {topic.name} is assigned twice.")
-            check_assignment(chosen, list(brokers))
             return chosen
         partitions = self._config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
         factor = topic.replication_factor
@@ -191,10 +207,7 @@ class TopicHandlers:
             raise InvalidReplicationFactorError("No broker is known to be alive yet: try again.")
         start, shift = (int(self._clock.random() * len(brokers)) for _ in range(2))
         if existing:
-            # New partitions go on in the turn that partition 0 began.
-            order = sorted(brokers)
-            first = existing[0][0] if existing[0] else order[0]
-            start = shift = order.index(first) if first in order else 0
+            start = shift = growth_start(list(brokers), existing)
         return assign_replicas(brokers, partitions, factor, start_index=start, shift=shift, existing=existing)
 
     async def _create(self, name: str, assignment: Assignment, overrides: Mapping[str, str], timeout_ms: float) -> UUID:
@@ -224,7 +237,7 @@ class TopicHandlers:
             self._creating.add(name)
             try:
                 await self.ensure_topic(name)
-            except ProtocolError as error:
+            except OdradekError as error:
                 logger.warning("topic %s, which a client asked for, cannot be made: %s", name, error)
             finally:
                 self._creating.discard(name)
@@ -234,6 +247,8 @@ class TopicHandlers:
         if name in self._view.image.topics:
             return
         check_topic_name(name)
+        if name == TRANSACTION_STATE_TOPIC:
+            raise InvalidTopicError(f"{name} is made when transactions are; this broker has none.")
         overrides: dict[str, str] = {}
         partitions, factor = self._config.num_partitions, self._config.default_replication_factor
         if name == GROUP_METADATA_TOPIC:
@@ -259,20 +274,22 @@ class TopicHandlers:
 
     async def delete_topics(self, context: RequestContext, request: Any) -> Message:
         """Delete topics by name or, from version 6, by id (KIP-516)."""
+        wanted = [(topic.name, field(topic, "topic_id", ZERO_UUID)) for topic in items(request, "topics")]
+        if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
+            raise InvalidRequestError("A topic is to be given by its name or by its id, not by both.")
+        wanted += [(name, ZERO_UUID) for name in items(request, "topic_names")]
         self._require_controller()
+        if not self._config.delete_topic_enable:
+            reason = "delete.topic.enable is false on this cluster."
+            known = context.api_version >= DELETION_DISABLED_SINCE
+            raise TopicDeletionDisabledError(reason) if known else InvalidRequestError(reason)
         timeout_ms = request.timeout.total_seconds() * 1000
-        if hasattr(request, "topics"):
-            wanted = [(topic.name, field(topic, "topic_id", ZERO_UUID)) for topic in request.topics]
-        else:
-            wanted = [(name, ZERO_UUID) for name in request.topic_names]
         results = await asyncio.gather(*(self._delete_one(name, topic_id, timeout_ms) for name, topic_id in wanted))
         return {"throttle_time": 0, "responses": results}
 
     async def _delete_one(self, name: str | None, topic_id: UUID, timeout_ms: float) -> dict[str, object]:
         error_code, message = NONE, None
         try:
-            if not self._config.delete_topic_enable:
-                raise TopicDeletionDisabledError("delete.topic.enable is false on this cluster.")
             image = self._view.image
             if name is None:
                 name = image.topic_names.get(topic_id)
@@ -285,8 +302,8 @@ class TopicHandlers:
             gone = name
             if not await self._wait(gone, lambda image: gone not in image.topics, timeout_ms):
                 raise RequestTimedOutError(f"Topic {gone} is marked for deletion, but was not gone in time.")
-        except ProtocolError as error:
-            error_code, message = error.code, str(error)
+        except OdradekError as error:
+            error_code, message = _told(error)
         return {"name": name, "topic_id": topic_id, "error_code": error_code, "error_message": message}
 
     # Growth
@@ -295,18 +312,21 @@ class TopicHandlers:
         """Give topics more partitions (KIP-195)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
-        timeout_ms = request.timeout.total_seconds() * 1000
-        results = []
-        for topic in request.topics:
-            error_code, message = NONE, None
-            try:
-                if names.count(topic.name) > 1:
-                    raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
-                await self._grow(topic, timeout_ms, validate_only=request.validate_only)
-            except ProtocolError as error:
-                error_code, message = error.code, str(error)
-            results.append({"name": topic.name, "error_code": error_code, "error_message": message})
+        results = await asyncio.gather(
+            *(self._grow_one(topic, request, duplicate=names.count(topic.name) > 1) for topic in request.topics)
+        )
         return {"throttle_time": 0, "results": results}
+
+    async def _grow_one(self, topic: Any, request: Any, *, duplicate: bool) -> dict[str, object]:
+        error_code, message = NONE, None
+        try:
+            if duplicate:
+                raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
+            timeout_ms = request.timeout.total_seconds() * 1000
+            await self._grow(topic, timeout_ms, validate_only=request.validate_only)
+        except OdradekError as error:
+            error_code, message = _told(error)
+        return {"name": topic.name, "error_code": error_code, "error_message": message}
 
     async def _grow(self, topic: Any, timeout_ms: float, *, validate_only: bool) -> None:
         known = self._view.image.topics.get(topic.name)
@@ -333,7 +353,7 @@ class TopicHandlers:
             raise RequestTimedOutError(f"Partitions of {topic.name} were made, but not all have leaders in time.")
 
     def _added(self, topic: Any, existing: Assignment) -> Assignment:
-        present, factor = len(existing), len(existing[0])
+        present, factor = len(existing), len(existing[min(existing)])
         if topic.assignments is None:
             return self._drawn(topic.count - present, factor, existing)
         chosen = [list(entry.broker_ids) for entry in topic.assignments]
@@ -341,7 +361,7 @@ class TopicHandlers:
             raise InvalidReplicaAssignmentError(
                 f"{topic.count - present} partitions are to be added, but {len(chosen)} are assigned."
             )
-        added = {present + index: replicas for index, replicas in enumerate(chosen)}
+        added = {max(existing) + 1 + index: replicas for index, replicas in enumerate(chosen)}
         check_replicas(added, list(self._view.image.brokers))
         if any(len(replicas) != factor for replicas in chosen):
             raise InvalidReplicaAssignmentError(f"Each new partition must have {factor} replicas, as the others have.")
@@ -372,12 +392,21 @@ def _created(
     }
 
 
-def _not_created(name: str, error: ProtocolError) -> dict[str, object]:
+def _told(error: OdradekError) -> tuple[int, str]:
+    """Code and sentence of an error."""
+    known = wire_error(error)
+    if known is not error:
+        logger.warning("%s", error)
+    return known.code, str(known)
+
+
+def _not_created(name: str, error: OdradekError) -> dict[str, object]:
+    error_code, message = _told(error)
     return {
         "name": name,
         "topic_id": ZERO_UUID,
-        "error_code": error.code,
-        "error_message": str(error),
+        "error_code": error_code,
+        "error_message": message,
         "topic_config_error_code": NONE,
         "num_partitions": -1,
         "replication_factor": -1,

@@ -1,7 +1,7 @@
 """Real Apache Kafka as a judge: its jars from Maven Central, its tools and brokers as child processes. For tests only.
 
-`jars` brings a version's jars once into a cache folder; `run_tool` runs one of its command-line classes; `ApacheBroker`
-is a broker of it, in ZooKeeper mode, for comparisons and mixed clusters.
+`jars` brings a version's jars once into a cache folder; `run_tool` and `Tools` run its command-line classes;
+`ApacheBroker` is a broker of it, in ZooKeeper mode, for comparisons and mixed clusters.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -85,6 +86,27 @@ def run_tool(
             f"{main_class} ended with {result.returncode}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
         )
     return result.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The command-line classes of one Apache Kafka version, pointed at a cluster."""
+
+    version: str
+    folder: Path
+    bootstrap: str
+
+    def run(self, main_class: str, *arguments: str, stdin: str = "") -> str:
+        """What the tool prints, given these arguments and `--bootstrap-server`; `InteropError` when it fails."""
+        return self.run_plain(main_class, "--bootstrap-server", self.bootstrap, *arguments, stdin=stdin)
+
+    def run_plain(self, main_class: str, *arguments: str, stdin: str = "") -> str:
+        """The same with these arguments alone."""
+        return run_tool(self.folder, main_class, arguments, stdin=stdin)
+
+    def named(self, before_4: str, since_4: str) -> str:
+        """The one of two names that this version knows: Kafka 4 moved classes and renamed options."""
+        return before_4 if self.version.startswith("3.") else since_4
 
 
 def free_port() -> int:

@@ -212,7 +212,7 @@ def main(runs: int, scale: float, write: bool) -> None:
                             progress.advance(task)
                             if number:
                                 found[name].append(run)
-    console.print(table(results))
+    click.echo(table(results))
     if write:
         REPORT.write_text(report(results, runs), encoding="utf-8")
         console.print(f"written to {REPORT.relative_to(ROOT)}")

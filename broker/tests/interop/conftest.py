@@ -1,17 +1,44 @@
-"""Apache Kafka's jars, once for the whole run, kept in `.interop/` between runs."""
+"""Apache Kafka's tools, of each version in turn; the jars are kept in `.interop/` between runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.testing.apache import jars
+from odradek.testing.apache import Tools, jars
+from odradek.testing.cluster import RunningCluster
 
 VERSIONS = ("3.9.1", "4.1.0")
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
-def kafka_jars(request: pytest.FixtureRequest) -> Path:
-    """The jars of each Apache Kafka version in turn."""
-    return jars(request.param, Path(request.config.rootpath) / ".interop")
+def kafka_jars(request: pytest.FixtureRequest) -> tuple[str, Path]:
+    """Version and folder of each Apache Kafka in turn."""
+    return request.param, jars(request.param, Path(request.config.rootpath) / ".interop")
+
+
+@pytest.fixture
+def tools(kafka_jars: tuple[str, Path], odradek_cluster: RunningCluster) -> Tools:
+    """The tools of each version in turn."""
+    version, folder = kafka_jars
+    return Tools(version, folder, odradek_cluster.bootstrap)
+
+
+@pytest.fixture
+def topic(odradek_cluster: RunningCluster) -> Iterator[str]:
+    """A topic of three partitions on three brokers each."""
+    name = f"java-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": odradek_cluster.bootstrap})
+    admin.create_topics([NewTopic(name, 3, 3)])[name].result(60)
+    yield name
+    admin.delete_topics([name])[name].result(60)
+
+
+@pytest.fixture
+def group() -> str:
+    """A group of the test's own."""
+    return f"group-{uuid4().hex[:8]}"

@@ -1,105 +1,230 @@
-"""The stock command-line tools of Apache Kafka 3.9.1 and 4.1.0 do their work against this broker."""
+"""The command-line tools of Apache Kafka 3.9.1 and 4.1.0, unchanged, do their work against this broker."""
 
 from __future__ import annotations
 
+import json
 import re
-from pathlib import Path
 from uuid import uuid4
 
+import confluent_kafka
 import pytest
 
-from odradek.testing.apache import run_tool
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.apache import InteropError, Tools
+from odradek.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
-TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
-GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
+END_TO_END_LATENCY = "org.apache.kafka.tools.EndToEndLatency"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
+VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
+OLD_CONSOLE_PRODUCER, CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer", "org.apache.kafka.tools.ConsoleProducer"
+OLD_API_VERSIONS, API_VERSIONS = (
+    "kafka.admin.BrokerApiVersionsCommand",
+    "org.apache.kafka.tools.BrokerApiVersionsCommand",
+)
+
+NEEDED_APIS = (
+    "Produce Fetch ListOffsets Metadata OffsetCommit OffsetFetch FindCoordinator JoinGroup Heartbeat LeaveGroup "
+    "SyncGroup DescribeGroups ListGroups ApiVersions CreateTopics DeleteTopics InitProducerId DescribeConfigs "
+    "DescribeLogDirs CreatePartitions DeleteGroups IncrementalAlterConfigs DescribeCluster"
+).split()
 
 
-def console_producer(folder: Path) -> str:
-    """The class moved between the two versions."""
-    return "kafka.tools.ConsoleProducer" if "3.9" in folder.name else "org.apache.kafka.tools.ConsoleProducer"
+def produce(tools: Tools, topic: str, lines: list[str], *options: str) -> None:
+    """ConsoleProducer; a line is `key:value`."""
+    option = tools.named("--property", "--reader-property")
+    reader = ["--topic", topic, option, "parse.key=true", option, "key.separator=:", *options]
+    producer = tools.named(OLD_CONSOLE_PRODUCER, CONSOLE_PRODUCER)
+    tools.run(producer, *reader, stdin="".join(f"{line}\n" for line in lines))
 
 
-@pytest.fixture
-def bootstrap(odradek_cluster: RunningCluster) -> list[str]:
-    return ["--bootstrap-server", odradek_cluster.bootstrap]
+def consume(tools: Tools, topic: str, count: int, *options: str) -> list[str]:
+    """ConsoleConsumer from the beginning; a line is `key:value` again."""
+    formatter = tools.named("--property", "--formatter-property")
+    limits = ["--from-beginning", "--max-messages", str(count), "--timeout-ms", "60000"]
+    shown = [formatter, "print.key=true", formatter, "key.separator=:"]
+    return tools.run(CONSOLE_CONSUMER, "--topic", topic, *limits, *shown, *options).splitlines()
 
 
-@pytest.fixture
-def topic(kafka_jars: Path, bootstrap: list[str]) -> str:
+def table(printed: str, group: str) -> list[dict[str, str]]:
+    """The rows of a group in a table of ConsumerGroupCommand, by the heading of each column."""
+    heading = next(line for line in printed.splitlines() if line.startswith("GROUP ")).replace(
+        "COORDINATOR (ID)", "COORDINATOR ID"
+    )
+    rows = [line.split() for line in printed.splitlines() if line.startswith(f"{group} ")]
+    return [dict(zip(heading.split(), row, strict=False)) for row in rows]
+
+
+def test_topic_command(tools: Tools) -> None:
     name = f"java-{uuid4().hex[:8]}"
-    create = ["--create", "--topic", name, "--partitions", "3", "--replication-factor", "3"]
-    assert "Created topic" in run_tool(kafka_jars, TOPIC_COMMAND, [*bootstrap, *create])
-    return name
+    shape = ["--partitions", "3", "--replication-factor", "3", "--config", "retention.ms=3600000"]
+    assert "Created topic" in tools.run(TOPICS, "--create", "--topic", name, *shape)
+    assert name in tools.run(TOPICS, "--list").split()
+    with pytest.raises(InteropError, match="exists"):
+        tools.run(TOPICS, "--create", "--topic", name)
+    described = tools.run(TOPICS, "--describe", "--topic", name)
+    assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 3\s+Configs: .*retention\.ms=3600000", described)
+    assert {int(leader) for leader in re.findall(r"Leader: (\d+)", described)} == {0, 1, 2}
+    replicas = re.findall(r"Replicas: ([\d,]+)\s+Isr: ([\d,]+)", described)
+    assert [set(every.split(",")) for every, _ in replicas] == [{"0", "1", "2"}] * 3
+    assert [set(in_sync.split(",")) for _, in_sync in replicas] == [{"0", "1", "2"}] * 3
+    assert f"Topic: {name}\t" in tools.run(TOPICS, "--describe", "--topics-with-overrides")
+    for unhealthy in ("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions"):
+        assert name not in tools.run(TOPICS, "--describe", unhealthy)
+    tools.run(TOPICS, "--alter", "--topic", name, "--partitions", "5")
+    assert tools.run(TOPICS, "--describe", "--topic", name).count("Leader: ") == 5
+    tools.run(TOPICS, "--delete", "--topic", name)
+    wait_until(lambda: name not in tools.run(TOPICS, "--list").split(), what=f"the end of topic {name}")
 
 
-def test_topic_command(kafka_jars: Path, bootstrap: list[str], topic: str) -> None:
-    assert topic in run_tool(kafka_jars, TOPIC_COMMAND, [*bootstrap, "--list"]).split()
-    described = run_tool(kafka_jars, TOPIC_COMMAND, [*bootstrap, "--describe", "--topic", topic])
-    assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 3", described)
-    assert described.count("Leader: ") == 3
-    run_tool(kafka_jars, TOPIC_COMMAND, [*bootstrap, "--alter", "--topic", topic, "--partitions", "5"])
-    described = run_tool(kafka_jars, TOPIC_COMMAND, [*bootstrap, "--describe", "--topic", topic])
-    assert "PartitionCount: 5" in described
-    run_tool(kafka_jars, TOPIC_COMMAND, [*bootstrap, "--delete", "--topic", topic])
-    assert topic not in run_tool(kafka_jars, TOPIC_COMMAND, [*bootstrap, "--list"]).split()
+def test_console_tools_and_groups(tools: Tools, topic: str, group: str) -> None:
+    lines = [f"k{number % 7}:value {number}" for number in range(100)]
+    produce(tools, topic, lines)
+    rack = "client.rack=somewhere"
+    read = consume(tools, topic, 100, "--group", group, "--consumer-property", rack)
+    for key in {line.split(":")[0] for line in lines}:
+        assert [line for line in read if line.startswith(f"{key}:")] == [
+            line for line in lines if line.startswith(f"{key}:")
+        ]
+
+    assert group in tools.run(GROUPS, "--list").split()
+    rows = table(tools.run(GROUPS, "--describe", "--group", group), group)
+    assert sum(int(row["CURRENT-OFFSET"]) for row in rows) == 100
+    assert {row["LAG"] for row in rows} == {"0"}
+    reset = ["--reset-offsets", "--to-earliest", "--execute", "--topic", topic]
+    tools.run(GROUPS, *reset, "--group", group)
+    rows = table(tools.run(GROUPS, "--describe", "--group", group), group)
+    assert {row["CURRENT-OFFSET"] for row in rows} == {"0"}
+    assert sum(int(row["LAG"]) for row in rows) == 100
+    assert "successful" in tools.run(GROUPS, "--delete", "--group", group)
+    assert group not in tools.run(GROUPS, "--list").split()
 
 
-def test_console_tools_and_groups(kafka_jars: Path, bootstrap: list[str], topic: str) -> None:
-    lines = [f"k{number}:value {number}" for number in range(100)]
-    producer = ["--topic", topic, "--reader-property" if "4.1" in kafka_jars.name else "--property"]
-    run_tool(
-        kafka_jars,
-        console_producer(kafka_jars),
-        [*bootstrap, *producer, "parse.key=true", producer[-1], "key.separator=:"],
-        stdin="\n".join(lines) + "\n",
+def test_group_with_a_member(tools: Tools, topic: str, group: str) -> None:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": tools.bootstrap, "group.id": group, "group.instance.id": "one", "client.id": "me"}
     )
-    group = f"group-{uuid4().hex[:8]}"
-    consumer = ["--topic", topic, "--from-beginning", "--max-messages", "100", "--timeout-ms", "60000"]
-    read = run_tool(
-        kafka_jars,
-        CONSOLE_CONSUMER,
-        [*bootstrap, *consumer, "--group", group, "--formatter-property", "print.key=true"],
-    )
-    assert sorted(read.replace("\t", ":").splitlines()) == sorted(lines)
-
-    assert group in run_tool(kafka_jars, GROUP_COMMAND, [*bootstrap, "--list"]).split()
-    described = run_tool(kafka_jars, GROUP_COMMAND, [*bootstrap, "--describe", "--group", group])
-    rows = [line.split() for line in described.splitlines() if line.startswith(group)]
-    assert sum(int(row[3]) for row in rows) == 100
-    assert {row[5] for row in rows} == {"0"}
-    run_tool(
-        kafka_jars,
-        GROUP_COMMAND,
-        [*bootstrap, "--reset-offsets", "--to-earliest", "--execute", "--topic", topic, "--group", group],
-    )
-    described = run_tool(kafka_jars, GROUP_COMMAND, [*bootstrap, "--describe", "--group", group])
-    rows = [line.split() for line in described.splitlines() if line.startswith(group)]
-    assert sum(int(row[5]) for row in rows) == 100
-    deleted = run_tool(kafka_jars, GROUP_COMMAND, [*bootstrap, "--delete", "--group", group])
-    assert "successful" in deleted
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == 3, what="the assignment")
+        (state,) = table(tools.run(GROUPS, "--describe", "--group", group, "--state"), group)
+        assert (state["STATE"], state["#MEMBERS"], state["ASSIGNMENT-STRATEGY"]) == ("Stable", "1", "range")
+        (member,) = table(tools.run(GROUPS, "--describe", "--group", group, "--members", "--verbose"), group)
+        assert (member["GROUP-INSTANCE-ID"], member["CLIENT-ID"], member["#PARTITIONS"]) == ("one", "me", "3")
+        assert re.search(r"0, ?1, ?2", member[tools.named("ASSIGNMENT", "CURRENT-ASSIGNMENT")])
+        with pytest.raises(InteropError, match=r"not empty|GroupNotEmpty"):
+            tools.run(GROUPS, "--delete", "--group", group)
+    finally:
+        consumer.close()
 
 
-def test_performance_tools(kafka_jars: Path, bootstrap: list[str], topic: str) -> None:
-    servers = f"bootstrap.servers={bootstrap[1]}"
-    sent = run_tool(
-        kafka_jars,
-        PRODUCER_PERFORMANCE,
-        [
-            *("--topic", topic, "--num-records", "50000", "--record-size", "100", "--throughput", "-1"),
-            *("--producer-props", servers, "acks=all", "linger.ms=5", "compression.type=lz4"),
-        ],
-    )
-    assert "50000 records sent" in sent
-    read = run_tool(
-        kafka_jars,
-        CONSUMER_PERFORMANCE,
-        [*bootstrap, "--topic", topic, "--messages", "50000", "--timeout", "60000"],
-    )
+def test_performance_tools(tools: Tools, topic: str) -> None:
+    size = ["--topic", topic, "--num-records", "50000", "--record-size", "100", "--throughput", "-1"]
+    properties = ["--producer-props", f"bootstrap.servers={tools.bootstrap}", "acks=all", "compression.type=lz4"]
+    assert "50000 records sent" in tools.run_plain(PRODUCER_PERFORMANCE, *size, *properties)
+    read = tools.run(CONSUMER_PERFORMANCE, "--topic", topic, "--messages", "50000", "--timeout", "60000")
     counts = [line.split(",")[4].strip() for line in read.splitlines() if line.startswith("20")]
-    assert sum(int(count) for count in counts) >= 50_000
+    assert sum(map(int, counts)) == 50_000
+    ends = re.findall(rf"^{topic}:\d:(\d+)$", tools.run(OFFSETS, "--topic", topic), re.MULTILINE)
+    assert len(ends) == 3
+    assert sum(map(int, ends)) == 50_000
+    starts = tools.run(OFFSETS, "--topic", topic, "--time", "earliest").split()
+    assert sorted(starts) == [f"{topic}:{number}:0" for number in range(3)]
+
+
+def test_latency_tool(tools: Tools, topic: str) -> None:
+    told = tools.run_plain(END_TO_END_LATENCY, tools.bootstrap, topic, "50", "all", "100")
+    assert re.search(r"Percentiles: 50th = \d+", told)
+
+
+def test_every_codec(tools: Tools, topic: str) -> None:
+    codecs = ("gzip", "snappy", "lz4", "zstd")
+    lines = {codec: [f"{codec}:{codec} {number} " + "x" * 50 for number in range(50)] for codec in codecs}
+    for codec in codecs:
+        produce(tools, topic, lines[codec], "--compression-codec", codec)
+    read = consume(tools, topic, 200, "--isolation-level", "read_committed")
+    assert {codec: [line for line in read if line.startswith(codec)] for codec in codecs} == lines
+
+
+def test_verifiable_clients(tools: Tools, topic: str, group: str) -> None:
+    sent = tools.run(VERIFIABLE_PRODUCER, "--topic", topic, "--max-messages", "500", "--acks", "-1")
+    assert json.loads(sent.splitlines()[-1])["acked"] == 500
+    static = ["--group-instance-id", "one", "--reset-policy", "earliest", "--max-messages", "500"]
+    strategy = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+    read = tools.run(
+        VERIFIABLE_CONSUMER, "--topic", topic, "--group-id", group, *static, "--assignment-strategy", strategy
+    )
+    events = [json.loads(line) for line in read.splitlines()]
+    assigned = [event["partitions"] for event in events if event["name"] == "partitions_assigned"]
+    assert [len(partitions) for partitions in assigned] == [3]
+    assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 500
+    assert all(event["success"] for event in events if event["name"] == "offsets_committed")
+    assert events[-1]["name"] == "shutdown_complete"
+
+
+def test_config_command_on_a_topic(tools: Tools, topic: str) -> None:
+    entity = ["--entity-type", "topics", "--entity-name", topic]
+
+    def overrides() -> dict[str, str]:
+        told = tools.run(CONFIGS, "--describe", *entity)
+        return dict(
+            re.findall(r"^  ([a-z.]+)=(\S*) sensitive=false synonyms=\{DYNAMIC_TOPIC_CONFIG", told, re.MULTILINE)
+        )
+
+    assert overrides() == {}
+    tools.run(CONFIGS, "--alter", *entity, "--add-config", "retention.ms=5000000,cleanup.policy=[compact,delete]")
+    expected = {"retention.ms": "5000000", "cleanup.policy": "compact,delete"}
+    wait_until(lambda: overrides() == expected, what="the new settings")
+    for wrong in ("retention.ms=soon", "no.such.setting=1"):
+        with pytest.raises(InteropError, match="InvalidConfigurationException"):
+            tools.run(CONFIGS, "--alter", *entity, "--add-config", wrong)
+    tools.run(CONFIGS, "--alter", *entity, "--delete-config", "cleanup.policy")
+    wait_until(lambda: overrides() == {"retention.ms": "5000000"}, what="the end of one setting")
+    in_force = tools.run(CONFIGS, "--describe", "--all", *entity)
+    assert "  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}" in in_force
+
+
+def test_config_command_on_brokers(tools: Tools) -> None:
+    told = tools.run(CONFIGS, "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
+    assert "  broker.id=1 sensitive=false synonyms={STATIC_BROKER_CONFIG:broker.id=1}" in told
+    told = tools.run(CONFIGS, "--describe", "--entity-type", "brokers")
+    assert [line for line in told.splitlines() if "=" in line] == []
+    assert {f"Dynamic configs for broker {number} are:" for number in range(3)} <= set(told.splitlines())
+    assert "Default configs for brokers in the cluster are:" in told
+
+
+def test_log_dirs_command(tools: Tools, topic: str) -> None:
+    produce(tools, topic, [f"k{number}:value" for number in range(30)])
+    told = tools.run(LOG_DIRS, "--describe", "--topic-list", topic)
+    brokers = json.loads(told.splitlines()[-1])["brokers"]
+    assert sorted(broker["broker"] for broker in brokers) == [0, 1, 2]
+    directories = [directory for broker in brokers for directory in broker["logDirs"]]
+    assert [directory["error"] for directory in directories] == [None] * 3
+    sizes = [{entry["partition"]: entry["size"] for entry in directory["partitions"]} for directory in directories]
+    assert sizes == [sizes[0]] * 3
+    assert sorted(sizes[0]) == [f"{topic}-{number}" for number in range(3)]
+    assert sum(sizes[0].values()) > 30 * len("value")
+
+
+def test_broker_api_versions_command(tools: Tools) -> None:
+    told = tools.run(tools.named(OLD_API_VERSIONS, API_VERSIONS))
+    brokers = re.findall(r"^\S+ \(id: (\d) .*?\) -> \((.*?)^\)", told, re.MULTILINE | re.DOTALL)
+    assert sorted(number for number, _ in brokers) == ["0", "1", "2"]
+    for _, apis in brokers:
+        usable = re.findall(r"^\t(\w+)\(\d+\): [^\n]*\[usable: \d+\]", apis, re.MULTILINE)
+        assert set(NEEDED_APIS) <= set(usable)
+
+
+def test_cluster_tool(tools: Tools) -> None:
+    assert re.fullmatch(
+        r"Cluster ID: [\w-]{22}", tools.run_plain(CLUSTER, "cluster-id", "--bootstrap-server", tools.bootstrap).strip()
+    )

@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
@@ -61,6 +61,10 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         "subscribe": arguments.topic,
         **dict(arguments.option),
     }
+
+
+OpenSession = Callable[[str], AbstractContextManager[SparkSession]]
+"""Opens a session of this name for a `with` block; tests hand in one that is open already."""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from odradek.client.blocking import BlockingClient
 from pyspark_odradek import options as source
 from pyspark_odradek.lookup import OffsetLookup
 from pyspark_odradek.offsets import check_not_backwards, new_offsets, to_json
-from pyspark_odradek.pipelines.application import argument_parser, run, session, source_options, tell
+from pyspark_odradek.pipelines.application import OpenSession, argument_parser, run, session, source_options, tell
 from pyspark_odradek.pipelines.manifest import Archive
 
 _DESCRIPTION: Final = """Archive a topic as Parquet files by date.
@@ -34,15 +34,15 @@ _EPILOG: Final = """example:
 The archive is an ordinary folder of Parquet: spark.read.parquet("/data/archive")."""
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, open_session: OpenSession = session) -> int:
     """The application; its exit code."""
     parser = argument_parser(_DESCRIPTION, _EPILOG)
     parser.add_argument("--output", required=True, type=Path, help="folder of the archive; made when it is not there")
     arguments = parser.parse_args(argv)
-    return run(lambda: _archive(arguments))
+    return run(lambda: _archive(arguments, open_session))
 
 
-def _archive(arguments: argparse.Namespace) -> dict[str, Any]:
+def _archive(arguments: argparse.Namespace, open_session: OpenSession) -> dict[str, Any]:
     began = time.monotonic()
     options = source_options(arguments)
     parsed = source.parse(options)
@@ -54,7 +54,7 @@ def _archive(arguments: argparse.Namespace) -> dict[str, Any]:
         rows = 0
         if wanted:
             number, staging = archive.next_run()
-            with session(f"archive {arguments.topic}") as spark:
+            with open_session(f"archive {arguments.topic}") as spark:
                 _write(spark, {**options, "startingOffsets": to_json(start), "endingOffsets": to_json(end)}, staging)
             rows = archive.commit(number, start, end).rows
     return {"rows": rows, "until": to_json(end), "seconds": round(time.monotonic() - began, 3)}

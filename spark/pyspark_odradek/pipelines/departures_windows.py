@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_odradek import options as source
-from pyspark_odradek.pipelines.application import argument_parser, run, session, source_options, tell
+from pyspark_odradek.pipelines.application import OpenSession, argument_parser, run, session, source_options, tell
 from pyspark_odradek.pipelines.files import upsert_by_date
 
 _DESCRIPTION: Final = """Count departures and their mean delay per carrier and hour, as a streaming query.
@@ -45,7 +45,7 @@ _KEYS: Final = ("window_start", "carrier")
 _EVENT: Final = "dep_delay DOUBLE"
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, open_session: OpenSession = session) -> int:
     """The application; its exit code."""
     parser = argument_parser(_DESCRIPTION, _EPILOG)
     parser.add_argument("--output", required=True, type=Path, help="folder of the result; made when it is not there")
@@ -53,15 +53,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--lateness", default="1 day", help="how late an event may be (default: %(default)s)")
     parser.add_argument("--continuous", metavar="INTERVAL", help='keep running, a micro-batch every, say, "10 seconds"')
     arguments = parser.parse_args(argv)
-    return run(lambda: _aggregate(arguments))
+    return run(lambda: _aggregate(arguments, open_session))
 
 
-def _aggregate(arguments: argparse.Namespace) -> dict[str, Any]:
+def _aggregate(arguments: argparse.Namespace, open_session: OpenSession) -> dict[str, Any]:
     began = time.monotonic()
     options = {"startingOffsets": "earliest", **source_options(arguments)}
     source.parse(options)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    with session(f"departures of {arguments.topic}") as spark:
+    with open_session(f"departures of {arguments.topic}") as spark:
         totals = _Totals()
         spark.streams.addListener(totals)
         events = spark.readStream.format("odradek").options(**options).load()

@@ -1,10 +1,15 @@
-"""The two jobs by `spark-submit`, as a person runs them, twice each with more records in between."""
+"""The two jobs on real brokers, run again with more records in between."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from odradek.base.types import TopicPartition
 from odradek.client.blocking import BlockingClient
@@ -13,17 +18,33 @@ from odradek.testing.cluster import RunningCluster
 from pyspark_odradek import pipelines
 from pyspark_odradek.demonstration import check, flights
 from pyspark_odradek.demonstration.load import load, wait_for_topic
-from pyspark_odradek.demonstration.processes import ChildError, ChildEvent, spark_job
+from pyspark_odradek.demonstration.processes import ChildError, spark_job
+from pyspark_odradek.pipelines import archive, departures_windows
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+Run = Callable[..., dict[str, Any]]
 
 
-def run(name: str, arguments: list[str], folder: Path) -> ChildEvent:
-    script = Path(pipelines.__file__).with_name(f"{name}.py")
-    with spark_job(script, arguments, folder / f"{name}.log", cores=2, scratch=folder / "scratch") as job:
-        result = job.until("result", lambda event: None, timeout_seconds=280, silence_seconds=280)
-        job.wait()
+@pytest.fixture
+def run(spark: SparkSession, odradek_cluster: RunningCluster, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a job in the session of the tests; its result, or the sentence that it failed with."""
+
+    def once(job: Any, topic: str, *arguments: str) -> dict[str, Any]:
+        source = ["--bootstrap-servers", odradek_cluster.bootstrap, "--topic", topic]
+        capsys.readouterr()
+        code = job.main([*source, *arguments], open_session=lambda name: nullcontext(spark))
+        told = capsys.readouterr()
+        if code:
+            return {"error": told.err.splitlines()[-1]}
+        result: dict[str, Any] = json.loads(told.out.splitlines()[-1])
         return result
+
+    return once
 
 
 def rows_of(days: list[str]) -> list[dict[str, str]]:
@@ -31,53 +52,62 @@ def rows_of(days: list[str]) -> list[dict[str, str]]:
     return [row for row in rows if row["time_hour"][:10] in days]
 
 
-def test_a_second_run_takes_only_what_is_new(
-    odradek_cluster: RunningCluster, client: BlockingClient, tmp_path: Path
-) -> None:
+def test_a_second_run_takes_only_what_is_new(client: BlockingClient, run: Run, tmp_path: Path) -> None:
     topic = "departures-of-two-days"
-    client.admin.create_topics(
-        [NewTopic(name=topic, partitions=4, replication_factor=1, configs=(("retention.ms", "-1"),))]
-    )
+    keep = (("retention.ms", "-1"),)
+    client.admin.create_topics([NewTopic(name=topic, partitions=4, replication_factor=1, configs=keep)])
     wait_for_topic(client, topic, timeout_seconds=30)
-    source = ["--bootstrap-servers", odradek_cluster.bootstrap, "--topic", topic]
-    windows = [*source, "--output", str(tmp_path / "windows"), "--checkpoint", str(tmp_path / "checkpoint")]
-    archive = [*source, "--output", str(tmp_path / "archive")]
+    windows = ["--output", str(tmp_path / "windows"), "--checkpoint", str(tmp_path / "checkpoint")]
     # Both halves fall into the same hours, so that the second run has to add to windows that are there.
+    windows += ["--lateness", "3 days"]
     rows = rows_of(["2013-06-01", "2013-06-02"])
     halves = [flights.events(rows[::2]), flights.events(rows[1::2])]
     for half in halves:
         load(client, topic, half, lambda acknowledged: None)
-        assert run("departures_windows", windows, tmp_path)["dropped_late"] == 0
-        assert run("archive", archive, tmp_path)["rows"] == len(half)
+        result = run(departures_windows, topic, *windows)
+        assert (result["rows"], result["dropped_late"]) == (len(half), 0)
+        assert run(archive, topic, "--output", str(tmp_path / "archive"))["rows"] == len(half)
     expected = flights.expected(rows)
     assert check.compare_windows(check.read_windows(tmp_path / "windows"), expected) == []
     assert check.compare_archive(check.read_archive(tmp_path / "archive"), halves[0] + halves[1], expected) == []
-    assert run("archive", archive, tmp_path)["rows"] == 0
+    assert run(archive, topic, "--output", str(tmp_path / "archive"))["rows"] == 0
 
 
-def test_a_topic_that_is_not_there_is_one_sentence(odradek_cluster: RunningCluster, tmp_path: Path) -> None:
-    source = ["--bootstrap-servers", odradek_cluster.bootstrap, "--topic", "nowhere", "--output", str(tmp_path / "o")]
-    with pytest.raises(ChildError, match=r"exit code 1: .*nowhere"):
-        run("archive", source, tmp_path)
+def test_events_that_are_too_late_are_counted(client: BlockingClient, run: Run, tmp_path: Path) -> None:
+    topic = "late-departures"
+    keep = (("retention.ms", "-1"),)
+    client.admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=1, configs=keep)])
+    wait_for_topic(client, topic, timeout_seconds=30)
+    windows = ["--output", str(tmp_path / "windows"), "--checkpoint", str(tmp_path / "checkpoint")]
+    for day, dropped in (("2013-06-05", 0), ("2013-06-01", 1)):
+        load(client, topic, flights.events(rows_of([day])[:1]), lambda acknowledged: None)
+        assert run(departures_windows, topic, *windows)["dropped_late"] == dropped
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(
-    odradek_cluster: RunningCluster, client: BlockingClient, tmp_path: Path
-) -> None:
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(client: BlockingClient, run: Run, tmp_path: Path) -> None:
     topic = "made-anew"
-    for count in (5, 2):
+
+    def make(count: int) -> None:
         client.admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=1)])
         wait_for_topic(client, topic, timeout_seconds=30)
         with client.producer() as producer:
             producer.send_many(topic, [(None, b"v", 2_000_000_000_000)] * count, partition=0).result()
-        arguments = ["--bootstrap-servers", odradek_cluster.bootstrap, "--topic", topic]
-        arguments += ["--output", str(tmp_path / "archive")]
-        if count == 5:
-            assert run("archive", arguments, tmp_path)["rows"] == 5
-            client.admin.delete_topics([topic])
-            while topic in client.topics():
-                pass
-        else:
-            assert client.latest_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 2}
-            with pytest.raises(ChildError, match=r"made-anew-0 is greater than its ending offset"):
-                run("archive", arguments, tmp_path)
+
+    make(5)
+    assert run(archive, topic, "--output", str(tmp_path))["rows"] == 5
+    client.admin.delete_topics([topic])
+    while topic in client.topics():
+        pass
+    make(2)
+    assert client.latest_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 2}
+    assert "made-anew-0 is greater than its ending offset" in run(archive, topic, "--output", str(tmp_path))["error"]
+
+
+def test_spark_submit_tells_a_failure_in_one_sentence(odradek_cluster: RunningCluster, tmp_path: Path) -> None:
+    script = Path(pipelines.__file__).with_name("archive.py")
+    source = ["--bootstrap-servers", odradek_cluster.bootstrap, "--topic", "nowhere", "--output", str(tmp_path / "o")]
+    with (
+        spark_job(script, source, tmp_path / "archive.log", cores=2, scratch=tmp_path) as job,
+        pytest.raises(ChildError, match=r"exit code 1: .*nowhere"),
+    ):
+        job.until("result", lambda event: None, timeout_seconds=250, silence_seconds=250)
