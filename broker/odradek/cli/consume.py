@@ -123,24 +123,43 @@ def _settings(bootstrap: str, properties: Mapping[str, str], wish: Wish) -> Clie
 async def _consume(settings: ClientSettings, wish: Wish, render: Render) -> None:
     from odradek.client.consumer import Consumer
 
-    consumer = Consumer(settings, wish.topic, group_id=wish.group)
-    async with consumer:
-        ends = None if wish.group is not None else await _begin(consumer, wish)
-        left = wish.max_records
-        while left != 0 and ends != {}:
-            batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=left)
-            printed = _print(batches, render)
-            if left is not None:
-                left -= printed
-            if ends is not None:
-                ends = await _not_reached(consumer, ends)
+    there = await _partitions(settings, wish.topic)
+    consumer = Consumer(settings, group_id=wish.group)
+    try:
+        await consumer.start()
         if wish.group is not None:
+            consumer.subscribe([wish.topic])
+            await _read(consumer, wish, render, None)
             await consumer.commit()
+        else:
+            await _read(consumer, wish, render, await _begin(consumer, _chosen(there, wish), wish))
+    finally:
+        await consumer.close()
 
 
-async def _begin(consumer: Consumer, wish: Wish) -> dict[TopicPartition, int] | None:
+async def _partitions(settings: ClientSettings, topic: str) -> set[TopicPartition]:
+    """The topic's partitions. A consumer would wait for a topic that is not there; a person wants to know at once."""
+    from odradek.client.admin import Admin
+
+    async with Admin(settings) as admin:
+        described = (await admin.describe_topics([topic]))[topic]
+    return {TopicPartition(topic, part.partition) for part in described.partitions}
+
+
+async def _read(consumer: Consumer, wish: Wish, render: Render, ends: dict[TopicPartition, int] | None) -> None:
+    """Print records until there were enough, or every partition has reached its end; None: there is no end."""
+    left = wish.max_records
+    while left != 0 and ends != {}:
+        batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=left)
+        printed = _print(batches, render)
+        if left is not None:
+            left -= printed
+        if ends is not None:
+            ends = await _not_reached(consumer, ends)
+
+
+async def _begin(consumer: Consumer, partitions: list[TopicPartition], wish: Wish) -> dict[TopicPartition, int] | None:
     """Go to where reading starts; the ends of the partitions that have something before it, or None for no end."""
-    partitions = _chosen(consumer.assignment(), wish)
     consumer.assign(partitions)
     if wish.offset is not None:
         consumer.seek(partitions[0], wish.offset)

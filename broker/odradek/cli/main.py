@@ -92,9 +92,9 @@ def cli() -> None:
     \b
     To begin with:
       odradek up -f manifests/examples/          a cluster on this machine
-      odradek topic list                         what is in it
+      odradek topic create greetings             a topic in it
       echo hello | odradek produce greetings     a record
-      odradek consume greetings --from-beginning
+      odradek consume greetings --from-beginning --until-end
     """
 
 

@@ -123,6 +123,7 @@ def produce(
 
     \b
     Example:
+      odradek topic create greetings
       echo 'alice:hello' | odradek produce greetings --key-separator :
       odradek produce events -f events.jsonl -X compression.type=zstd
     """
@@ -152,6 +153,8 @@ async def _produce(
 ) -> Summary:
     from odradek.client.producer import Producer
 
+    if not settings.allow_auto_create_topics:
+        await _require(settings, topic)
     summary = Summary()
     waiting: deque[asyncio.Future[Delivered]] = deque()
     with _progress(source) as advance:
@@ -172,6 +175,14 @@ async def _produce(
             for future in waiting:
                 summary.add(await future)
     return summary
+
+
+async def _require(settings: ClientSettings, topic: str) -> None:
+    """A producer would wait for a topic that is not there; a person wants to know at once."""
+    from odradek.client.admin import Admin
+
+    async with Admin(settings) as admin:
+        await admin.describe_topics([topic])
 
 
 @contextmanager

@@ -37,7 +37,7 @@ API_TIMEOUT_MS: Final = 20_000
 _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
     (NetworkError, f"Does a broker listen there? See --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
     (RequestTimedOutError, f"Does a broker listen there? See --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
-    (UnknownTopicOrPartitionError, "`odradek topic list` shows the topics that are there."),
+    (UnknownTopicOrPartitionError, "`odradek topic list` shows what is there, `odradek topic create` makes one."),
     (TopicAlreadyExistsError, "`odradek topic describe` shows it."),
     (GroupIdNotFoundError, "`odradek group list` shows the groups that are there."),
 )

@@ -402,7 +402,7 @@ def _topic_outcomes(response: Any) -> list[Outcome]:
 
 
 def _described_topic(name: str, topic: TopicView | None) -> TopicDescription:
-    if topic is None:
+    if topic is None or topic.error_code == UnknownTopicOrPartitionError.code:
         raise UnknownTopicOrPartitionError(f"there is no topic {name}")
     if topic.error_code and not topic.partitions:
         raise error_for(topic.error_code, f"topic {name} cannot be described")

@@ -76,7 +76,7 @@ class _Arguments:
 def up(*, output: str, verbose: bool, **arguments: object) -> None:
     """The command itself; `_EXAMPLE` is its help."""
     logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
-    report = _json_report if output == "json" else text_report(color=sys.stdout.isatty())
+    report = json_report if output == "json" else text_report(color=sys.stdout.isatty())
     try:
         asyncio.run(_run(_Arguments(**arguments), report))  # type: ignore[arg-type]
     except OdradekError as error:
@@ -129,7 +129,8 @@ class _Stop:
             self._starting.cancel()
 
 
-def _json_report(event: Event) -> None:
+def json_report(event: Event) -> None:
+    """An event as one JSON object on a line."""
     line = {"event": event.kind.value, "subject": event.subject, "message": event.message, "good": event.good}
     click.echo(json.dumps({**line, **event.details}))
 

@@ -27,3 +27,4 @@ async def _status(host: str, port: int) -> bytes:
         return parts[1] if len(parts) > 1 else b""
     finally:
         writer.close()
+        await writer.wait_closed()

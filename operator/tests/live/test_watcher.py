@@ -1,0 +1,155 @@
+"""The loop over manifests against a real ZooKeeper, without brokers: the test plays the controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from odradek.base.types import Endpoint, TopicPartition
+from odradek.zk import layout
+from odradek.zk.client import KazooZkClient
+from odradek.zk.layout import BrokerRegistration, ControllerRegistration, PartitionState
+from odradek.zk.port import ZkSettings
+from odradek_operator.embedded.errors import EmbeddedError
+from odradek_operator.embedded.events import Event, Kind
+from odradek_operator.embedded.ledger import Ledger
+from odradek_operator.embedded.manifests import Manifests
+from odradek_operator.embedded.watcher import Watcher
+
+pytestmark = pytest.mark.java
+
+CLUSTER = "{apiVersion: odradek.dev/v1, kind: Cluster, metadata: {name: demo}, spec: {brokers: {replicas: 1}}}\n"
+DEADLINE_SECONDS = 60.0
+
+
+def topic(name: str, partitions: int = 1, deletion: str = "Protect") -> str:
+    spec = f"{{cluster: demo, partitions: {partitions}, deletion: {deletion}}}"
+    return f"---\n{{apiVersion: odradek.dev/v1, kind: Topic, metadata: {{name: {name}}}, spec: {spec}}}\n"
+
+
+class Stage:
+    """A cluster of one broker in ZooKeeper, a manifest, and everything that was told."""
+
+    def __init__(self, zk: KazooZkClient, folder: Path) -> None:
+        self.zk = zk
+        self.manifest = folder / "all.yaml"
+        self.ledger_path = folder / "resources.json"
+        self.events: list[Event] = []
+        self._news = asyncio.Event()
+
+    def watcher(self, text: str) -> Watcher:
+        self.manifest.write_text(text)
+        manifests = Manifests([self.manifest])
+        return Watcher(self.zk, manifests, manifests.load(), ledger=Ledger(self.ledger_path), report=self.hear)
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
+        self._news.set()
+
+    async def told(self, wanted: Callable[[Event], bool]) -> Event:
+        """The first event that is wanted, told or yet to be told."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not (found := [event for event in self.events if wanted(event)]):
+                self._news.clear()
+                await self._news.wait()
+        return found[0]
+
+    async def elect(self, name: str, partitions: int = 1) -> None:
+        """What a controller writes for a new topic."""
+        state = PartitionState(leader=0, leader_epoch=0, isr=(0,), controller_epoch=1)
+        for number in range(partitions):
+            path = layout.partition_state_path(TopicPartition(name, number))
+            await self.zk.create(path, state.encode(), make_parents=True)
+
+
+@pytest.fixture
+async def stage(zookeeper: str, tmp_path: Path) -> AsyncIterator[Stage]:
+    client = KazooZkClient(ZkSettings(connect=f"{zookeeper}/watcher-{uuid4().hex}"))
+    await client.start()
+    for path in layout.PERSISTENT_PATHS:
+        await client.ensure_path(path)
+    await client.create(layout.CONTROLLER_EPOCH, b"1")
+    await client.create(layout.CONTROLLER, ControllerRegistration(broker_id=0).encode(), ephemeral=True)
+    broker = BrokerRegistration(broker_id=0, endpoints=(Endpoint("PLAINTEXT", "host", 9092),))
+    await client.create(broker.path, broker.encode(), ephemeral=True)
+    yield Stage(client, tmp_path)
+    await client.close()
+
+
+@pytest.fixture
+async def running(stage: Stage) -> AsyncIterator[Stage]:
+    """Its watcher runs over one topic that is ready."""
+    watcher = stage.watcher(CLUSTER + topic("orders"))
+    ready = asyncio.create_task(watcher.wait_until_ready(DEADLINE_SECONDS))
+    await stage.told(lambda event: event.kind is Kind.ACTION)
+    await stage.elect("orders")
+    await ready
+    task = asyncio.create_task(watcher.run())
+    yield stage
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def notice(words: str) -> Callable[[Event], bool]:
+    return lambda event: event.kind is Kind.NOTICE and words in event.message
+
+
+async def test_what_is_not_ready_in_time_is_named(stage: Stage) -> None:
+    watcher = stage.watcher(CLUSTER + topic("orders", 2))
+    with pytest.raises(EmbeddedError, match=r"is not ready: topic orders: 2 of 2 partitions have no leader\."):
+        await watcher.wait_until_ready(0.0)
+
+
+async def test_what_a_person_must_settle_is_told_and_not_waited_for(stage: Stage) -> None:
+    first = stage.watcher(CLUSTER + topic("orders", 2))
+    with pytest.raises(EmbeddedError):
+        await first.wait_until_ready(0.0)
+    await stage.elect("orders", 2)
+    await stage.watcher(CLUSTER + topic("orders", 1)).wait_until_ready(0.0)
+    (refused,) = [event for event in stage.events if event.details.get("reason") == "PartitionsCannotShrink"]
+    assert not refused.good
+    assert refused.subject == "topic orders"
+
+
+async def test_a_protected_topic_is_told_once_and_forgotten(running: Stage) -> None:
+    running.manifest.write_text(CLUSTER)
+    await running.told(notice("said deletion: Protect"))
+    assert await running.zk.children(layout.DELETE_TOPICS) == []
+    running.manifest.write_text(CLUSTER + topic("later"))
+    await running.told(lambda event: event.kind is Kind.ACTION and event.subject == "topic later")
+    assert len([event for event in running.events if notice("deletion: Protect")(event)]) == 1
+    assert sorted(Ledger(running.ledger_path).removed({})) == ["later"]
+
+
+async def test_wrong_manifests_leave_the_last_good_ones_in_force(running: Stage) -> None:
+    running.manifest.write_text(CLUSTER + topic("orders", 0))
+    told = await running.told(notice("not taken over"))
+    assert "spec.partitions: must be a whole number" in told.message
+    running.manifest.write_text(topic("orders").removeprefix("---\n"))
+    await running.told(notice("there is no Cluster demo"))
+    running.manifest.write_text(CLUSTER.replace("demo", "other"))
+    await running.told(notice("Cluster demo runs, other is described"))
+    assert [event.subject for event in running.events if event.kind is Kind.ACTION] == ["topic orders"]
+
+
+async def test_changes_of_the_cluster_wait_for_the_next_start(running: Stage) -> None:
+    running.manifest.write_text(CLUSTER.replace("replicas: 1", "replicas: 2") + topic("orders"))
+    assert (await running.told(notice("take effect at the next start"))).subject == "cluster demo"
+
+
+async def test_a_broker_that_goes_is_told(running: Stage) -> None:
+    await running.zk.delete(layout.broker_path(0))
+    told = await running.told(lambda event: event.details.get("reason") == "BrokersMissing")
+    assert (told.subject, told.message, told.good) == ("cluster demo", "Not registered in ZooKeeper: broker 0.", False)
+
+
+async def test_drift_is_undone(running: Stage) -> None:
+    path = layout.config_path("topics", "orders")
+    await running.zk.set(path, layout.encode_config({"retention.ms": "5"}))
+    told = await running.told(lambda event: event.details.get("action") == "SetConfig")
+    assert told.message == "configured: retention.ms goes (was 5)"
+    assert layout.decode_config(path, (await running.zk.get(path))[0]) == {}
