@@ -84,13 +84,16 @@ def _short_row(version: int, entry: FetchEntry) -> tuple[int, ...]:
 
 
 def decode_fetch(version: int, frame: bytes | memoryview, position: int) -> FetchRequest:
-    """The request whose body starts at `position`; `MalformedFrameError` for everything wrong with the bytes."""
+    """The request whose body starts at `position`; what follows its last field is passed over, as by `decode_request`.
+
+    Raises `MalformedFrameError` for everything else wrong with the bytes.
+    """
     try:
         request, position = _decode_request(version, frame, position)
     except _FRAME_ERRORS as error:
         raise MalformedFrameError(f"Fetch frame is cut short or not UTF-8: {error}") from error
-    if position != len(frame):
-        raise MalformedFrameError(f"{len(frame) - position} bytes follow the last field")
+    if position > len(frame):
+        raise MalformedFrameError(f"Fetch frame is cut short by {position - len(frame)} bytes")
     return request
 
 

@@ -84,7 +84,10 @@ class ProduceResponse:
 
 
 def decode_produce(version: int, frame: memoryview, position: int) -> ProduceRequest:
-    """The request whose body starts at `position`; `MalformedFrameError` for everything wrong with the bytes."""
+    """The request whose body starts at `position`; what follows its last field is passed over, as by `decode_request`.
+
+    Raises `MalformedFrameError` for everything else wrong with the bytes.
+    """
     try:
         if version >= _FLEXIBLE_SINCE:
             request, position = _decode_flexible(frame, position)
@@ -92,8 +95,8 @@ def decode_produce(version: int, frame: memoryview, position: int) -> ProduceReq
             request, position = _decode_legacy(frame, position)
     except _FRAME_ERRORS as error:
         raise MalformedFrameError(f"Produce frame is cut short or not UTF-8: {error}") from error
-    if position != len(frame):
-        raise MalformedFrameError(f"{len(frame) - position} bytes follow the last field")
+    if position > len(frame):
+        raise MalformedFrameError(f"Produce frame is cut short by {position - len(frame)} bytes")
     return request
 
 

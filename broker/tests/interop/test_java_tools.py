@@ -41,17 +41,15 @@ NEEDED_APIS = (
 
 def produce(tools: Tools, topic: str, lines: list[str], *options: str) -> None:
     """ConsoleProducer; a line is `key:value`."""
-    option = tools.named("--property", "--reader-property")
-    reader = ["--topic", topic, option, "parse.key=true", option, "key.separator=:", *options]
+    reader = ["--topic", topic, "--property", "parse.key=true", "--property", "key.separator=:", *options]
     producer = tools.named(OLD_CONSOLE_PRODUCER, CONSOLE_PRODUCER)
     tools.run(producer, *reader, stdin="".join(f"{line}\n" for line in lines))
 
 
 def consume(tools: Tools, topic: str, count: int, *options: str) -> list[str]:
     """ConsoleConsumer from the beginning; a line is `key:value` again."""
-    formatter = tools.named("--property", "--formatter-property")
     limits = ["--from-beginning", "--max-messages", str(count), "--timeout-ms", "60000"]
-    shown = [formatter, "print.key=true", formatter, "key.separator=:"]
+    shown = ["--property", "print.key=true", "--property", "key.separator=:"]
     return tools.run(CONSOLE_CONSUMER, "--topic", topic, *limits, *shown, *options).splitlines()
 
 
@@ -121,8 +119,7 @@ def test_group_with_a_member(tools: Tools, topic: str, group: str) -> None:
         (member,) = table(tools.run(GROUPS, "--describe", "--group", group, "--members", "--verbose"), group)
         assert (member["GROUP-INSTANCE-ID"], member["CLIENT-ID"], member["#PARTITIONS"]) == ("one", "me", "3")
         assert re.search(r"0, ?1, ?2", member[tools.named("ASSIGNMENT", "CURRENT-ASSIGNMENT")])
-        with pytest.raises(InteropError, match=r"not empty|GroupNotEmpty"):
-            tools.run(GROUPS, "--delete", "--group", group)
+        assert "GroupNotEmptyException" in tools.run(GROUPS, "--delete", "--group", group)
     finally:
         consumer.close()
 
@@ -195,7 +192,7 @@ def test_config_command_on_a_topic(tools: Tools, topic: str) -> None:
 
 def test_config_command_on_brokers(tools: Tools) -> None:
     told = tools.run(CONFIGS, "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
-    assert "  broker.id=1 sensitive=false synonyms={STATIC_BROKER_CONFIG:broker.id=1}" in told
+    assert "  broker.id=1 sensitive=false synonyms={STATIC_BROKER_CONFIG:broker.id=1" in told
     told = tools.run(CONFIGS, "--describe", "--entity-type", "brokers")
     assert [line for line in told.splitlines() if "=" in line] == []
     assert {f"Dynamic configs for broker {number} are:" for number in range(3)} <= set(told.splitlines())

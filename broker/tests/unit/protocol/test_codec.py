@@ -187,12 +187,21 @@ def test_a_known_tagged_field_must_be_as_long_as_it_says() -> None:
             decode_response(ApiKey.API_VERSIONS, 3, frame + wrong)
 
 
-def test_bytes_after_the_last_field_are_refused() -> None:
-    frame = encode_request(ApiKey.HEARTBEAT, 0, 1, "me", HEARTBEAT)[4:]
+def test_bytes_after_the_last_field_of_a_request_are_passed_over() -> None:
+    """librdkafka 2.16 asks for the metadata of all topics in this way."""
+    frame = bytes.fromhex("0003 000c 00000003 0007 72646b61666b61 00 00 00 00 00 010000")
     header, position = decode_header(frame)
+    request = decode_request(header, frame, position)
+
+    assert request.topics is None
+    assert request == decode_request(header, frame[:-3], position)
+
+
+def test_bytes_after_the_last_field_of_a_response_are_refused() -> None:
+    frame = encode_response(ApiKey.HEARTBEAT, 0, 1, {"error_code": 0})[4:]
 
     with pytest.raises(MalformedFrameError, match="1 bytes follow"):
-        decode_request(header, frame + b"\x00", position)
+        decode_response(ApiKey.HEARTBEAT, 0, frame + b"\x00")
 
 
 def test_a_newer_api_versions_request_has_no_entity() -> None:

@@ -121,8 +121,16 @@ def test_tagged_fields_of_newer_peers_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 12, 17])
-def test_bytes_after_the_last_field_are_refused(version: int) -> None:
-    frame = encode_fetch_request(version, 1, None, FetchRequest(1, 1, 1, []))[4:]
+def test_bytes_after_the_last_field_of_a_request_are_passed_over(version: int) -> None:
+    request = FetchRequest(1, 1, 1, [])
+    frame = encode_fetch_request(version, 1, None, request)[4:]
     _, position = decode_header(frame)
-    with pytest.raises(MalformedFrameError, match="1 bytes follow"):
-        decode_fetch(version, frame + b"\x00", position)
+    assert decode_fetch(version, frame + b"\x00", position) == request
+
+
+@pytest.mark.parametrize("version", [3, 9, 11])
+def test_bytes_after_the_last_field_of_a_produce_request_are_passed_over(version: int) -> None:
+    frame, position = produce_frame(version, memoryview(b"records"))
+    (entry,) = decode_produce(version, memoryview(frame + b"\x00\x00"), position).entries
+    assert entry[1] is not None
+    assert bytes(entry[1]) == b"records"
