@@ -30,7 +30,7 @@ FETCH_BYTES: Final = 4 << 20
 """Asked of a broker at once. The next range is under way while one is decoded, so larger does not mean faster."""
 
 BATCH_ROWS: Final = 10_000
-BATCH_BYTES: Final = 8 << 20
+BATCH_BYTES: Final = 4 << 20
 """An Arrow batch is closed at either: below, the fixed cost of each shows; above, they leave the processor's caches."""
 
 UNPACKED_LIMIT_BYTES: Final = 512 << 20

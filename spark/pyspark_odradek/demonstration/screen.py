@@ -100,7 +100,12 @@ class Screen:
 
     def carriers(self, rows: Sequence[CarrierRow]) -> None:
         """The table of the busiest carriers."""
-        table = Table(title="The ten busiest carriers out of New York, 2013", title_justify="left", box=SIMPLE_HEAD)
+        table = Table(
+            title="The ten busiest carriers out of New York, 2013",
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            pad_edge=False,
+        )
         table.add_column("Code", no_wrap=True)
         table.add_column("Carrier", no_wrap=True, max_width=24)
         for name in ("Departures", "Left", "Mean delay", "Archived"):
@@ -111,7 +116,7 @@ class Screen:
                 row.name,
                 f"{row.departures:,}",
                 f"{row.departed:,}",
-                f"{row.mean_delay:.2f} min",
+                f"{row.mean_delay:.1f} min",
                 f"{row.archived:,}",
             )
         self._console.print(table)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_odradek.pipelines.files import upsert_by_date, write_text_durably
@@ -55,6 +55,7 @@ def test_no_update_writes_nothing(tmp_path: Path) -> None:
 windows = st.dictionaries(st.tuples(st.integers(0, 60), st.sampled_from(["UA", "DL", ""])), st.integers(0, 99))
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.lists(windows, max_size=4), st.data())
 def test_upserts_are_a_dictionary_even_when_repeated(
     tmp_path_factory: pytest.TempPathFactory, updates: list[Rows], data: st.DataObject
