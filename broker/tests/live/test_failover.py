@@ -1,4 +1,4 @@
-"""The leader, then the controller, is killed while a producer with acks=all writes: nothing acknowledged is lost."""
+"""Brokers are killed and paused while a producer with acks=all writes: nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from odradek.cli.main import cli
 from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.producer import Producer
+from odradek.client.settings import ClientSettings
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
 
@@ -105,5 +106,31 @@ async def test_killed_leader_and_controller(odradek_cluster_factory: ClusterFact
         acknowledged = writer.acknowledged
         found = await read_all(cluster.bootstrap, topic, len(acknowledged))
     # One record may have been on its way when the writer was stopped.
+    assert found[: len(acknowledged)] == acknowledged
+    assert len(found) <= len(acknowledged) + 1
+
+
+async def test_broker_that_outsleeps_its_session(odradek_cluster_factory: ClusterFactory) -> None:
+    """A paused leader is replaced; awake again it finds its session gone, registers anew, follows, and catches up."""
+    cluster = await asyncio.to_thread(lambda: odradek_cluster_factory(brokers=3))
+    topic = f"paused-{uuid4().hex[:8]}"
+    # A silent leader is noticed by the time-out of the request that it does not answer.
+    settings = ClientSettings.of(cluster.bootstrap, request_timeout_ms=3_000)
+    async with Admin(settings) as admin, Producer(settings) as producer:
+        await admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=3)])
+        writer = Writer(producer, topic)
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(writer.run())
+            await writer.more()
+            leader = await leader_of(admin, topic)
+            await asyncio.to_thread(cluster.pause, leader)
+            await writer.more()
+            assert await leader_of(admin, topic) != leader
+            await asyncio.to_thread(cluster.resume, leader)
+            await until_in_sync(cluster, topic)
+            await writer.more()
+            writing.cancel()
+        acknowledged = writer.acknowledged
+        found = await read_all(cluster.bootstrap, topic, len(acknowledged))
     assert found[: len(acknowledged)] == acknowledged
     assert len(found) <= len(acknowledged) + 1
