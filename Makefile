@@ -51,7 +51,8 @@ lint: $(STAMP) ## Formatting, lint, types and import contracts
 
 .PHONY: test
 test: check-java lint ## Lint, types, house rules and every test that needs no Kubernetes
-	@$(BIN)/pytest -m "not interop"
+	@$(BIN)/pytest -m "not java and not interop"
+	@$(BIN)/pytest -m "java and not interop"
 
 .PHONY: unit
 unit: $(STAMP) ## Only the tests that need no Java: seconds, for work in progress

@@ -1,4 +1,7 @@
-"""Lets pytest import the tests under `operator/` without losing the standard library's module of that name.
+"""What holds for all tests: marks that follow from their fixtures, and a path for the tests under `operator/`.
+
+A test that asks for a real ZooKeeper or a real cluster is marked `java`, so that none is forgotten. `make test` runs
+the others first: they include the property tests, and a cluster's threads would draw random numbers beside them.
 
 pytest's import mode `importlib` names a test by its path, `operator.tests.…`, and imports every parent of that name
 that is no package: it would put the folder in the place of the standard library's `operator`. With a path of its own
@@ -10,4 +13,16 @@ from __future__ import annotations
 import operator
 from pathlib import Path
 
+import pytest
+
+REAL_PARTS = {"zookeeper", "odradek_cluster", "odradek_cluster_factory"}
+"""Fixtures that start Java processes."""
+
 operator.__path__ = [str(Path(__file__).parent / "operator")]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs Java."""
+    for item in items:
+        if REAL_PARTS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("java")

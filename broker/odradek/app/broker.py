@@ -117,12 +117,13 @@ class Broker:
         await self._build_coordination()
         self._build_controller()
         dispatcher = self._build_server(cluster_id)
-        await self._start_listeners(dispatcher)
         self._provide_metrics(collector)
         self._replicas.start()
         self._closers.push_async_callback(self._replicas.close)
         self._groups.start()
         self._closers.push_async_callback(self._groups.close)
+        # Listeners open last and so close first: nothing is accepted that would not be served to its end.
+        await self._start_listeners(dispatcher)
         await self._register()
         await self._controller.start()
 

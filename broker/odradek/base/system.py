@@ -65,10 +65,12 @@ class _LoopTimer:
 class SystemClock:
     """Time of this machine and randomness of its kernel; timers run on an event loop."""
 
-    __slots__ = ("_loop",)
+    __slots__ = ("_loop", "_random")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Without `loop`, timers run on the loop that is running when they are made."""
+        # Its own generator: the module-wide one may be seeded, or watched, by others in the process.
+        self._random = random.Random()
         self._loop = loop
 
     def monotonic_ms(self) -> float:
@@ -96,7 +98,7 @@ class SystemClock:
 
     def random(self) -> float:
         """A number from [0, 1)."""
-        return random.random()
+        return self._random.random()
 
     def token_bytes(self, length: int) -> bytes:
         """Unpredictable bytes for ids and nonces."""

@@ -38,9 +38,11 @@ def settings(bootstrap: str) -> ClientSettings:
 
 @pytest.fixture
 async def topic(settings: ClientSettings) -> AsyncIterator[str]:
-    """A topic of three partitions for one test."""
+    """A topic of three partitions for one test; tests choose timestamps, so nothing in it may be too old."""
     name = f"client-{uuid4().hex[:8]}"
     async with Admin(settings) as admin:
-        await admin.create_topics([NewTopic(name=name, partitions=PARTITIONS, replication_factor=1)])
+        await admin.create_topics(
+            [NewTopic(name=name, partitions=PARTITIONS, replication_factor=1, configs=(("retention.ms", "-1"),))]
+        )
         yield name
         await admin.delete_topics([name])

@@ -15,6 +15,8 @@ from odradek.records.record import Record, decode_batch
 from odradek.records.varint import decode_varint, encode_varint
 
 LIMIT = 1 << 20
+unhurried = settings(deadline=None)
+"""How long an example takes says nothing on a machine that others use too."""
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 contents = st.none() | st.binary(max_size=200) | st.integers(0, 20_000).map(bytes)
@@ -78,6 +80,7 @@ def by_column(decoded: columns.Columns) -> list[Record]:
     return records
 
 
+@unhurried
 @given(record_sets(), st.data())
 def test_columns_say_what_records_say(raw: bytes, data: st.DataObject) -> None:
     records = by_record(raw)
@@ -95,6 +98,7 @@ def test_columns_say_what_records_say(raw: bytes, data: st.DataObject) -> None:
     assert by_column(within) == [record for record in records if start <= record.offset < end]
 
 
+@unhurried
 @given(st.lists(rows, min_size=1, max_size=20), st.sampled_from(Codec))
 def test_a_builder_s_records_are_read_back(content: list, codec: Codec) -> None:
     builder = BatchBuilder(codec=codec, limit_bytes=1 << 30)
@@ -110,7 +114,7 @@ def test_a_builder_s_records_are_read_back(content: list, codec: Codec) -> None:
     ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(record_sets(), st.data())
 def test_a_broken_section_is_refused_by_both_or_by_neither(raw: bytes, data: st.DataObject) -> None:
     headers = [(header, raw[at + batch.HEADER_SIZE : at + header.size]) for at, header in batch.iterate(raw)]
@@ -138,6 +142,7 @@ def test_a_broken_section_is_refused_by_both_or_by_neither(raw: bytes, data: st.
     assert decoded == expected
 
 
+@unhurried
 @given(st.binary(max_size=200), st.integers(0, 50))
 def test_noise_is_corrupt_or_nothing(noise: bytes, count: int) -> None:
     header = batch.BatchHeader._make(struct.unpack(">qiibIhiqqqhii", bytes(61)))._replace(
@@ -155,6 +160,7 @@ def test_noise_is_corrupt_or_nothing(noise: bytes, count: int) -> None:
             assert noise or count
 
 
+@unhurried
 @given(INT64, st.binary(max_size=3))
 def test_varints(value: int, ahead: bytes) -> None:
     encoded = encode_varint(value)
@@ -162,11 +168,13 @@ def test_varints(value: int, ahead: bytes) -> None:
     assert decode_varint(ahead + encoded + b"\xff", len(ahead)) == (value, len(ahead) + len(encoded))
 
 
+@unhurried
 @given(st.sampled_from(Codec), st.binary(max_size=100_000))
 def test_codecs(codec: Codec, data: bytes) -> None:
     assert decompress(codec, compress(codec, data), limit=len(data)) == data
 
 
+@unhurried
 @given(st.sampled_from([codec for codec in Codec if codec]), st.binary(min_size=1, max_size=300), st.data())
 def test_mutated_frames_stay_within_their_limit(codec: Codec, content: bytes, data: st.DataObject) -> None:
     frame = bytearray(compress(codec, content))
