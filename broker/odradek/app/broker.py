@@ -273,6 +273,7 @@ class Broker:
             controller=self._controller,
             broker_epoch=lambda: self._epoch,
             image_changed=self._image_changed,
+            clock=clock,
         )
         data = DataHandlers(
             replicas=self._replicas,

@@ -3,15 +3,25 @@
 `replication` proposes in-sync sets through `alter_isr`; proposals that come while a request is under way go together
 in the next one. The controller is whoever the cluster image names; its channel is opened when needed and dropped when
 it fails or another broker takes over. Errors are the protocol's, and the callers retry.
+
+Invariant: every proposal ends, with the committed state, an error or, at `close`, its cancellation.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
-from odradek.base.errors import NetworkError, NotControllerError, ProtocolError, UnknownTopicIdError, error_for
+from odradek.base.errors import (
+    NotControllerError,
+    ProtocolError,
+    UnknownServerError,
+    UnknownTopicIdError,
+    error_for,
+)
 from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import ClusterView
 from odradek.network.channel import Channel
@@ -19,10 +29,13 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.replication.requests import CommittedIsr
 
-ALTER_PARTITION_VERSION: Final = 3
-CONTROLLED_SHUTDOWN_VERSION: Final = 3
+logger = logging.getLogger(__name__)
+
+UNKNOWN_BROKER_EPOCH: Final = -1
+"""For the members of a proposed in-sync set: this leader does not know them, as Kafka's in ZooKeeper mode do not."""
 
 Connect = Callable[[Endpoint], Awaitable[Channel]]
+"""Opens a channel whose versions are negotiated."""
 
 
 class _Proposal(NamedTuple):
@@ -47,6 +60,7 @@ class ControllerLink:
         self._connect = connect
         self._channel: Channel | None = None
         self._controller_id = -1
+        self._connecting = asyncio.Lock()
         self._waiting: list[_Proposal] = []
         self._sender: asyncio.Task[None] | None = None
 
@@ -63,7 +77,7 @@ class ControllerLink:
     async def controlled_shutdown(self) -> list[TopicPartition]:
         """Ask for this broker's leaderships to move; the partitions that it still leads."""
         message: Message = {"broker_id": self._broker_id, "broker_epoch": self._broker_epoch()}
-        response = await self._ask(ApiKey.CONTROLLED_SHUTDOWN, CONTROLLED_SHUTDOWN_VERSION, message)
+        response = await self._ask(ApiKey.CONTROLLED_SHUTDOWN, message)
         if response.error_code:
             raise error_for(int(response.error_code), "the controller refused the controlled shutdown")
         return [TopicPartition(item.topic_name, item.partition_index) for item in response.remaining_partitions]
@@ -74,6 +88,9 @@ class ControllerLink:
         if sender is not None:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
+        waiting, self._waiting = self._waiting, []
+        for proposal in waiting:
+            proposal.outcome.cancel()
         await self._drop()
 
     async def _send_waiting(self) -> None:
@@ -83,64 +100,57 @@ class ControllerLink:
                 try:
                     await self._send(batch)
                 except ProtocolError as error:
-                    for proposal in batch:
-                        if not proposal.outcome.done():
-                            proposal.outcome.set_exception(error)
-                except BaseException:
+                    _fail(batch, error)
+                except asyncio.CancelledError:
                     for proposal in batch:
                         proposal.outcome.cancel()
                     raise
+                except Exception:
+                    logger.exception("%d in-sync sets could not be proposed", len(batch))
+                    _fail(batch, UnknownServerError("the proposal failed; the broker's log says why"))
         finally:
             self._sender = None
 
     async def _send(self, batch: list[_Proposal]) -> None:
         image = self._view.image
-        topics: dict[str, list[_Proposal]] = {}
+        topics: dict[UUID, list[_Proposal]] = {}
         for proposal in batch:
-            topics.setdefault(proposal.topic_partition.topic, []).append(proposal)
-        ids = {image.topic_id(name): name for name in topics}
-        if ZERO_UUID in ids:
-            raise UnknownTopicIdError(f"the id of topic {ids[ZERO_UUID]} is not known yet")
+            topics.setdefault(image.topic_id(proposal.topic_partition.topic), []).append(proposal)
+        _fail(topics.pop(ZERO_UUID, ()), UnknownTopicIdError("the id of the topic is not known yet"))
+        if not topics:
+            return
         message: Message = {
             "broker_id": self._broker_id,
             "broker_epoch": self._broker_epoch(),
             "topics": [
-                {"topic_id": topic_id, "partitions": [_partition_message(item) for item in topics[name]]}
-                for topic_id, name in ids.items()
+                {"topic_id": topic_id, "partitions": [_partition_message(item) for item in proposals]}
+                for topic_id, proposals in topics.items()
             ],
         }
-        response = await self._ask(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, message)
+        response = await self._ask(ApiKey.ALTER_PARTITION, message)
         if response.error_code:
             raise error_for(int(response.error_code), "the controller refused AlterPartition")
-        answers = {
-            TopicPartition(ids[topic.topic_id], partition.partition_index): partition
-            for topic in response.topics
-            if topic.topic_id in ids
-            for partition in topic.partitions
-        }
-        for proposal in batch:
-            _settle(proposal, answers.get(proposal.topic_partition))
+        _settle_all(topics, response)
 
-    async def _ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
+    async def _ask(self, api_key: ApiKey, message: Message) -> Any:
         channel = await self._current_channel()
-        try:
-            return await channel.ask(api_key, version, message)
-        except NetworkError:
-            await self._drop()
-            raise
+        return await channel.ask(api_key, channel.pick(api_key), message)
 
     async def _current_channel(self) -> Channel:
-        image = self._view.image
-        if image.controller_id != self._controller_id:
-            await self._drop()
-        if self._channel is None:
-            broker = image.brokers.get(image.controller_id)
-            endpoint = None if broker is None else broker.endpoint(self._listener)
-            if endpoint is None:
-                raise NotControllerError("no controller is known at the moment")
-            self._channel = await self._connect(endpoint)
-            self._controller_id = image.controller_id
-        return self._channel
+        # One at a time, or two requests would each open a channel and one of these be forgotten.
+        async with self._connecting:
+            image = self._view.image
+            channel = self._channel
+            if channel is not None and (image.controller_id != self._controller_id or not channel.is_open):
+                await self._drop()
+            if self._channel is None:
+                broker = image.brokers.get(image.controller_id)
+                endpoint = None if broker is None else broker.endpoint(self._listener)
+                if endpoint is None:
+                    raise NotControllerError("no controller is known at the moment")
+                self._channel = await self._connect(endpoint)
+                self._controller_id = image.controller_id
+            return self._channel
 
     async def _drop(self) -> None:
         channel, self._channel = self._channel, None
@@ -153,10 +163,27 @@ def _partition_message(proposal: _Proposal) -> dict[str, object]:
         "partition_index": proposal.topic_partition.partition,
         "leader_epoch": proposal.leader_epoch,
         "new_isr": proposal.isr,
-        # -1: the epochs of the members are not known to this leader, as with Kafka's own ZooKeeper-mode leaders.
-        "new_isr_with_epochs": [{"broker_id": member, "broker_epoch": -1} for member in proposal.isr],
+        "new_isr_with_epochs": [{"broker_id": member, "broker_epoch": UNKNOWN_BROKER_EPOCH} for member in proposal.isr],
         "partition_epoch": proposal.partition_epoch,
     }
+
+
+def _fail(proposals: Iterable[_Proposal], error: ProtocolError) -> None:
+    for proposal in proposals:
+        if not proposal.outcome.done():
+            proposal.outcome.set_exception(error)
+
+
+def _settle_all(topics: Mapping[UUID, list[_Proposal]], response: Any) -> None:
+    """Give each proposal its part of the answer."""
+    answers = {
+        (topic.topic_id, partition.partition_index): partition
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+    for topic_id, proposals in topics.items():
+        for proposal in proposals:
+            _settle(proposal, answers.get((topic_id, proposal.topic_partition.partition)))
 
 
 def _settle(proposal: _Proposal, answer: Any) -> None:

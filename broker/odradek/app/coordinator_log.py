@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from odradek.base.errors import NotLeaderOrFollowerError, error_for
+from odradek.base.errors import KafkaStorageError, NotLeaderOrFollowerError, StorageError, error_for
 from odradek.base.types import Offset, TopicPartition
 from odradek.records.batch import iterate
 from odradek.records.validate import AppendOrigin
@@ -47,7 +47,10 @@ class CoordinatorLog:
         return Offset(result.first_offset)
 
     async def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
-        """Record sets of whole batches, from the log start to what is the log end now."""
+        """Record sets of whole batches, from the log start to what is the log end now.
+
+        Raises `NotLeaderOrFollowerError` when the partition is not, or no longer, led here, `KafkaStorageError`.
+        """
         partition = self._replicas.leader(topic_partition)
         log, epoch = partition.log, partition.leader_epoch
         offset, end = log.log_start_offset, log.log_end_offset
@@ -57,7 +60,12 @@ class CoordinatorLog:
             piece = log.read(
                 max(offset, log.log_start_offset), max_bytes=self._load_bytes, max_offset=end, min_one_batch=True
             )
-            records, offset = _whole_batches(piece.load(), offset)
+            try:
+                data = piece.load()
+            except StorageError as error:
+                self._replicas.take_offline(topic_partition)
+                raise KafkaStorageError(f"{topic_partition} cannot be read: {error}") from error
+            records, offset = _whole_batches(data, offset)
             if not records:
                 return
             yield records

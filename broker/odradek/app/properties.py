@@ -14,6 +14,8 @@ from odradek.base.errors import ConfigError
 
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _SEPARATOR: Final = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+"""Java's: `str.splitlines` would also split at characters that belong to a value."""
 _ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 
 
@@ -40,7 +42,7 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
 def _logical_lines(text: str) -> Iterable[str]:
     """Lines without comments, with continued ones joined."""
     held = ""
-    for raw in text.splitlines():
+    for raw in _LINE_END.split(text):
         line = held + raw.lstrip()
         if not held and (not line or line[0] in "#!"):
             continue

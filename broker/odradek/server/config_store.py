@@ -56,7 +56,7 @@ class ConfigStore:
         found = await self._zk.get_many(list(paths))
         for path, topic in paths.items():
             node = found.get(path)
-            self._put(topic, {} if node is None else layout.decode_config(path, node[0]))
+            self._put(topic, {} if node is None else _decoded(path, node[0]))
 
     async def reload(self, topic: str) -> None:
         """Read a topic's overrides anew and tell who uses them."""
@@ -96,7 +96,7 @@ class ConfigStore:
         path = layout.config_path("topics", topic)
         for _ in range(MAX_CONFLICTS):
             node = await self._zk.get_or_none(path)
-            current = {} if node is None else layout.decode_config(path, node[0])
+            current = {} if node is None else _decoded(path, node[0])
             data = layout.encode_config(change(current))
             try:
                 if node is None:
@@ -109,3 +109,12 @@ class ConfigStore:
             await self.reload(topic)
             return
         raise RequestTimedOutError(f"The settings of topic {topic} kept changing; nothing was written. Try again.")
+
+
+def _decoded(path: str, data: bytes) -> dict[str, str]:
+    """The overrides in a znode; none, as in Kafka, if it cannot be read: that shall not keep a broker from starting."""
+    try:
+        return layout.decode_config(path, data)
+    except layout.LayoutError as error:
+        logger.warning("settings in ZooKeeper have no effect: %s", error)
+        return {}

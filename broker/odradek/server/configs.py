@@ -6,30 +6,45 @@ and explains what is in force and where it comes from. Broker settings are read 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
 from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, TopicConfig, topic_setting
 from odradek.base.errors import (
     NONE,
-    ConfigError,
     InvalidConfigError,
     InvalidRequestError,
+    OdradekError,
     ProtocolError,
     UnknownTopicOrPartitionError,
 )
 from odradek.base.settings import Kind, Setting
+from odradek.base.topics import check_topic_name
 from odradek.cluster import ClusterView
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.config_store import ConfigStore
 from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.failures import wire_error
 from odradek.server.fields import field
+
+logger = logging.getLogger(__name__)
 
 TOPIC: Final = 2
 BROKER: Final = 4
 """Resource types (org.apache.kafka.common.config.ConfigResource.Type)."""
+
+
+BROKER_NAMES: Final[Mapping[str, Sequence[str]]] = {
+    "flush_interval_ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "retention_ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "roll_ms": ("log.roll.ms", "log.roll.hours"),
+    "roll_jitter_ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+}
+"""Broker settings behind an attribute that several of them decide; the first that is given counts."""
 
 
 class Source(IntEnum):
@@ -57,7 +72,9 @@ class ConfigHandlers:
     ) -> None:
         """`properties` is what server.properties says, to tell given values from defaults."""
         self._config = config
-        self._given = frozenset(properties)
+        self._given = dict(properties)
+        if "log.dir" in properties:
+            self._given.setdefault("log.dirs", properties["log.dir"])
         self._view = view
         self._store = store
 
@@ -104,6 +121,7 @@ class ConfigHandlers:
         )
 
     def _describe_topic(self, topic: str, *, explain: bool) -> list[dict[str, object]]:
+        check_topic_name(topic)
         if topic not in self._view.image.topics:
             raise UnknownTopicOrPartitionError(f"There is no topic {topic}.")
         overrides = self._store.overrides(topic)
@@ -116,13 +134,23 @@ class ConfigHandlers:
         return entries
 
     def _topic_sources(self, setting: Setting, override: str | None) -> list[dict[str, object]]:
-        sources = [] if override is None else [_synonym(setting.name, override, Source.DYNAMIC_TOPIC)]
-        broker = BROKER_SETTINGS.get(setting.broker.replace("_", "."))
-        if broker is not None:
-            value = broker.render(getattr(self._config, broker.attribute))
-            source = Source.STATIC_BROKER if broker.name in self._given else Source.DEFAULT
-            sources.append(_synonym(broker.name, value, source))
-        return sources
+        sources = [] if override is None else [_synonym(setting, override, Source.DYNAMIC_TOPIC)]
+        return sources + self._broker_sources(BROKER_NAMES.get(setting.broker, [setting.broker.replace("_", ".")]))
+
+    def _broker_sources(self, names: Iterable[str]) -> list[dict[str, object]]:
+        """What server.properties gives under these names, then their defaults."""
+        settings = [BROKER_SETTINGS[name] for name in names]
+        given = [
+            _synonym(setting, self._given[setting.name], Source.STATIC_BROKER)
+            for setting in settings
+            if setting.name in self._given
+        ]
+        defaults = [
+            _synonym(setting, setting.render(setting.default), Source.DEFAULT)
+            for setting in settings
+            if setting.default is not None
+        ]
+        return given + defaults
 
     def _describe_broker(self, name: str, *, explain: bool) -> list[dict[str, object]]:
         if not name:
@@ -134,22 +162,24 @@ class ConfigHandlers:
         entries = []
         for setting in BROKER_SETTINGS.values():
             value = setting.render(getattr(self._config, setting.attribute))
-            source = Source.STATIC_BROKER if setting.name in self._given else Source.DEFAULT
-            sources = [_synonym(setting.name, value, source)]
+            sources = self._broker_sources([setting.name])
             entries.append(_entry(setting, value, sources, explain=explain, read_only=True))
         return entries
 
     async def incremental_alter_configs(self, context: RequestContext, request: Any) -> Message:
         """Set, delete, append to and subtract from a topic's overrides (KIP-339)."""
+        counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         responses = []
         for resource in request.resources:
             error_code, error_message = NONE, None
             try:
+                if counts[resource.resource_type, resource.resource_name] > 1:
+                    raise InvalidRequestError("Each resource may be named only once in a request.")
                 await self._alter(resource, validate_only=request.validate_only)
-            except ProtocolError as error:
+            except OdradekError as caught:
+                error = wire_error(caught)
+                logger.info("settings of %s are not changed: %s", resource.resource_name, caught)
                 error_code, error_message = error.code, str(error)
-            except ConfigError as error:
-                error_code, error_message = InvalidConfigError.code, str(error)
             responses.append(
                 {
                     "error_code": error_code,
@@ -175,7 +205,8 @@ class ConfigHandlers:
 
         def change(overrides: Mapping[str, str]) -> Mapping[str, str]:
             changed = altered(overrides, resource.configs, self._store.topic_config(topic))
-            TopicConfig.of(self._config, changed)
+            # Others may have written settings that this broker does not know: they stay, and are no obstacle.
+            TopicConfig.of(self._config, {name: changed[name] for name in names if name in changed})
             return changed
 
         if validate_only:
@@ -187,16 +218,17 @@ class ConfigHandlers:
 def altered(overrides: Mapping[str, str], operations: Any, in_force: TopicConfig) -> dict[str, str]:
     """The overrides after the operations. `in_force` gives the list that APPEND and SUBTRACT begin with.
 
-    Raises `ConfigError` for an unknown key and `InvalidConfigError` for an operation that does not fit the key.
+    Raises `ConfigError` for an unknown key (one may be deleted), `InvalidConfigError` for an operation that does not
+    fit the key, `InvalidRequestError` for one that there is not or that lacks its value.
     """
     changed = dict(overrides)
     for entry in operations:
-        setting = topic_setting(entry.name)
         if entry.config_operation == Operation.DELETE:
             changed.pop(entry.name, None)
             continue
         if entry.value is None:
-            raise InvalidConfigError(f"{entry.name} has no value: give one, or delete the key.")
+            raise InvalidRequestError(f"{entry.name} has no value: give one, or delete the key.")
+        setting = topic_setting(entry.name)
         if entry.config_operation == Operation.SET:
             changed[entry.name] = entry.value
         elif entry.config_operation in (Operation.APPEND, Operation.SUBTRACT):
@@ -217,8 +249,8 @@ def _combined(present: list[str], parts: list[str], operation: int) -> list[str]
     return present + [part for part in parts if part not in present]
 
 
-def _synonym(name: str, value: str | None, source: Source) -> dict[str, object]:
-    return {"name": name, "value": value, "source": int(source)}
+def _synonym(setting: Setting, value: str | None, source: Source) -> dict[str, object]:
+    return {"name": setting.name, "value": None if setting.sensitive else value, "source": int(source)}
 
 
 def _entry(

@@ -7,13 +7,13 @@ active one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 from uuid import UUID
 
 from odradek.base.errors import NONE, InvalidRequestError, StaleBrokerEpochError, StaleControllerEpochError
+from odradek.base.ports import Clock
 from odradek.base.types import NO_EPOCH, ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import Broker, ClusterView, PartitionState
 from odradek.protocol.apis import ApiKey
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 SECURITY_PROTOCOLS: Final = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 TOPIC_STATES_SINCE: Final = 5
 """LeaderAndIsr responses group errors by topic id from this version on."""
-RETRY_SECONDS: Final = 1.0
+RETRY_MS: Final = 1000
 """Rest before the settings of new topics are asked of ZooKeeper again."""
 
 
@@ -57,6 +57,7 @@ class ControlHandlers:
         controller: Controller,
         broker_epoch: Callable[[], int],
         image_changed: Callable[[Iterable[TopicPartition]], None],
+        clock: Clock,
     ) -> None:
         """`image_changed` is told which partitions an UpdateMetadata touched, after the image was swapped."""
         self._replicas = replicas
@@ -65,6 +66,7 @@ class ControlHandlers:
         self._controller = controller
         self._broker_epoch = broker_epoch
         self._image_changed = image_changed
+        self._clock = clock
         self._controller_epoch = NO_EPOCH
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -123,7 +125,7 @@ class ControlHandlers:
                 break
             except (ConnectionLost, SessionExpired) as error:
                 logger.warning("LeaderAndIsr waits for the settings of %d topics: %s", len(topics), error)
-                await asyncio.sleep(RETRY_SECONDS)
+                await self._clock.sleep_ms(RETRY_MS)
         self._check_sender(request)
 
     def _unknown(self, topic_partition: TopicPartition) -> bool:
@@ -231,7 +233,7 @@ def _broker(item: Any) -> Broker:
         )
         for end in items(item, "endpoints")
     )
-    if not endpoints:
+    if hasattr(item, "v0_host"):
         endpoints = (Endpoint("PLAINTEXT", item.v0_host, item.v0_port),)
     return Broker(broker_id=item.id, endpoints=endpoints, rack=field(item, "rack", None))
 

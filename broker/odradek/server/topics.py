@@ -25,6 +25,7 @@ from odradek.base.errors import (
     InvalidTopicError,
     NotControllerError,
     OdradekError,
+    PolicyViolationError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
     TopicDeletionDisabledError,
@@ -55,6 +56,10 @@ logger = logging.getLogger(__name__)
 
 BROKER_DEFAULT: Final = -1
 """Number of partitions or replication factor that leaves the choice to the broker (KIP-464)."""
+
+MAX_NEW_PARTITIONS: Final = 10_000
+"""Partitions that one topic of a request may make: Kafka's own bound for a request since KRaft. Without one, a single
+number in a request could use up the broker's time and memory, and ZooKeeper refuses znodes above 1 MiB anyhow."""
 
 DELETION_DISABLED_SINCE: Final = 3
 """First DeleteTopics version whose clients know TOPIC_DELETION_DISABLED; older ones are told INVALID_REQUEST."""
@@ -202,6 +207,10 @@ class TopicHandlers:
         return self._drawn(partitions, self._config.default_replication_factor if factor == BROKER_DEFAULT else factor)
 
     def _drawn(self, partitions: int, factor: int, existing: Assignment | None = None) -> Assignment:
+        if partitions > MAX_NEW_PARTITIONS:
+            raise PolicyViolationError(
+                f"At most {MAX_NEW_PARTITIONS} partitions can be made at once, not {partitions}."
+            )
         brokers = {broker.broker_id: broker.rack for broker in self._view.image.brokers.values()}
         if not brokers:
             raise InvalidReplicationFactorError("No broker is known to be alive yet: try again.")

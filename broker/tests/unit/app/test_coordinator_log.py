@@ -1,0 +1,127 @@
+"""The coordinators' view of the log, over real logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from odradek.app.coordinator_log import CoordinatorLog
+from odradek.base.errors import (
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.ports import File
+from odradek.base.types import TopicPartition
+from odradek.records.batch import iterate
+from odradek.testing.loop import VirtualClock, run_virtual
+from odradek.testing.replicas import record_set
+from odradek.testing.server import MemoryServer
+
+TP = TopicPartition("__consumer_offsets", 0)
+Scenario = Callable[[MemoryServer, CoordinatorLog], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[[Scenario], None]:
+    def run(scenario: Scenario) -> None:
+        async def main() -> None:
+            server = MemoryServer(tmp_path, VirtualClock())
+            await server.start()
+            try:
+                await scenario(server, CoordinatorLog(server.replicas, commit_timeout_ms=5000, load_bytes=100))
+            finally:
+                await server.close()
+
+        run_virtual(main())
+
+    return run
+
+
+async def read(log: CoordinatorLog) -> list[bytes]:
+    return [piece async for piece in log.read(TP)]
+
+
+def test_what_was_appended_is_read_in_whole_batches(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, log: CoordinatorLog) -> None:
+        await server.announce(TP.topic, {0: [1]})
+        assert await read(log) == []
+        given = [bytes(record_set(value * 40, value)) for value in (b"a", b"b", b"c")]
+        assert [await log.append(TP, each) for each in given] == [0, 2, 4]
+        assert given[1] == bytes(record_set(b"b" * 40, b"b")), "the caller's bytes were written to"
+        pieces = await read(log)
+        assert len(pieces) == 3
+        assert [header.base_offset for piece in pieces for _, header in iterate(piece)] == [0, 2, 4]
+
+    play(scenario)
+
+
+def test_an_append_is_not_done_before_it_is_replicated(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, log: CoordinatorLog) -> None:
+        await server.announce(TP.topic, {0: [1, 2]}, brokers=(1, 2))
+        with pytest.raises(RequestTimedOutError):
+            await log.append(TP, bytes(record_set(b"a")))
+        left = asyncio.ensure_future(log.append(TP, bytes(record_set(b"b"))))
+        await asyncio.sleep(0)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        assert server.replicas.leader(TP).log.log_end_offset == 2
+
+    play(scenario)
+
+
+def test_partitions_that_are_not_led_here(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, log: CoordinatorLog) -> None:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await log.append(TP, bytes(record_set(b"a")))
+        await server.announce(TP.topic, {0: [2, 1]}, brokers=(1, 2))
+        with pytest.raises(NotLeaderOrFollowerError):
+            await log.append(TP, bytes(record_set(b"a")))
+        with pytest.raises(NotLeaderOrFollowerError):
+            await read(log)
+
+    play(scenario)
+
+
+def test_leadership_lost_while_reading(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, log: CoordinatorLog) -> None:
+        await server.announce(TP.topic, {0: [1]})
+        for _ in range(3):
+            await log.append(TP, bytes(record_set(b"a" * 60)))
+        pieces = log.read(TP)
+        await anext(pieces)
+        await server.announce(TP.topic, {0: [1]}, leader_epoch=1)
+        with pytest.raises(NotLeaderOrFollowerError):
+            await anext(pieces)
+
+    play(scenario)
+
+
+def test_a_disk_that_fails(play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(server: MemoryServer, log: CoordinatorLog) -> None:
+        await server.announce(TP.topic, {0: [1]})
+        await log.append(TP, bytes(record_set(b"a")))
+
+        class Gone:
+            def pread(self, length: int, position: int) -> bytes:
+                raise StorageError("the disk is gone")
+
+        hosted = server.replicas.leader(TP).log
+        original = hosted.read
+        monkeypatch.setattr(
+            type(hosted),
+            "read",
+            lambda _, *args, **options: original(*args, **options)._replace(file=cast(File, Gone())),
+        )
+        with pytest.raises(KafkaStorageError):
+            await read(log)
+        assert server.replicas.counts().offline == 1
+
+    play(scenario)

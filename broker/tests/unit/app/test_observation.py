@@ -1,0 +1,109 @@
+"""Every series of the broker has a source, and tells what the rooms count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from odradek.app.observation import Observed, observe
+from odradek.base.types import TopicPartition
+from odradek.controller.runtime import ControllerRuntime
+from odradek.metrics import SERIES, BrokerCollector
+from odradek.network.listener import Listener
+from odradek.protocol.apis import ApiKey
+from odradek.testing.loop import VirtualClock, run_virtual
+from odradek.testing.replicas import record_set
+from odradek.testing.server import MemoryServer
+
+COUNTS = SimpleNamespace(
+    active_controllers=1,
+    offline_partitions=2,
+    preferred_replica_imbalance=3,
+    topics=4,
+    partitions=5,
+    unclean_elections=6,
+)
+
+
+def test_every_series_has_its_source(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = MemoryServer(tmp_path, VirtualClock())
+        await server.start()
+        collector = BrokerCollector()
+        try:
+            observe(collector, observed(server))
+            await server.announce("t", {0: [1], 1: [2, 1]}, brokers=(1, 2))
+            await produce(server)
+            metrics = list(collector.collect())
+        finally:
+            collector.close()
+            await server.close()
+        assert sorted(metric.name for metric in metrics) == sorted(
+            name.removesuffix("_total") if metric_is_counter(name) else name for name in SERIES
+        )
+        read = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for metric in metrics
+            for sample in metric.samples
+        }
+        assert expected(read) == EXPECTED
+
+    run_virtual(main())
+
+
+def metric_is_counter(name: str) -> bool:
+    return name.endswith("_total")
+
+
+def observed(server: MemoryServer) -> Observed:
+    listener = SimpleNamespace(name="PLAINTEXT", counters=SimpleNamespace(connections=8))
+    return Observed(
+        replicas=server.replicas,
+        logs=server.logs,
+        controller=cast(ControllerRuntime, SimpleNamespace(counts=lambda: COUNTS)),
+        listeners=[cast(Listener, listener)],
+        purgatories=[server.replicas.fetch_purgatory],
+        topic_stats=server.topic_stats,
+        request_stats=server.request_stats,
+        broker_state=lambda: 3,
+        session_counts=lambda: (9, 10),
+    )
+
+
+async def produce(server: MemoryServer) -> None:
+    records = bytes(record_set(b"a", b"b"))
+    topics = [{"name": TopicPartition("t", 0).topic, "partition_data": [{"index": 0, "records": records}]}]
+    message = {"transactional_id": None, "acks": 1, "timeout": 1000, "topic_data": topics}
+    await server.ask(ApiKey.PRODUCE, 9, message)
+
+
+FIRST, SECOND = (("partition", "0"), ("topic", "t")), (("partition", "1"), ("topic", "t"))
+EXPECTED: dict[tuple[str, Any], float] = {
+    ("kafka_server_replicamanager_leadercount", ()): 1,
+    ("kafka_server_replicamanager_partitioncount", ()): 2,
+    ("kafka_cluster_partition_replicascount", FIRST): 1,
+    ("kafka_cluster_partition_replicascount", SECOND): 0,
+    ("kafka_cluster_partition_atminisr", FIRST): 1,
+    ("kafka_cluster_partition_atminisr", SECOND): 0,
+    ("kafka_log_log_logendoffset", FIRST): 2,
+    ("kafka_log_log_logendoffset", SECOND): 0,
+    ("kafka_log_log_numlogsegments", FIRST): 1,
+    ("kafka_controller_kafkacontroller_activecontrollercount", ()): 1,
+    ("kafka_controller_kafkacontroller_globalpartitioncount", ()): 5,
+    ("kafka_controller_controllerstats_uncleanleaderelections_total", ()): 6,
+    ("kafka_server_kafkaserver_brokerstate", ()): 3,
+    ("kafka_server_sessionexpirelistener_zookeeperexpires_total", ()): 9,
+    ("kafka_server_sessionexpirelistener_zookeeperdisconnects_total", ()): 10,
+    (
+        "kafka_server_socket_server_metrics_connection_count",
+        (("listener", "PLAINTEXT"), ("networkProcessor", "0")),
+    ): 8,
+    ("kafka_server_delayedoperationpurgatory_purgatorysize", (("delayedOperation", "Fetch"),)): 0,
+    ("kafka_server_brokertopicmetrics_messagesin_total", (("topic", "t"),)): 2,
+}
+
+
+def expected(read: dict[tuple[str, Any], float]) -> dict[tuple[str, Any], float]:
+    """The readings that the test knows."""
+    return {key: value for key, value in read.items() if key in EXPECTED}

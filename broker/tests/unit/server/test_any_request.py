@@ -1,0 +1,62 @@
+"""Whatever a decodable request says, each API answers in its version, and never with a failure of the broker itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from odradek.base.errors import NetworkError, UnknownServerError
+from odradek.protocol import codec
+from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.hotpath import decode_produce
+from odradek.testing.frames import random_request
+from odradek.testing.server import MemoryServer
+
+REQUESTS = 25
+"""For each API and version."""
+
+QUIET = dict.fromkeys(
+    (
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "log.retention.check.interval.ms",
+        "replica.fetch.backoff.ms",
+        "replica.high.watermark.checkpoint.interval.ms",
+        "replica.lag.time.max.ms",
+    ),
+    str(2**31 - 1),
+)
+"""A request may ask to wait for weeks: in that time nothing else shall have to happen."""
+
+
+def has_no_answer(frame: bytes) -> bool:
+    """Whether it is a Produce without acknowledgements: silence and the connection's end are both right."""
+    header, position = codec.decode_header(memoryview(frame)[4:])
+    if header.api_key is not ApiKey.PRODUCE:
+        return False
+    return decode_produce(header.api_version, memoryview(frame)[4:], position).acks == 0
+
+
+@pytest.mark.parametrize("api_key", API_TABLE, ids=lambda key: API_TABLE[key].name)
+def test_any_request_is_answered(play: Callable[..., None], api_key: ApiKey) -> None:
+    api = API_TABLE[api_key]
+    source = random.Random(int(api_key))
+
+    async def scenario(server: MemoryServer) -> None:
+        for topic in ("a", "topic-1", "gruppe"):
+            await server.announce(topic, {0: [1], 1: [1, 2], 3: [2]}, topic_id=UUID(bytes=source.randbytes(16)))
+        for version in range(api.min_version, api.max_version + 1):
+            for _ in range(REQUESTS):
+                frame = random_request(api, version, source)
+                answered = server.connect().send(frame)
+                if has_no_answer(frame):
+                    assert not answered.done() or isinstance(answered.exception(), NetworkError)
+                else:
+                    codec.decode_response(api_key, version, (await answered)[4:])
+        names = {error for _, error in server.request_stats.errors}
+        assert UnknownServerError.__name__.removesuffix("Error") not in names
+
+    play(scenario, settings=QUIET)
