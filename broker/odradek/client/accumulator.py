@@ -133,6 +133,8 @@ class Accumulator:
         self._in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
         self._order = 0
         self._used_bytes = 0
+        self.window: Callable[[TopicPartition], int] = lambda _: limits.max_in_flight
+        """Batches of a partition that may be under way now, at most `max_in_flight`; the sender may narrow it."""
         self.hurry = False
         """Somebody flushes, or waits for room: every batch is ready at once."""
 
@@ -232,7 +234,7 @@ class Accumulator:
         in_flight = self._in_flight.get(topic_partition)
         if not in_flight:
             return True
-        return head.attempts == 0 and len(in_flight) < self._limits.max_in_flight
+        return head.attempts == 0 and len(in_flight) < self.window(topic_partition)
 
     def _due_ms(self, queue: list[ProducerBatch]) -> float:
         head = queue[0]

@@ -54,6 +54,14 @@ class Sender:
         self._identity_task: asyncio.Task[None] | None = None
         self._started = False
         self._failure: BaseException | None = None
+        if self._settings.idempotent:
+            accumulator.window = self._window
+
+    def _window(self, topic_partition: TopicPartition) -> int:
+        """One batch until the broker can tell gaps in this partition, then as many as the settings allow."""
+        sequences = self._sequences.get(topic_partition)
+        proven = sequences is not None and sequences.is_proven
+        return self._settings.max_in_flight_requests_per_connection if proven else 1
 
     def start(self) -> None:
         """Begin."""

@@ -5,10 +5,13 @@ and first sequence for a batch, and a `Verdict`. Called by `producer`. Invariant
 numbers given out have no gap and no repeat, and a batch keeps its numbers for as long as the broker could have it.
 
 Theory of operation. A broker takes a batch only if its first sequence follows the last one that it has of this
-producer. So when it refuses the oldest batch without an answer for a gap, it has none of the later ones either: all
-of them may be numbered anew from 0 under the next epoch, which a broker accepts. This is the only case in which a
-batch changes its numbers; after a lost answer it is sent again as it was, and the broker recognises what it has. A
-later batch that is refused for a gap waits for the oldest.
+producer; of a producer that it has nothing of, it takes any. So until a batch is acknowledged the numbers protect
+nothing: a first batch that is refused (the leader is not ready) could be overtaken by a second that is taken. Hence
+`is_proven`: before it, only one batch of the partition may be under way. After it, when the broker refuses the oldest
+batch without an answer for a gap, it has none of the later ones either: all of them may be numbered anew from 0 under
+the next epoch, which a broker accepts. This is the only case in which a batch changes its numbers; after a lost answer
+it is sent again as it was, and the broker recognises what it has. A later batch that is refused for a gap waits for
+the oldest.
 
     answer                                  oldest without answer        later batch
     none, DUPLICATE_SEQUENCE_NUMBER         ACKNOWLEDGE                  ACKNOWLEDGE
@@ -93,6 +96,12 @@ class PartitionSequences:
         self._identity: Identity | None = None
         self._next = 0
         self._outstanding: list[Numbered] = []
+        self._is_proven = False
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether a batch under the present id and epoch was acknowledged, so that the broker notices gaps."""
+        return self._is_proven
 
     @property
     def needs_identity(self) -> bool:
@@ -108,6 +117,7 @@ class PartitionSequences:
         """Use this producer id from now on, from sequence 0."""
         self._identity = identity
         self._next = 0
+        self._is_proven = False
 
     def number(self, batch: Numbered) -> None:
         """Give a batch its numbers, unless it has them. Batches must come in the partition's order."""
@@ -124,6 +134,7 @@ class PartitionSequences:
         """What an answer means for a batch that was sent with the numbers `sent`."""
         if code in (_NONE, DuplicateSequenceError.code):
             verdict = Verdict.ACKNOWLEDGE
+            self._is_proven = self._is_proven or sent[:2] == self._identity
         elif code in _GAP_CODES:
             verdict = Verdict.RETRY
             if sent == batch.numbers and self._outstanding[0] is batch:
@@ -150,5 +161,6 @@ class PartitionSequences:
         else:
             self._identity = Identity(identity.producer_id, identity.epoch + 1)
         self._next = 0
+        self._is_proven = False
         for batch in self._outstanding:
             batch.numbers = UNNUMBERED

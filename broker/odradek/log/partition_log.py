@@ -180,10 +180,10 @@ class PartitionLog:
         if size > config.segment_bytes:
             raise RecordListTooLargeError(f"a record set of {size} bytes exceeds segment.bytes={config.segment_bytes}")
         markers = markers_in(records, headers)
-        duplicate = self._producers.check(headers, sequenced=origin is AppendOrigin.CLIENT, markers=markers)
+        sequenced, first_offset = origin is AppendOrigin.CLIENT, self.log_end_offset
+        duplicate = self._producers.check(headers, sequenced=sequenced, unwritten=not first_offset, markers=markers)
         if duplicate is not None:
             return self._duplicate_info(duplicate, headers)
-        first_offset = self.log_end_offset
         log_append_time = NO_TIMESTAMP
         if records.readonly:
             records = memoryview(bytearray(records))

@@ -122,11 +122,19 @@ class ProducerState:
         return len(self._producers)
 
     def check(
-        self, headers: Sequence[BatchHeader], *, sequenced: bool, markers: Mapping[int, Marker] = NO_MARKERS
+        self,
+        headers: Sequence[BatchHeader],
+        *,
+        sequenced: bool,
+        unwritten: bool = False,
+        markers: Mapping[int, Marker] = NO_MARKERS,
     ) -> Duplicate | None:
         """Whether the batches may be appended; a `Duplicate` when the first of them is in the log already.
 
-        `sequenced` is true for batches of clients, whose sequence numbers count; coordinators' have none.
+        `sequenced` is true for batches of clients, whose sequence numbers count; coordinators' have none. `unwritten`
+        is true for a log that never had a record: nothing can have been forgotten there, so a producer's first
+        sequence must be 0. Elsewhere an unknown producer may begin with any (KIP-360), because retention or expiry
+        may have taken what was known of it.
         `markers` has the content of control batches by their place in `headers`.
         Raises `OutOfOrderSequenceError`, `InvalidProducerEpochError` or `InvalidTransactionStateError`.
         """
@@ -150,7 +158,7 @@ class ProducerState:
             if header.is_control:
                 _check_coordinator(header, producer, markers.get(place))
             elif sequenced:
-                _check_sequence(header, epoch, last_sequence)
+                _check_sequence(header, epoch, last_sequence, unwritten=unwritten)
             staged[producer_id] = (header.producer_epoch, header.last_sequence)
         return None
 
@@ -303,9 +311,14 @@ def _check_coordinator(header: BatchHeader, producer: _Producer | None, marker: 
         )
 
 
-def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int) -> None:
+def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int, *, unwritten: bool) -> None:
     first = header.base_sequence
     if epoch == NO_EPOCH:
+        if unwritten and first != 0:
+            # The batch before it was refused, perhaps because this leader was not ready: it comes again, and first.
+            raise OutOfOrderSequenceError(
+                f"producer {header.producer_id} begins an empty log with sequence {first} instead of 0"
+            )
         return
     if header.producer_epoch != epoch:
         if first != 0:

@@ -1,19 +1,27 @@
-"""A `ZkClient` in memory: one tree, one session, for tests that need ZooKeeper's answers but not ZooKeeper.
+"""A `ZkClient` in memory, for tests that need ZooKeeper's answers but not ZooKeeper.
 
-Conditional writes, transactions, sequential names and watches behave as the port says. Nothing here waits: what a real
-ensemble does to timing and sessions is for the tests against one. `failures` makes the next operations fail.
+A `MemoryZk` is one session on a `MemoryTree`; sessions that share a tree see each other's writes. Conditional writes,
+transactions, sequential and ephemeral znodes, stats and watches are as on a server: broker/tests/contract/zk runs one
+suite over this and the real client. As there, no operation completes without a turn of the event loop, and a watch is
+told, on the loop, before the answer to its own session's write.
+
+Left out: a session is born connected and ends with `close` only, so of the session's events there is `CLOSED` alone;
+there are no ACLs, and no chroot. `failures` makes the next operations fail.
 """
 
 from __future__ import annotations
 
-import copy
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TypeVar
 
 from odradek.zk.port import (
     ANY_VERSION,
     BadVersion,
     Check,
+    ConnectionLost,
     Create,
     Created,
     Delete,
@@ -31,90 +39,246 @@ from odradek.zk.port import (
     parents,
 )
 
-SESSION_ID = 0x0D12
+ROOT = "/"
+FIRST_SESSION_ID = 0x0D12
+_T = TypeVar("_T")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Znode:
+    """Replaced, never changed, so that a copy of the dictionary of znodes is a snapshot of the tree."""
+
     data: bytes
     czxid: int
     mzxid: int
-    is_ephemeral: bool
+    pzxid: int
+    ctime_ms: int
+    mtime_ms: int
+    owner: int = 0
     version: int = 0
+    num_children: int = 0
     children_made: int = 0
+
+    def stat(self) -> ZnodeStat:
+        """The stat as a server gives it: the children's version counts those made and those deleted."""
+        return ZnodeStat(
+            czxid=self.czxid,
+            mzxid=self.mzxid,
+            ctime_ms=self.ctime_ms,
+            mtime_ms=self.mtime_ms,
+            version=self.version,
+            cversion=2 * self.children_made - self.num_children,
+            aversion=0,
+            ephemeral_owner=self.owner,
+            data_length=len(self.data),
+            num_children=self.num_children,
+            pzxid=self.pzxid,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A znode whose data, or whose set of children, changed; its coming and going is a change of both."""
+
+    path: str
+    of_data: bool
+    of_children: bool
 
 
 class _Watch:
-    def __init__(self, watches: list[tuple[str, _Watch]], path: str, callback: Callable[[], None]) -> None:
-        self._watches = watches
-        self.callback = callback
-        self._entry = (path, self)
-        watches.append(self._entry)
+    """A standing watch of one session."""
+
+    def __init__(self, tree: MemoryTree, session: int, path: str, callback: Callable[[], None], *, children: bool):
+        self._tree = tree
+        self.session = session
+        self._path = path
+        self._callback = callback
+        self._children = children
+
+    def sees(self, change: _Change) -> bool:
+        """Whether its owner is to be told."""
+        return change.path == self._path and (change.of_children if self._children else change.of_data)
+
+    def call(self) -> None:
+        """Tell, unless cancelled meanwhile."""
+        if self in self._tree.watches:
+            self._callback()
 
     def cancel(self) -> None:
-        if self._entry in self._watches:
-            self._watches.remove(self._entry)
+        """Call back no more."""
+        self._tree.watches.pop(self, None)
+
+
+class MemoryTree:
+    """The znodes of an ensemble, its sessions and their watches."""
+
+    def __init__(self) -> None:
+        """The root only."""
+        self.nodes: dict[str, _Znode] = {ROOT: _Znode(b"", 0, 0, 0, 0, 0)}
+        self.watches: dict[_Watch, None] = {}
+        self.session_ids = count(FIRST_SESSION_ID)
+        self.wall_ms = 0
+        """The time that changes are stamped with, ms since the epoch; stands still unless set."""
+        self._zxid = 0
+        self._changes: list[_Change] = []
+
+    def node(self, path: str) -> _Znode:
+        """`NoNode` when there is none."""
+        _demand_normal(path)
+        if path not in self.nodes:
+            raise NoNode("no such znode", path)
+        return self.nodes[path]
+
+    def children(self, path: str) -> list[str]:
+        """Names, sorted; `NoNode`."""
+        if not self.node(path).num_children:
+            return []
+        return sorted(each.rpartition("/")[2] for each in self.nodes if each != ROOT and _parent(each) == path)
+
+    def transaction(self, operations: Sequence[Operation], session: int) -> list[Result]:
+        """Carry out all, under one zxid, and schedule what watches see of it; or nothing, and raise the first error."""
+        before = dict(self.nodes)
+        self._zxid += 1
+        self._changes = []
+        try:
+            results = [self._apply(operation, session) for operation in operations]
+        except BaseException:
+            self.nodes = before
+            raise
+        self._tell()
+        return results
+
+    def end_session(self, session: int) -> None:
+        """Its watches and its ephemeral znodes go."""
+        for watch in [watch for watch in self.watches if watch.session == session]:
+            watch.cancel()
+        mine = [path for path, node in self.nodes.items() if node.owner == session]
+        self.transaction([Delete(path) for path in mine], session)
+
+    def _tell(self) -> None:
+        # The first change of a transaction fires a one-shot watch; it is armed again only after the whole of it.
+        seen = dict.fromkeys(watch for change in self._changes for watch in self.watches if watch.sees(change))
+        for watch in seen:
+            asyncio.get_running_loop().call_soon(watch.call)
+
+    def _apply(self, operation: Operation, session: int) -> Result:
+        match operation:
+            case Create():
+                return self._create(operation, session)
+            case SetData(path, data, version):
+                node = self._demand(path, version)
+                self.nodes[path] = changed = replace(
+                    node, data=data, version=node.version + 1, mzxid=self._zxid, mtime_ms=self.wall_ms
+                )
+                self._changes.append(_Change(path, of_data=True, of_children=False))
+                return changed.stat()
+            case Delete(path, version):
+                self._delete(path, version)
+            case Check(path, version):
+                self._demand(path, version)
+        return None
+
+    def _demand(self, path: str, version: int) -> _Znode:
+        node = self.node(path)
+        if version not in (ANY_VERSION, node.version):
+            raise BadVersion("the znode has another version", path)
+        return node
+
+    def _create(self, operation: Create, session: int) -> str:
+        path = operation.path
+        _demand_normal(path)
+        if path == ROOT:
+            raise NodeExists("the znode exists already", path)
+        above = self.nodes.get(_parent(path))
+        if above is None:
+            raise NoNode("no such znode", path)
+        if operation.sequential:
+            path = f"{path}{above.children_made:010d}"
+        if path in self.nodes:
+            raise NodeExists("the znode exists already", operation.path)
+        if above.owner:
+            raise ZkError("an ephemeral znode cannot have children", operation.path)
+        now, zxid = self.wall_ms, self._zxid
+        owner = session if operation.ephemeral else 0
+        self.nodes[path] = _Znode(operation.data or b"", zxid, zxid, zxid, now, now, owner)
+        self._count_child(path, made=1, more=1)
+        return path
+
+    def _delete(self, path: str, version: int) -> None:
+        if path == ROOT:
+            raise ValueError("the root stays")
+        if self._demand(path, version).num_children:
+            raise NotEmpty("the znode has children", path)
+        del self.nodes[path]
+        self._count_child(path, made=0, more=-1)
+
+    def _count_child(self, path: str, *, made: int, more: int) -> None:
+        above = _parent(path)
+        node = self.nodes[above]
+        self.nodes[above] = replace(
+            node,
+            num_children=node.num_children + more,
+            children_made=node.children_made + made,
+            pzxid=self._zxid,
+        )
+        self._changes.append(_Change(path, of_data=True, of_children=True))
+        self._changes.append(_Change(above, of_data=False, of_children=True))
 
 
 class MemoryZk:
-    """See the module."""
+    """One session on a tree. Use it on a running event loop."""
 
-    def __init__(self) -> None:
-        """An empty tree."""
-        self._nodes: dict[str, _Znode] = {}
-        self._zxid = 0
-        self._data_watches: list[tuple[str, _Watch]] = []
-        self._child_watches: list[tuple[str, _Watch]] = []
+    def __init__(self, tree: MemoryTree | None = None) -> None:
+        """Connected, to a tree of its own if none is given."""
+        self.tree = MemoryTree() if tree is None else tree
         self.failures: list[ZkError] = []
-        """Errors of the next operations, one each."""
-        self.operations = 0
-        """How many operations there were."""
+        """Errors of this session's next operations, one each; a failed operation is not carried out."""
+        self._session_id = next(self.tree.session_ids)
+        self._state = SessionState.CONNECTED
+        self._session_callbacks: list[Callable[[SessionEvent], None]] = []
 
     @property
     def state(self) -> SessionState:
-        """Always connected."""
-        return SessionState.CONNECTED
+        """Connected until closed."""
+        return self._state
 
     @property
     def session_id(self) -> int:
-        """Always the same session."""
-        return SESSION_ID
+        """Another one for every client of a tree."""
+        return self._session_id
 
     # Reading
 
     async def get(self, path: str) -> tuple[bytes, ZnodeStat]:
         """As the port says."""
-        self._begin()
-        return self._node(path).data, self._stat(path)
+        return await self._answer(path, lambda: self._get(path))
 
     async def get_or_none(self, path: str) -> tuple[bytes, ZnodeStat] | None:
         """As the port says."""
-        self._begin()
-        return (self._nodes[path].data, self._stat(path)) if path in self._nodes else None
+        return await self._answer(path, lambda: _or_none(self._get, path))
 
     async def get_many(self, paths: Iterable[str]) -> dict[str, tuple[bytes, ZnodeStat] | None]:
-        """As the port says."""
+        """As the port says; other sessions may write in between."""
+        self._demand_open("")
         return {path: await self.get_or_none(path) for path in paths}
 
     async def children(self, path: str) -> list[str]:
         """As the port says."""
-        self._begin()
-        self._node(path)
-        return self._children(path)
+        return await self._answer(path, lambda: self.tree.children(path))
 
     async def children_or_none(self, path: str) -> list[str] | None:
         """As the port says."""
-        self._begin()
-        return self._children(path) if path in self._nodes else None
+        return await self._answer(path, lambda: _or_none(self.tree.children, path))
 
     async def children_many(self, paths: Iterable[str]) -> dict[str, list[str] | None]:
-        """As the port says."""
+        """As the port says; other sessions may write in between."""
+        self._demand_open("")
         return {path: await self.children_or_none(path) for path in paths}
 
     async def exists(self, path: str) -> ZnodeStat | None:
         """As the port says."""
-        self._begin()
-        return self._stat(path) if path in self._nodes else None
+        found = await self.get_or_none(path)
+        return None if found is None else found[1]
 
     # Writing
 
@@ -128,136 +292,117 @@ class MemoryZk:
         make_parents: bool = False,
     ) -> Created:
         """As the port says."""
-        self._begin()
-        if make_parents:
-            await self.ensure_path(path.rpartition("/")[0])
-        made = self._apply(Create(path, data, ephemeral, sequential))
-        assert isinstance(made, str)
-        self._notify([made])
-        return Created(made, self._stat(made))
+
+        def make() -> Created:
+            if make_parents:
+                self._ensure(parents(path))
+            (made,) = self._transaction([Create(path, data, ephemeral, sequential)])
+            assert isinstance(made, str), "a create answers with its path"
+            return Created(made, self.tree.node(made).stat())
+
+        return await self._answer(path, make)
 
     async def ensure_path(self, path: str) -> None:
         """As the port says."""
-        for each in [*parents(path), path] if path else []:
-            if each not in self._nodes:
-                self._apply(Create(each))
-                self._notify([each])
+        await self._answer(path, lambda: self._ensure([*parents(path), path]))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> ZnodeStat:
         """As the port says."""
-        self._begin()
-        self._apply(SetData(path, data, version))
-        self._notify([path])
-        return self._stat(path)
+        (stat,) = await self.multi([SetData(path, data, version)])
+        assert isinstance(stat, ZnodeStat), "a set answers with its stat"
+        return stat
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """As the port says."""
-        self._begin()
-        self._apply(Delete(path, version))
-        self._notify([path])
+        await self.multi([Delete(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """As the port says."""
-        self._begin()
-        return self._transaction(operations)
+        path = operations[0].path if operations else ""
+        return await self._answer(path, lambda: self._transaction(operations))
 
     async def multi_many(self, transactions: Iterable[Sequence[Operation]]) -> list[list[Result] | ZkError]:
-        """As the port says."""
-        self._begin()
-        outcomes: list[list[Result] | ZkError] = []
-        for operations in transactions:
-            try:
-                outcomes.append(self._transaction(operations))
-            except ZkError as error:
-                outcomes.append(error)
-        return outcomes
+        """As the port says. One operation to `failures`, and one that is raised, not listed."""
+        return await self._answer("", lambda: [self._outcome(operations) for operations in transactions])
 
     # Watching
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Called back within the call that changes the znode."""
-        return _Watch(self._data_watches, path, callback)
+        """As the port says; armed at once."""
+        return self._watch(path, callback, children=False)
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Called back within the call that changes the set."""
-        return _Watch(self._child_watches, path, callback)
+        """As the port says; armed at once."""
+        return self._watch(path, callback, children=True)
 
     def on_session(self, callback: Callable[[SessionEvent], None]) -> None:
-        """Never calls back: the session does not end."""
+        """As the port says; only `CLOSED` ever comes."""
+        self._session_callbacks.append(callback)
 
     async def close(self) -> None:
-        """Ephemeral znodes go."""
-        for path in [path for path, node in self._nodes.items() if node.is_ephemeral]:
-            del self._nodes[path]
+        """As the port says."""
+        if self._state is SessionState.CLOSED:
+            return
+        self._state = SessionState.CLOSED
+        self.tree.end_session(self._session_id)
+        for callback in tuple(self._session_callbacks):
+            callback(SessionEvent.CLOSED)
+        await asyncio.sleep(0)
 
     # Inside
 
-    def _begin(self) -> None:
-        self.operations += 1
-        if self.failures:
-            raise self.failures.pop(0)
+    async def _answer(self, path: str, operation: Callable[[], _T]) -> _T:
+        """Carry out one operation at once; its answer comes after the watches that it fires."""
+        try:
+            self._demand_open(path)
+            if self.failures:
+                raise self.failures.pop(0)
+            return operation()
+        finally:
+            await asyncio.sleep(0)
 
-    def _node(self, path: str) -> _Znode:
-        if path not in self._nodes:
-            raise NoNode("no such znode", path)
-        return self._nodes[path]
+    def _demand_open(self, path: str) -> None:
+        if self._state is SessionState.CLOSED:
+            raise ConnectionLost("the client is closed", path)
 
-    def _children(self, path: str) -> list[str]:
-        prefix = path.rstrip("/") + "/"
-        return sorted(
-            each[len(prefix) :] for each in self._nodes if each.startswith(prefix) and "/" not in each[len(prefix) :]
-        )
+    def _get(self, path: str) -> tuple[bytes, ZnodeStat]:
+        node = self.tree.node(path)
+        return node.data, node.stat()
 
-    def _stat(self, path: str) -> ZnodeStat:
-        node = self._node(path)
-        owner = SESSION_ID if node.is_ephemeral else 0
-        children = len(self._children(path))
-        return ZnodeStat(node.czxid, node.mzxid, 0, 0, node.version, 0, 0, owner, len(node.data), children, node.mzxid)
+    def _ensure(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            if path not in self.tree.nodes:
+                self._transaction([Create(path)])
 
     def _transaction(self, operations: Sequence[Operation]) -> list[Result]:
-        before = copy.deepcopy(self._nodes)
-        try:
-            results = [self._apply(operation) for operation in operations]
-        except ZkError:
-            self._nodes = before
-            raise
-        self._notify([operation.path for operation in operations if not isinstance(operation, Check)])
-        return results
+        return self.tree.transaction(operations, self._session_id)
 
-    def _apply(self, operation: Operation) -> Result:
-        self._zxid += 1
-        if isinstance(operation, Create):
-            return self._create(operation)
-        node = self._node(operation.path)
-        if operation.version not in (ANY_VERSION, node.version):
-            raise BadVersion(f"version {node.version}, not {operation.version}", operation.path)
-        if isinstance(operation, SetData):
-            node.data, node.version, node.mzxid = operation.data, node.version + 1, self._zxid
-            return self._stat(operation.path)
-        if isinstance(operation, Delete):
-            if self._children(operation.path):
-                raise NotEmpty("the znode has children", operation.path)
-            del self._nodes[operation.path]
+    def _outcome(self, operations: Sequence[Operation]) -> list[Result] | ZkError:
+        try:
+            return self._transaction(operations)
+        except ZkError as error:
+            return error
+
+    def _watch(self, path: str, callback: Callable[[], None], *, children: bool) -> Watch:
+        _demand_normal(path)
+        watch = _Watch(self.tree, self._session_id, path, callback, children=children)
+        if self._state is SessionState.CONNECTED:
+            self.tree.watches[watch] = None
+        return watch
+
+
+def _or_none(read: Callable[[str], _T], path: str) -> _T | None:
+    try:
+        return read(path)
+    except NoNode:
         return None
 
-    def _create(self, operation: Create) -> str:
-        path = operation.path
-        parent = self._nodes.get(path.rpartition("/")[0])
-        if parent is None and path.count("/") > 1:
-            raise NoNode("the parent is missing", path)
-        if operation.sequential and parent is not None:
-            path = f"{path}{parent.children_made:010d}"
-        if path in self._nodes:
-            raise NodeExists("there is one already", path)
-        if parent is not None:
-            parent.children_made += 1
-        self._nodes[path] = _Znode(operation.data or b"", self._zxid, self._zxid, operation.ephemeral)
-        return path
 
-    def _notify(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            parent = path.rpartition("/")[0]
-            for watches, watched in ((self._data_watches, path), (self._child_watches, parent)):
-                for each, watch in list(watches):
-                    if each == watched:
-                        watch.callback()
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or ROOT
+
+
+def _demand_normal(path: str) -> None:
+    """What the real client makes of other paths depends on the operation; no caller shall rely on it."""
+    if path != ROOT and (not path.startswith("/") or path.endswith("/") or "//" in path):
+        raise ValueError(f"not a znode's path: {path!r}")

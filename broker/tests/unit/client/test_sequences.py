@@ -107,3 +107,21 @@ def test_numbering_without_an_identity_is_a_bug() -> None:
 )
 def test_without_idempotence_the_class_decides(code: int, verdict: Verdict) -> None:
     assert judge_plain(code) is verdict
+
+
+def test_numbers_are_proven_by_the_first_acknowledgement_of_an_epoch() -> None:
+    sequences, batches = three()
+    assert not sequences.is_proven
+    sequences.judge(batches[0], NETWORK, batches[0].numbers)
+    assert not sequences.is_proven
+    sequences.judge(batches[0], 0, batches[0].numbers)
+    assert sequences.is_proven
+    sequences.judge(batches[1], GAP, batches[1].numbers)
+    assert not sequences.is_proven, "the next epoch begins"
+    late = batches[2].numbers
+    sequences.number(batches[1])
+    sequences.number(batches[2])
+    sequences.judge(batches[2], DUPLICATE, Numbers(7, 0, 20))
+    assert not sequences.is_proven, f"an answer to {late} of the old epoch proves nothing"
+    sequences.judge(batches[1], 0, batches[1].numbers)
+    assert sequences.is_proven

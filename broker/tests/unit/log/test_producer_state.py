@@ -73,6 +73,13 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert ProducerState().check([header(17)], sequenced=True) is None
 
 
+def test_in_a_log_that_never_had_a_record_every_producer_begins_at_zero() -> None:
+    with pytest.raises(OutOfOrderSequenceError, match="instead of 0"):
+        ProducerState().check([header(17)], sequenced=True, unwritten=True)
+    assert ProducerState().check([header(0)], sequenced=True, unwritten=True) is None
+    assert ProducerState().check([header(17)], sequenced=False, unwritten=True) is None
+
+
 def test_sequences_wrap() -> None:
     state = ProducerState()
     state.record(header(INT32_MAX - 1, 3), 0)
