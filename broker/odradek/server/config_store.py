@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from odradek.base.config import BrokerConfig, TopicConfig
-from odradek.base.errors import ConfigError, RequestTimedOutError
+from odradek.base.errors import ConfigError, InvalidTopicError, RequestTimedOutError
+from odradek.base.topics import check_topic_name
 from odradek.zk import layout
 from odradek.zk.port import BadVersion, NodeExists, ZkClient
 from odradek.zk.registration import announce_config_change
@@ -52,7 +53,8 @@ class ConfigStore:
 
     async def load(self, topics: Iterable[str]) -> None:
         """Read the overrides of these topics; those without a znode have none."""
-        paths = {layout.config_path("topics", topic): topic for topic in topics}
+        # A name that is none (a peer may send anything) would be a path of something else.
+        paths = {layout.config_path("topics", topic): topic for topic in topics if _is_topic_name(topic)}
         found = await self._zk.get_many(list(paths))
         for path, topic in paths.items():
             node = found.get(path)
@@ -109,6 +111,14 @@ class ConfigStore:
             await self.reload(topic)
             return
         raise RequestTimedOutError(f"The settings of topic {topic} kept changing; nothing was written. Try again.")
+
+
+def _is_topic_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidTopicError:
+        return False
+    return True
 
 
 def _decoded(path: str, data: bytes) -> dict[str, str]:

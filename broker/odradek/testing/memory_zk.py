@@ -124,7 +124,6 @@ class MemoryTree:
 
     def node(self, path: str) -> _Znode:
         """`NoNode` when there is none."""
-        _demand_normal(path)
         if path not in self.nodes:
             raise NoNode("no such znode", path)
         return self.nodes[path]
@@ -186,14 +185,15 @@ class MemoryTree:
 
     def _create(self, operation: Create, session: int) -> str:
         path = operation.path
-        _demand_normal(path)
-        if path == ROOT:
+        if path == ROOT and not operation.sequential:
             raise NodeExists("the znode exists already", path)
         above = self.nodes.get(_parent(path))
         if above is None:
             raise NoNode("no such znode", path)
         if operation.sequential:
             path = f"{path}{above.children_made:010d}"
+        if not _is_valid(path):
+            raise ZkError("not a valid path", operation.path)
         if path in self.nodes:
             raise NodeExists("the znode exists already", operation.path)
         if above.owner:
@@ -251,11 +251,11 @@ class MemoryZk:
 
     async def get(self, path: str) -> tuple[bytes, ZnodeStat]:
         """As the port says."""
-        return await self._answer(path, lambda: self._get(path))
+        return await self._answer(path, lambda: self._get(_normal(path)))
 
     async def get_or_none(self, path: str) -> tuple[bytes, ZnodeStat] | None:
         """As the port says."""
-        return await self._answer(path, lambda: _or_none(self._get, path))
+        return await self._answer(path, lambda: _or_none(self._get, _normal(path)))
 
     async def get_many(self, paths: Iterable[str]) -> dict[str, tuple[bytes, ZnodeStat] | None]:
         """As the port says; other sessions may write in between."""
@@ -264,11 +264,11 @@ class MemoryZk:
 
     async def children(self, path: str) -> list[str]:
         """As the port says."""
-        return await self._answer(path, lambda: self.tree.children(path))
+        return await self._answer(path, lambda: self.tree.children(_normal(path)))
 
     async def children_or_none(self, path: str) -> list[str] | None:
         """As the port says."""
-        return await self._answer(path, lambda: _or_none(self.tree.children, path))
+        return await self._answer(path, lambda: _or_none(self.tree.children, _normal(path)))
 
     async def children_many(self, paths: Iterable[str]) -> dict[str, list[str] | None]:
         """As the port says; other sessions may write in between."""
@@ -294,9 +294,12 @@ class MemoryZk:
         """As the port says."""
 
         def make() -> Created:
+            # A sequential znode may have no name of its own but its number.
+            normal = _normal(path)
+            wanted = f"{normal}/" if sequential and path.endswith("/") and normal != ROOT else normal
             if make_parents:
-                self._ensure(parents(path))
-            (made,) = self._transaction([Create(path, data, ephemeral, sequential)])
+                self._ensure(parents(normal))
+            (made,) = self._transaction([Create(wanted, data, ephemeral, sequential)])
             assert isinstance(made, str), "a create answers with its path"
             return Created(made, self.tree.node(made).stat())
 
@@ -304,17 +307,17 @@ class MemoryZk:
 
     async def ensure_path(self, path: str) -> None:
         """As the port says."""
-        await self._answer(path, lambda: self._ensure([*parents(path), path]))
+        await self._answer(path, lambda: self._ensure([*parents(_normal(path)), _normal(path)]))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> ZnodeStat:
         """As the port says."""
-        (stat,) = await self.multi([SetData(path, data, version)])
+        (stat,) = await self.multi([SetData(_normal(path), data, version)])
         assert isinstance(stat, ZnodeStat), "a set answers with its stat"
         return stat
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """As the port says."""
-        await self.multi([Delete(path, version)])
+        await self.multi([Delete(_normal(path), version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """As the port says."""
@@ -384,8 +387,7 @@ class MemoryZk:
             return error
 
     def _watch(self, path: str, callback: Callable[[], None], *, children: bool) -> Watch:
-        _demand_normal(path)
-        watch = _Watch(self.tree, self._session_id, path, callback, children=children)
+        watch = _Watch(self.tree, self._session_id, _normal(path), callback, children=children)
         if self._state is SessionState.CONNECTED:
             self.tree.watches[watch] = None
         return watch
@@ -402,7 +404,17 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or ROOT
 
 
-def _demand_normal(path: str) -> None:
-    """What the real client makes of other paths depends on the operation; no caller shall rely on it."""
-    if path != ROOT and (not path.startswith("/") or path.endswith("/") or "//" in path):
-        raise ValueError(f"not a znode's path: {path!r}")
+def _normal(path: str) -> str:
+    """A path as the real client sends it in a single operation: without empty parts. `ValueError` for a relative one.
+
+    Transactions are sent as they are.
+    """
+    normal = ROOT + "/".join(part for part in path.split("/") if part)
+    if not path.startswith("/") or not _is_valid(normal):
+        raise ValueError(f"not an absolute path: {path!r}")
+    return normal
+
+
+def _is_valid(path: str) -> bool:
+    """Whether a server makes a znode of this path."""
+    return path == ROOT or (path.startswith("/") and not {"", ".", ".."}.intersection(path[1:].split("/")))

@@ -91,3 +91,14 @@ def test_what_others_wrote_is_used_as_far_as_it_means_something(play: Callable[.
         assert server.configs.topic_config("t").retention_ms == 604_800_000
 
     play(scenario)
+
+
+def test_what_is_no_topic_name_is_not_looked_for(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        path = layout.config_path("topics", "a")
+        await server.zk.create(path, layout.encode_config({"retention.ms": "5"}), make_parents=True)
+        await server.configs.load(["", ".", "..", "a/b", "a"])
+        assert server.configs.overrides("a") == {"retention.ms": "5"}
+        assert all(not server.configs.overrides(name) for name in ("", ".", "..", "a/b"))
+
+    play(scenario)

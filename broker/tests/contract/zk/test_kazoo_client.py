@@ -1,0 +1,154 @@
+"""What only the real client has: connections, sessions that expire, a chroot, bounds on what is in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from odradek.zk.client import (
+    ConnectionLost,
+    KazooZkClient,
+    SessionEvent,
+    SessionState,
+    ZkClient,
+    ZkSettings,
+)
+
+pytestmark = pytest.mark.java
+
+SignalOf = Callable[[ZkClient], Any]
+
+
+@pytest.fixture
+async def client(connect_string: str) -> AsyncIterator[KazooZkClient]:
+    client = KazooZkClient(ZkSettings(connect=connect_string, session_timeout_ms=6_000))
+    await client.start()
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def other(connect_string: str) -> AsyncIterator[KazooZkClient]:
+    client = KazooZkClient(ZkSettings(connect=connect_string, session_timeout_ms=6_000))
+    await client.start()
+    yield client
+    await client.close()
+
+
+async def expire_session(client: KazooZkClient, connect_string: str) -> None:
+    """End the client's session behind its back: whoever knows id and password may close it."""
+    thief = KazooClient(hosts=connect_string.partition("/")[0], client_id=client.credentials)
+
+    def steal() -> None:
+        thief.start()
+        thief.stop()
+        thief.close()
+
+    await asyncio.to_thread(steal)
+
+
+class Events:
+    """Collects session events and lets a test wait for one."""
+
+    def __init__(self, client: KazooZkClient) -> None:
+        self.seen: list[SessionEvent] = []
+        self._arrived = asyncio.Event()
+        client.on_session(self._add)
+
+    def _add(self, event: SessionEvent) -> None:
+        self.seen.append(event)
+        self._arrived.set()
+
+    async def until(self, event: SessionEvent) -> None:
+        while event not in self.seen:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+
+async def test_paths_are_those_below_the_chroot(client: KazooZkClient, connect_string: str) -> None:
+    created = await client.create("/a", b"x")
+    chroot = "/" + connect_string.partition("/")[2]
+    outside = KazooZkClient(ZkSettings(connect=connect_string.partition("/")[0], session_timeout_ms=6_000))
+    await outside.start()
+    try:
+        assert created.path == "/a"
+        assert await outside.get(f"{chroot}/a") == (b"x", created.stat)
+    finally:
+        await outside.close()
+
+
+async def test_a_bound_on_what_is_in_flight_changes_no_answer(connect_string: str) -> None:
+    client = KazooZkClient(ZkSettings(connect=connect_string, max_in_flight=3))
+    await client.start()
+    try:
+        for number in range(10):
+            await client.create(f"/k{number}", b"%d" % number)
+        found = await client.get_many([f"/k{number}" for number in range(12)])
+    finally:
+        await client.close()
+    values = [None if value is None else value[0] for value in found.values()]
+    assert values == [*(b"%d" % number for number in range(10)), None, None]
+
+
+async def test_empty_znodes_have_no_data_as_kafka_expects_of_them(client: KazooZkClient, connect_string: str) -> None:
+    await client.ensure_path("/empty")
+    await client.create("/zero", b"")
+    raw = KazooClient(hosts=connect_string)
+    await asyncio.to_thread(raw.start)
+    try:
+        assert (await asyncio.to_thread(raw.get, "/empty"))[0] is None
+        assert (await asyncio.to_thread(raw.get, "/zero"))[0] == b""
+    finally:
+        await asyncio.to_thread(raw.stop)
+        await asyncio.to_thread(raw.close)
+    assert (await client.get("/empty"))[0] == b""
+
+
+async def test_an_expired_session_is_told_and_replaced(
+    client: KazooZkClient, connect_string: str, signal_of: SignalOf
+) -> None:
+    events = Events(client)
+    signal = signal_of(client)
+    client.watch_data("/e", signal)
+    await client.create("/e", b"", ephemeral=True)
+    await signal.reaches(1)
+    old = client.session_id
+    await expire_session(client, connect_string)
+    await events.until(SessionEvent.ESTABLISHED)
+    assert events.seen == [SessionEvent.SUSPENDED, SessionEvent.EXPIRED, SessionEvent.ESTABLISHED]
+    assert client.session_id != old
+    assert await client.exists("/e") is None
+    await signal.reaches(2)
+    await client.create("/e", b"", ephemeral=True)
+    await signal.reaches(3)
+
+
+async def test_a_dropped_connection_resumes_the_session_and_its_watches(
+    client: KazooZkClient, other: KazooZkClient, signal_of: SignalOf
+) -> None:
+    events = Events(client)
+    signal = signal_of(client)
+    client.watch_data("/d", signal)
+    await client.create("/d", b"", ephemeral=True)
+    await signal.reaches(1)
+    kazoo = client._kazoo
+    assert kazoo is not None
+    kazoo._connection._socket.shutdown(2)
+    await events.until(SessionEvent.SUSPENDED)
+    await other.set("/d", b"while away")
+    await events.until(SessionEvent.RESUMED)
+    await signal.reaches(2)
+    assert (await client.get("/d"))[0] == b"while away"
+    assert SessionEvent.EXPIRED not in events.seen
+
+
+async def test_no_server_is_told_within_the_connection_timeout(unused_tcp_port_factory: Callable[[], int]) -> None:
+    port = unused_tcp_port_factory()
+    client = KazooZkClient(ZkSettings(connect=f"127.0.0.1:{port}", connection_timeout_ms=200))
+    with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port}"):
+        await client.start()
+    assert client.state is SessionState.CLOSED
