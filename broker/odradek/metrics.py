@@ -143,6 +143,16 @@ SERIES: Final[Mapping[str, Series]] = {
         {"purgatorysize": "Watched operations.", "numdelayedoperations": "Operations that wait for their time."},
     ),
     **_series(
+        Kind.GAUGE,
+        "kafka_server_replicafetchermanager_",
+        {"maxlag": "Largest lag of a replica that follows here, in records."},
+    ),
+    **_series(
+        Kind.SUMMARY,
+        "kafka_server_zookeeperclientmetrics_",
+        {"zookeeperrequestlatencyms": "Milliseconds of a ZooKeeper request, from its sending to its answer."},
+    ),
+    **_series(
         Kind.COUNTER,
         "kafka_server_sessionexpirelistener_",
         {

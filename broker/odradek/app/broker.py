@@ -31,7 +31,7 @@ from odradek.coordinator.producer_ids import ProducerIds
 from odradek.coordinator.runtime import CoordinatorRuntime
 from odradek.coordinator.shard import GroupShard
 from odradek.log.manager import LogManager
-from odradek.metrics import BrokerCollector, BrokerTopicStats, RequestStats
+from odradek.metrics import BrokerCollector, BrokerTopicStats, Quantiles, RequestStats
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.network.connection import ConnectionOptions
 from odradek.network.listener import Listener, ListenerOptions
@@ -82,6 +82,7 @@ class Broker:
         self._view = ClusterView()
         self._topic_stats = BrokerTopicStats()
         self._request_stats = RequestStats()
+        self._zookeeper_latency = Quantiles()
         self._sessions_expired = 0
         self._disconnects = 0
         self._closers = AsyncExitStack()
@@ -154,7 +155,7 @@ class Broker:
             session_timeout_ms=self._config.zookeeper_session_timeout_ms,
             connection_timeout_ms=self._config.zookeeper_connection_timeout_ms,
         )
-        self._zk = KazooZkClient(settings)
+        self._zk = KazooZkClient(settings, on_latency=self._zookeeper_latency.observe)
         self._closers.push_async_callback(self._zk.close)
         await self._zk.start()
         self._zk.on_session(self._session_event)
@@ -345,6 +346,7 @@ class Broker:
                 request_stats=self._request_stats,
                 broker_state=lambda: self.state,
                 session_counts=lambda: (self._sessions_expired, self._disconnects),
+                zookeeper_latency=self._zookeeper_latency,
             ),
         )
 

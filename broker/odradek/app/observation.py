@@ -8,7 +8,7 @@ from typing import Any
 
 from odradek.controller.runtime import ControllerRuntime
 from odradek.log.manager import LogManager
-from odradek.metrics import BrokerCollector, BrokerTopicStats, Reading, RequestStats
+from odradek.metrics import BrokerCollector, BrokerTopicStats, Quantiles, Reading, RequestStats
 from odradek.network.listener import Listener
 from odradek.replication.manager import ReplicaManager
 from odradek.timer.purgatory import Purgatory
@@ -28,6 +28,7 @@ class Observed:
     broker_state: Callable[[], int]
     session_counts: Callable[[], tuple[int, int]]
     """(expired sessions, lost connections) of ZooKeeper."""
+    zookeeper_latency: Quantiles
 
 
 def observe(collector: BrokerCollector, observed: Observed) -> None:
@@ -44,6 +45,9 @@ def observe(collector: BrokerCollector, observed: Observed) -> None:
     )
     collector.provide_value(
         "kafka_server_sessionexpirelistener_zookeeperdisconnects_total", lambda: observed.session_counts()[1]
+    )
+    collector.provide_summary(
+        "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms", lambda: [({}, observed.zookeeper_latency)]
     )
     collector.provide(
         "kafka_server_socket_server_metrics_connection_count",
@@ -78,6 +82,9 @@ def _replicas(collector: BrokerCollector, replicas: ReplicaManager) -> None:
             f"kafka_server_replicamanager_{series}",
             lambda attribute=attribute: getattr(replicas.counts(), attribute),  # type: ignore[misc]
         )
+    collector.provide(
+        "kafka_server_replicafetchermanager_maxlag", lambda: [({"clientId": "Replica"}, replicas.fetchers.max_lag())]
+    )
 
 
 def _partitions(collector: BrokerCollector, replicas: ReplicaManager) -> None:

@@ -195,12 +195,16 @@ class _Kazoo(KazooClient):  # type: ignore[misc]
 class KazooZkClient:
     """The port `ZkClient` over kazoo. Make it on a loop, `await start()`, use it there only, `await close()`."""
 
-    def __init__(self, settings: ZkSettings) -> None:
-        """Nothing is connected yet. Raises `ValueError` for a connect string that names no server."""
+    def __init__(self, settings: ZkSettings, *, on_latency: Callable[[float], None] = lambda _: None) -> None:
+        """Nothing is connected yet. Raises `ValueError` for a connect string that names no server.
+
+        `on_latency` is told the milliseconds of each request, from its sending to its answer or error.
+        """
         servers, self._root = settings.split()
         if not servers:
             raise ValueError(f"{settings.connect!r} names no ZooKeeper server")
         self._settings = settings
+        self._on_latency = on_latency
         self._servers = servers
         self._state = SessionState.CONNECTING
         self._session_id = 0
@@ -340,9 +344,12 @@ class KazooZkClient:
 
     def _submit(self, path: str, call: Callable[[_Kazoo], Any]) -> asyncio.Future[Any]:
         """Send one request at once; its answer, or our form of its error, comes by the future."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        began_s = loop.time()
 
         def answered(result: Any) -> None:
+            self._on_latency((loop.time() - began_s) * 1000)
             if future.done():
                 return
             error = result.exception

@@ -9,7 +9,7 @@ from typing import Any, cast
 from odradek.app.observation import Observed, observe
 from odradek.base.types import TopicPartition
 from odradek.controller.runtime import ControllerRuntime
-from odradek.metrics import SERIES, BrokerCollector
+from odradek.metrics import SERIES, BrokerCollector, Quantiles
 from odradek.network.listener import Listener
 from odradek.protocol.apis import ApiKey
 from odradek.testing.loop import VirtualClock, run_virtual
@@ -68,6 +68,7 @@ def observed(server: MemoryServer) -> Observed:
         request_stats=server.request_stats,
         broker_state=lambda: 3,
         session_counts=lambda: (9, 10),
+        zookeeper_latency=Quantiles(),
     )
 
 
