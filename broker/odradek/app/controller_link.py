@@ -106,6 +106,7 @@ class ControllerLink:
                         proposal.outcome.cancel()
                     raise
                 except Exception:
+                    # A proposal that never ended would freeze its in-sync set: a bug is told to each.
                     logger.exception("%d in-sync sets could not be proposed", len(batch))
                     _fail(batch, UnknownServerError("the proposal failed; the broker's log says why"))
         finally:

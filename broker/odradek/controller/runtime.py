@@ -237,6 +237,7 @@ class ControllerRuntime:
             await self._step_down(f"ZooKeeper: {error}")
             self._retry(event)
         except Exception:
+            # A bug ends this reign; the queue lives on, or this broker would never stand again.
             log.exception("the controller failed while it handled %s", type(event).__name__)
             await self._step_down("an error of its own")
             self._retry(event)

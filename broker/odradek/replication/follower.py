@@ -118,6 +118,7 @@ class Fetcher:
                     logger.info("fetching from broker %d failed: %s", self.leader_id, error)
                     await self._rest()
                 except Exception:
+                    # One round's bug must not end the replication of every partition of this leader.
                     logger.exception("fetching from broker %d failed", self.leader_id)
                     await self._rest()
         finally:

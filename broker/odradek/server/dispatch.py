@@ -119,6 +119,7 @@ class Dispatcher:
             if error is not caught:
                 logger.warning("%s: %s", request, caught)
         except Exception:
+            # The edge that must survive: a handler's bug is its own request's, whose client is told.
             logger.exception("%s: the handler failed", request)
             error = UnknownServerError("The broker failed; its log says why.")
         return self._failed(request, context, entity, error)

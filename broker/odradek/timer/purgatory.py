@@ -22,7 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class DelayedOperation(TimerEntry):
-    """Something that waits. Subclasses say when it is fulfilled and what then happens."""
+    """Something that waits. Subclasses say when it is fulfilled (`try_complete`) and what then happens (`on_complete`).
+
+    These two are abstract: a subclass without them is a bug, which the first use shows.
+    """
 
     __slots__ = ("_left_behind", "is_completed", "timeout_ms")
 
