@@ -29,6 +29,10 @@ from odradek.base.types import Endpoint
 
 HOUR_MS: Final = 3_600_000
 MEBIBYTE: Final = 1 << 20
+NEWEST_RELEASE: Final = (3, 9)
+NEWEST_FORMAT: Final = "3.0"
+NEWEST_FORMAT_ONLY: Final = (3, 0)
+"""From this inter-broker protocol on only the newest record format is kept (KIP-724)."""
 CODEC_NAMES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -93,6 +97,19 @@ class BrokerConfig:
     log_cleaner_max_compaction_lag_ms: int = long(
         INT64_MAX, "Longest time a record stays uncompacted.", low=1, dynamic=True
     )
+    log_cleaner_enable: bool = boolean(True, "Compact the topics whose cleanup.policy says so.")
+    log_cleaner_threads: int = integer(1, "Processes that compact.", dynamic=True)
+    log_cleaner_io_max_bytes_per_second: float = real(
+        1.7976931348623157e308, "Bytes that compaction reads and writes in a second.", dynamic=True
+    )
+    log_cleaner_dedupe_buffer_size: int = long(
+        128 * MEBIBYTE, "Memory of all compaction processes for the offsets of keys.", low=1024, dynamic=True
+    )
+    log_cleaner_io_buffer_size: int = integer(512 * 1024, "Bytes that compaction reads at once.", dynamic=True)
+    log_cleaner_io_buffer_load_factor: float = real(
+        0.9, "Share of the memory for keys that may be filled.", high=1.0, dynamic=True
+    )
+    log_cleaner_backoff_ms: int = long(15_000, "Rest when there is nothing to compact.", dynamic=True)
     log_index_size_max_bytes: int = integer(10 * MEBIBYTE, "Largest index of a segment.", low=4, dynamic=True)
     log_index_interval_bytes: int = integer(4096, "Bytes of log between two index entries.", dynamic=True)
     log_flush_interval_messages: int = long(INT64_MAX, "Records after which a log is flushed.", low=1, dynamic=True)
@@ -104,8 +121,28 @@ class BrokerConfig:
     log_flush_start_offset_checkpoint_interval_ms: int = integer(60_000, "How often log start offsets are written.")
     log_preallocate: bool = boolean(False, "Give new segments their full size at once.", dynamic=True)
     log_segment_delete_delay_ms: int = long(60_000, "Time from a file's .deleted name to its removal.", dynamic=True)
+    log_dir_min_free_bytes: int = long(
+        1 << 30,
+        "Free space of a log directory below which writes are refused; at most a twentieth of its disk. 0 = off.",
+        dynamic=True,
+    )
+    log_record_validation: str = choice(
+        "full",
+        "How far the records of a produced batch are looked at: each one's length and offset, or the batch alone.",
+        ("full", "batch"),
+        dynamic=True,
+    )
+    log_message_format_version: str = text(
+        "3.0", "Release whose record format the log keeps; only with inter.broker.protocol.version below 3.0."
+    )
+    log_message_downconversion_enable: bool = boolean(
+        True, "Answer old consumers in the record format that they know.", dynamic=True
+    )
     log_message_timestamp_type: str = choice(
         "CreateTime", "Whose clock stamps records.", ("CreateTime", "LogAppendTime"), dynamic=True
+    )
+    log_message_timestamp_difference_max_ms: int = long(
+        INT64_MAX, "How far a timestamp may lie from the broker's clock; older form of before and after.", dynamic=True
     )
     log_message_timestamp_before_max_ms: int = long(INT64_MAX, "How far a timestamp may lie in the past.", dynamic=True)
     log_message_timestamp_after_max_ms: int = long(
@@ -115,7 +152,13 @@ class BrokerConfig:
     compression_type: str = choice(
         "producer", "Final compression; `producer` keeps what came.", CODEC_NAMES, dynamic=True
     )
+    compression_gzip_level: int = integer(-1, "Effort of gzip; -1 = its default.", low=-1, high=9, dynamic=True)
+    compression_lz4_level: int = integer(9, "Effort of lz4.", low=1, high=17, dynamic=True)
+    compression_zstd_level: int = integer(3, "Effort of zstd.", low=-131_072, high=22, dynamic=True)
     num_recovery_threads_per_data_dir: int = integer(1, "Threads that load the logs of a directory.", low=1)
+    num_replica_alter_log_dirs_threads: int | None = integer(
+        None, "Replicas that move between log directories at once; default: the number of directories.", low=1
+    )
     producer_id_expiration_ms: int = integer(86_400_000, "Idle time after which a producer is forgotten.", low=1)
 
     # Topics
@@ -165,6 +208,10 @@ class BrokerConfig:
     group_initial_rebalance_delay_ms: int = integer(3000, "Wait for more members before a new group's first rebalance.")
     group_max_size: int = integer(INT32_MAX, "Members of one group.", low=1)
 
+    inter_broker_protocol_version: str = text(
+        "3.9", "Release whose requests brokers send each other, as 2.7 or 3.9-IV0; below 3.0 old record formats apply."
+    )
+
     # Observation
     metrics_host: str = text("0.0.0.0", "Address of /metrics, /healthz and /readyz.")
     metrics_port: int = integer(-1, "Port of /metrics, /healthz and /readyz; -1 = none.", low=-1, high=65_535)
@@ -197,6 +244,10 @@ class BrokerConfig:
             raise ConfigError("broker.id is missing: it must be a whole number from 0, unique in the cluster")
         if not self.log_dirs:
             raise ConfigError("log.dirs is empty: it must name at least one directory")
+        parse_release("inter.broker.protocol.version", self.inter_broker_protocol_version)
+        parse_release("log.message.format.version", self.log_message_format_version)
+        if self.compression_gzip_level == 0:
+            raise ConfigError("compression.gzip.level=0 is not allowed: it must be -1 or from 1 to 9")
         if self.control_plane_listener_name is not None:
             raise ConfigError("control.plane.listener.name is not supported: remove it, requests share one listener")
         names = {endpoint.listener for endpoint in self.listener_endpoints()}
@@ -257,6 +308,12 @@ class BrokerConfig:
         return -1 if self.log_retention_hours < 0 else self.log_retention_hours * HOUR_MS
 
     @property
+    def message_format(self) -> str:
+        """Release whose record format topics keep unless they say otherwise; the newest from protocol 3.0 on."""
+        protocol = parse_release("inter.broker.protocol.version", self.inter_broker_protocol_version)
+        return self.log_message_format_version if protocol < NEWEST_FORMAT_ONLY else NEWEST_FORMAT
+
+    @property
     def flush_interval_ms(self) -> int:
         """Time after which a log is flushed."""
         return (
@@ -271,7 +328,12 @@ class TopicConfig:
     cleanup_policy: tuple[str, ...] = words(
         ("delete",), "What happens to old segments.", choices=("compact", "delete"), broker="log_cleanup_policy"
     )
+    compression_gzip_level: int = integer(
+        -1, "Effort of gzip; -1 = its default.", low=-1, high=9, broker="compression_gzip_level"
+    )
+    compression_lz4_level: int = integer(9, "Effort of lz4.", low=1, high=17, broker="compression_lz4_level")
     compression_type: str = choice("producer", "Final compression.", CODEC_NAMES, broker="compression_type")
+    compression_zstd_level: int = integer(3, "Effort of zstd.", low=-131_072, high=22, broker="compression_zstd_level")
     delete_retention_ms: int = long(86_400_000, "How long tombstones stay.", broker="log_cleaner_delete_retention_ms")
     file_delete_delay_ms: int = long(60_000, "From .deleted to removal.", broker="log_segment_delete_delay_ms")
     flush_messages: int = long(INT64_MAX, "Records between flushes.", low=1, broker="log_flush_interval_messages")
@@ -281,11 +343,18 @@ class TopicConfig:
         INT64_MAX, "Longest time uncompacted.", low=1, broker="log_cleaner_max_compaction_lag_ms"
     )
     max_message_bytes: int = integer(MEBIBYTE + 12, "Largest record batch.", broker="message_max_bytes")
+    message_downconversion_enable: bool = boolean(
+        True, "Answer old consumers in their format.", broker="log_message_downconversion_enable"
+    )
+    message_format_version: str = text(NEWEST_FORMAT, "Release whose record format is kept.", broker="message_format")
     message_timestamp_after_max_ms: int = long(
         INT64_MAX, "How far a timestamp may lie ahead.", broker="log_message_timestamp_after_max_ms"
     )
     message_timestamp_before_max_ms: int = long(
         INT64_MAX, "How far a timestamp may lie back.", broker="log_message_timestamp_before_max_ms"
+    )
+    message_timestamp_difference_max_ms: int = long(
+        INT64_MAX, "How far a timestamp may lie off.", broker="log_message_timestamp_difference_max_ms"
     )
     message_timestamp_type: str = choice(
         "CreateTime", "Whose clock stamps.", ("CreateTime", "LogAppendTime"), broker="log_message_timestamp_type"
@@ -315,12 +384,59 @@ class TopicConfig:
         for key, value in overrides.items():
             setting = topic_setting(key)
             values[setting.attribute] = setting.parse(value)
+        parse_release("message.format.version", values["message_format_version"])
+        if values["compression_gzip_level"] == 0:
+            raise ConfigError("compression.gzip.level=0 is not allowed: it must be -1 or from 1 to 9")
+        protocol = parse_release("inter.broker.protocol.version", broker.inter_broker_protocol_version)
+        if protocol >= NEWEST_FORMAT_ONLY:
+            values["message_format_version"] = NEWEST_FORMAT
         return cls(**values)
+
+    @property
+    def magic(self) -> int:
+        """The record format that the log keeps: 0 up to release 0.9, 1 for 0.10, 2 from 0.11 on (KIP-31, KIP-98)."""
+        release = parse_release("message.format.version", self.message_format_version)
+        return 0 if release < (0, 10) else 1 if release < (0, 11) else 2
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """How far a create time may lie in the past; the older setting counts where the newer is at its default."""
+        before = self.message_timestamp_before_max_ms
+        return self.message_timestamp_difference_max_ms if before == INT64_MAX else before
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        """How far a create time may lie in the future; see `timestamp_before_max_ms`."""
+        after = self.message_timestamp_after_max_ms
+        return self.message_timestamp_difference_max_ms if after == INT64_MAX else after
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of `compression.type`; None for the codec's own default."""
+        match self.compression_type:
+            case "gzip":
+                return None if self.compression_gzip_level < 0 else self.compression_gzip_level
+            case "lz4":
+                return self.compression_lz4_level
+            case "zstd":
+                return self.compression_zstd_level
+        return None
 
     @property
     def compacted(self) -> bool:
         """Whether compaction applies, and so every record needs a key."""
         return "compact" in self.cleanup_policy
+
+
+def parse_release(key: str, value: str) -> tuple[int, int]:
+    """The first two numbers of a release (`2.7`, `0.10.2`, `3.9-IV0`). Raises `ConfigError`."""
+    parts = value.partition("-")[0].split(".")
+    numbers = [int(part) for part in parts if part.isascii() and part.isdecimal()]
+    if len(parts) < 2 or len(numbers) != len(parts):
+        raise ConfigError(f"{key}={value!r} is not allowed: it must be a release of Apache Kafka, as 2.7 or 3.9-IV0")
+    if not (0, 8) <= (numbers[0], numbers[1]) <= NEWEST_RELEASE:
+        raise ConfigError(f"{key}={value!r} is not allowed: it must be from 0.8 to 3.9")
+    return numbers[0], numbers[1]
 
 
 def topic_setting(key: str) -> Setting:

@@ -30,6 +30,10 @@ class StorageError(OdradekError):
         self.full: Final = full
 
 
+class WorkerDiedError(OdradekError):
+    """A worker process ended while it worked; the work may be given to another one."""
+
+
 class ProtocolError(OdradekError):
     """An error that travels as a code in a response."""
 

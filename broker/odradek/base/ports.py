@@ -7,9 +7,23 @@ Nothing here blocks except `File.sync` and the directory operations; the caller 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
+
+T = TypeVar("T")
+
+
+class Workers(Protocol):
+    """Other processes for work that would hold this one's interpreter: compaction, conversion of old records."""
+
+    async def run(self, function: Callable[..., T], /, *arguments: Any) -> T:
+        """The result of a module-level function; arguments, result and errors are pickled.
+
+        Raises what the function raises, and `WorkerDiedError` when its process ended under it. Cancelling the call
+        lets the function run to its end unheard.
+        """
+        ...
 
 
 class Timer(Protocol):

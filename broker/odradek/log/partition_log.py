@@ -34,6 +34,7 @@ from odradek.log.segment import INT32_MAX, Segment, whole_batches
 from odradek.log.segment_list import ReadBounds, SegmentList
 from odradek.log.stamping import markers_in, stamp_offsets, stamp_time
 from odradek.log.values import AppendInfo, LogContext, LogSlice, TimestampOffset
+from odradek.records.admission import prepare
 from odradek.records.batch import BatchHeader, TimestampType
 from odradek.records.validate import AppendOrigin, AppendRules, check_append
 
@@ -163,24 +164,12 @@ class PartitionLog:
         """
         config = self.config
         now_ms = self._clock.wall_ms()
-        headers = check_append(
-            records,
-            AppendRules(
-                config.max_message_bytes,
-                now_ms,
-                origin,
-                self._timestamp_type,
-                config.message_timestamp_before_max_ms,
-                config.message_timestamp_after_max_ms,
-                config.compacted,
-                zstd_allowed,
-            ),
-        )
+        sequenced, first_offset = origin is AppendOrigin.CLIENT, self.log_end_offset
+        records, headers = prepare(records, self._rules(now_ms, origin, zstd_allowed=zstd_allowed), first_offset)
         size = len(records)
         if size > config.segment_bytes:
             raise RecordListTooLargeError(f"a record set of {size} bytes exceeds segment.bytes={config.segment_bytes}")
         markers = markers_in(records, headers)
-        sequenced, first_offset = origin is AppendOrigin.CLIENT, self.log_end_offset
         duplicate = self._producers.check(headers, sequenced=sequenced, unwritten=not first_offset, markers=markers)
         if duplicate is not None:
             return self._duplicate_info(duplicate, headers)
@@ -204,6 +193,19 @@ class PartitionLog:
         self._count_unflushed(count)
         return AppendInfo(
             first_offset, offset - 1, count, size, max_timestamp, log_append_time, self.log_start_offset, leader_epoch
+        )
+
+    def _rules(self, now_ms: int, origin: AppendOrigin, *, zstd_allowed: bool) -> AppendRules:
+        config = self.config
+        return AppendRules(
+            config.max_message_bytes,
+            now_ms,
+            origin,
+            self._timestamp_type,
+            config.timestamp_before_max_ms,
+            config.timestamp_after_max_ms,
+            config.compacted,
+            zstd_allowed,
         )
 
     def append_as_follower(self, records: memoryview) -> AppendInfo:
