@@ -104,6 +104,59 @@ def test_bad_topic_setting(key: str, value: str) -> None:
         TopicConfig.of(parse(), {key: value})
 
 
+@pytest.mark.parametrize(
+    ("protocol", "kept", "magic"),
+    [
+        ("3.9", "0.9.0", 2),
+        ("3.0-IV1", "0.10.1", 2),
+        ("2.8", "0.9.0", 0),
+        ("2.8", "0.10.1-IV2", 1),
+        ("2.7", "0.11.0", 2),
+        ("2.7", "2.0", 2),
+    ],
+)
+def test_old_record_formats_count_only_below_protocol_3(protocol: str, kept: str, magic: int) -> None:
+    broker = parse(inter_broker_protocol_version=protocol, log_message_format_version=kept)
+    assert TopicConfig.of(broker, {}).magic == magic
+    of_topic = TopicConfig.of(parse(inter_broker_protocol_version=protocol), {"message.format.version": kept})
+    assert of_topic.magic == magic
+
+
+@pytest.mark.parametrize("release", ["4.0", "0.7", "3", "two", "2.x", ""])
+def test_a_release_that_does_not_exist_is_refused(release: str) -> None:
+    with pytest.raises(ConfigError, match=r"inter\.broker\.protocol\.version"):
+        parse(inter_broker_protocol_version=release)
+
+
+def test_the_older_setting_of_timestamp_bounds_counts_where_the_newer_ones_are_at_their_default() -> None:
+    older = TopicConfig.of(parse(), {"message.timestamp.difference.max.ms": "7"})
+    assert (older.timestamp_before_max_ms, older.timestamp_after_max_ms) == (7, 7)
+    both = TopicConfig.of(parse(), {"message.timestamp.difference.max.ms": "7", "message.timestamp.after.max.ms": "9"})
+    assert (both.timestamp_before_max_ms, both.timestamp_after_max_ms) == (7, 9)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "level"),
+    [
+        ({"compression.type": "gzip"}, None),
+        ({"compression.type": "gzip", "compression.gzip.level": "9"}, 9),
+        ({"compression.type": "lz4"}, 9),
+        ({"compression.type": "zstd", "compression.zstd.level": "-5"}, -5),
+        ({"compression.type": "snappy"}, None),
+        ({"compression.type": "producer", "compression.zstd.level": "5"}, None),
+    ],
+)
+def test_compression_level(overrides: dict[str, str], level: int | None) -> None:
+    assert TopicConfig.of(parse(), overrides).compression_level == level
+
+
+def test_gzip_has_no_level_zero() -> None:
+    with pytest.raises(ConfigError, match=r"gzip\.level=0"):
+        parse(compression_gzip_level="0")
+    with pytest.raises(ConfigError, match=r"gzip\.level=0"):
+        TopicConfig.of(parse(), {"compression.gzip.level": "0"})
+
+
 def test_every_topic_setting_falls_back_to_a_broker_value_of_the_same_default() -> None:
     assert TopicConfig.of(parse(), {}) == TopicConfig()
 
