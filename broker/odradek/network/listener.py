@@ -12,6 +12,7 @@ import errno
 import logging
 import socket
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +40,17 @@ class ListenerOptions:
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
 
 
+async def bind_socket(host: str, port: int) -> socket.socket:
+    """One socket: of several addresses of a name the first IPv4 one, as the JVM has it. Raises `OSError`."""
+    if not host:
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        return socket.create_server(("", port))
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+    return socket.create_server((str(address[0]), port), family=family)
+
+
 class Listener:
     """One bound address and its connections. `counters` are its running totals."""
 
@@ -50,8 +62,12 @@ class Listener:
         clock: Clock,
         *,
         options: ListenerOptions | None = None,
+        bind: Callable[[str, int], Awaitable[socket.socket]] = bind_socket,
     ) -> None:
-        """`address`: host and port; an empty host is every interface, port 0 any free one. Binds nothing yet."""
+        """`address`: host and port; an empty host is every interface, port 0 any free one. Binds nothing yet.
+
+        `bind` makes the socket; a simulated network has its own.
+        """
         self.name: Final = name
         self.host: Final = address[0]
         self.port = address[1]
@@ -61,6 +77,7 @@ class Listener:
         self._options: Final = options or ListenerOptions()
         self._connections: Final[set[Connection]] = set()
         self._per_host: Final[Counter[str]] = Counter()
+        self._make_socket: Final = bind
         self._server: asyncio.Server | None = None
         self._sweep_timer: Timer | None = None
         self._empty = asyncio.Event()
@@ -109,7 +126,7 @@ class Listener:
 
     async def _bind(self) -> socket.socket:
         try:
-            bound = await self._make_socket()
+            bound = await self._make_socket(self.host, self.port)
         except OSError as error:
             raise ConfigError(self._sentence(error)) from error
         for option, size in (
@@ -119,16 +136,6 @@ class Listener:
             if size > 0:
                 bound.setsockopt(socket.SOL_SOCKET, option, size)
         return bound
-
-    async def _make_socket(self) -> socket.socket:
-        """One socket: of several addresses of a name the first IPv4 one, as the JVM has it."""
-        if not self.host:
-            if socket.has_dualstack_ipv6():
-                return socket.create_server(("", self.port), family=socket.AF_INET6, dualstack_ipv6=True)
-            return socket.create_server(("", self.port))
-        found = await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
-        return socket.create_server((str(address[0]), self.port), family=family)
 
     def _sentence(self, error: OSError) -> str:
         where = f"{self.host or '0.0.0.0'}:{self.port}"
