@@ -88,12 +88,17 @@ class _Change:
 class _Watch:
     """A standing watch of one session."""
 
-    def __init__(self, tree: MemoryTree, session: int, path: str, callback: Callable[[], None], *, children: bool):
+    def __init__(self, tree: MemoryTree, session: MemoryZk, path: str, callback: Callable[[], None], *, children: bool):
         self._tree = tree
-        self.session = session
+        self._owner = session
+        self.session = session.session_id
         self._path = path
         self._callback = callback
         self._children = children
+
+    def tell(self) -> None:
+        """On its way to its owner."""
+        self._owner.tell_later(self.call)
 
     def sees(self, change: _Change) -> bool:
         """Whether its owner is to be told."""
@@ -158,7 +163,7 @@ class MemoryTree:
         # The first change of a transaction fires a one-shot watch; it is armed again only after the whole of it.
         seen = dict.fromkeys(watch for change in self._changes for watch in self.watches if watch.sees(change))
         for watch in seen:
-            asyncio.get_running_loop().call_soon(watch.call)
+            watch.tell()
 
     def _apply(self, operation: Operation, session: int) -> Result:
         match operation:
@@ -352,6 +357,10 @@ class MemoryZk:
             callback(SessionEvent.CLOSED)
         await asyncio.sleep(0)
 
+    def tell_later(self, callback: Callable[[], None]) -> None:
+        """A watch fired: tell on the loop, before the answer to the write that fired it."""
+        asyncio.get_running_loop().call_soon(callback)
+
     # Inside
 
     async def _answer(self, path: str, operation: Callable[[], _T]) -> _T:
@@ -387,7 +396,7 @@ class MemoryZk:
             return error
 
     def _watch(self, path: str, callback: Callable[[], None], *, children: bool) -> Watch:
-        watch = _Watch(self.tree, self._session_id, _normal(path), callback, children=children)
+        watch = _Watch(self.tree, self, _normal(path), callback, children=children)
         if self._state is SessionState.CONNECTED:
             self.tree.watches[watch] = None
         return watch

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
+from odradek.testing.net import SimulatedNetwork
+from odradek.testing.zookeeper import SimulatedEnsemble, SimulatedZk
 from odradek.zk.client import KazooZkClient
 from odradek.zk.port import (
     ANY_VERSION,
@@ -34,7 +36,7 @@ Connect = Callable[[], Awaitable[ZkClient]]
 SignalOf = Callable[[ZkClient], Any]
 
 
-@pytest.fixture(params=[pytest.param("kazoo", marks=pytest.mark.java), "memory"])
+@pytest.fixture(params=[pytest.param("kazoo", marks=pytest.mark.java), "memory", "simulated"])
 def connect(request: pytest.FixtureRequest) -> Connect:
     """Opens one more session on the tree of this test."""
     if request.param == "memory":
@@ -44,6 +46,18 @@ def connect(request: pytest.FixtureRequest) -> Connect:
             return MemoryZk(tree)
 
         return open_memory
+
+    if request.param == "simulated":
+        ensembles: list[SimulatedEnsemble] = []
+
+        async def open_simulated() -> ZkClient:
+            if not ensembles:
+                ensembles.append(SimulatedEnsemble(SimulatedNetwork(asyncio.get_running_loop(), seed=0)))
+            client = SimulatedZk(ensembles[0], ZkSettings(connect="simulated"))
+            await client.start()
+            return client
+
+        return open_simulated
 
     settings = ZkSettings(connect=request.getfixturevalue("connect_string"), session_timeout_ms=6_000)
 
