@@ -63,8 +63,12 @@ interop: check-java $(STAMP) ## Against real Apache Kafka tools and clients from
 	@$(BIN)/pytest -m interop
 
 .PHONY: bench
-bench: check-java $(STAMP) ## Throughput beside Apache Kafka in one run; writes docs/benchmarks.md (needs mvn)
-	@$(BIN)/python broker/tests/bench/throughput.py
+bench: check-java $(STAMP) ## Odradek beside Apache Kafka, an hour and a half; QUICK=1 or ONLY=name for less (needs mvn)
+	@$(BIN)/python broker/tests/bench/compare.py $(if $(QUICK),--quick) $(if $(SCALE),--scale $(SCALE)) $(foreach name,$(ONLY),--only $(name))
+
+.PHONY: torture
+torture: $(STAMP) ## Crash torture of the log: RUNS=200 random runs from SEED=0 on, then kills for MINUTES=2
+	@$(BIN)/python broker/tests/torture/run.py $(if $(RUNS),--runs $(RUNS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 .PHONY: clean
 clean: ## Remove the virtual environment, caches and embedded data

@@ -65,6 +65,20 @@ class ClusterImage:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     topics: Mapping[str, Topic] = field(default_factory=dict)
     topic_names: Mapping[UUID, str] = field(default_factory=dict)
+    announced: Mapping[UUID, str] = field(default_factory=dict)
+    """Topics that this broker hosts and that LeaderAndIsr alone has told of so far."""
+
+    def with_announced(self, names: Mapping[UUID, str]) -> ClusterImage:
+        """The next image after LeaderAndIsr: a leader knows its topics' ids before UpdateMetadata tells them, or a
+        follower that is quicker would be sent away.
+        """
+        news = {topic_id: name for topic_id, name in names.items() if topic_id not in self.topic_names}
+        news.pop(ZERO_UUID, None)
+        return replace(self, announced={**self.announced, **news}) if news else self
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The topic that has the id; None when there is none."""
+        return self.topic_names.get(topic_id) or self.announced.get(topic_id)
 
     def updated(
         self,
@@ -100,7 +114,8 @@ class ClusterImage:
                 topics[name] = Topic(name=name, topic_id=ids[name], partitions=ordered)
                 if ids[name] != ZERO_UUID:
                     names[ids[name]] = name
-        return replace(self, topics=topics, topic_names=names)
+        announced = {topic_id: name for topic_id, name in self.announced.items() if name not in changed}
+        return replace(self, topics=topics, topic_names=names, announced=announced)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
         """The state of one partition, if it is known."""

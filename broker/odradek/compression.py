@@ -7,7 +7,12 @@ What Java clients write differs from each codec's plain form, so it is fixed her
 
 - snappy: xerial framing (the snappy-java stream format): a 16-byte head, then blocks of a big-endian length and raw
   snappy each. A raw block without the framing is read too, as librdkafka and early clients send it.
-- lz4: the frame format with independent blocks (the Java reader refuses linked ones), without content size.
+- lz4: the frame format with independent blocks of 64 KiB (the Java reader refuses linked ones), without content size.
+  In record format 0 the header's checksum is wrong on purpose: the first Java clients took it over the frame's magic
+  number too, so that is what readers of format 0 were made for (KIP-57).
+- gzip: several members in a row are read as one.
+
+Levels are those of Kafka (KIP-390): gzip -1 (the default) and 1..9, lz4 1..17, zstd -131072..22.
 """
 
 from __future__ import annotations
@@ -39,30 +44,50 @@ XERIAL_HEAD: Final = XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "bi
 _SNAPPY_BLOCK_BYTES: Final = 32 * 1024
 """Block size of snappy-java; readers allocate a block at a time."""
 
-_LZ4_FAST_LEVEL: Final = 1
-"""Below 3 the lz4 library uses its fast method, which is also the Java client's default."""
+_LZ4_DEFAULT_LEVEL: Final = 9
+"""The level that Kafka calls the default. It stands for the fast method; all others are the thorough one's."""
+
+_LZ4_FAST: Final = 0
+_LZ4_LEAST_THOROUGH: Final = 2
+_LZ4_MOST_THOROUGH: Final = 12
+"""Levels of the library: below 2 is its fast method, and above 12 nothing changes."""
+
+_LZ4_FRAME_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_CONTENT_SIZE_FLAG: Final = 0x08
+_LZ4_SHORT_HEADER: Final = 6
+_LZ4_LONG_HEADER: Final = 14
+"""Bytes before the header's checksum without and with a content size."""
+
+_GZIP_DEFAULT_LEVEL: Final = -1
 
 _FIRST_GUESS_BYTES: Final = 64 * 1024
 _GUESS_GROWTH: Final = 4
 
 
-def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`data` packed with `codec`; `level` None is the codec's default, and snappy has no levels."""
+def compress(codec: Codec, data: Buffer, level: int | None = None, *, old_frames: bool = False) -> bytes:
+    """`data` packed with `codec`; `level` None is the codec's default, and snappy has no levels.
+
+    `old_frames`: lz4 with the wrong header checksum that record format 0 has.
+    """
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(data, level))
+            return bytes(cramjam.gzip.compress(data, None if level == _GZIP_DEFAULT_LEVEL else level))
         case Codec.SNAPPY:
             return _compress_xerial(data)
         case Codec.LZ4:
-            return _compress_lz4(data, _LZ4_FAST_LEVEL if level is None else level)
+            frame = _compress_lz4(data, _LZ4_DEFAULT_LEVEL if level is None else level)
+            return _with_old_checksum(frame) if old_frames else frame
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level))
 
 
-def decompress(codec: Codec, data: Buffer, *, limit: int) -> bytes:
-    """`data` unpacked; `CorruptMessageError` when it is no `codec` data, or would come to more than `limit` bytes."""
+def decompress(codec: Codec, data: Buffer, *, limit: int, old_frames: bool = False) -> bytes:
+    """`data` unpacked; `CorruptMessageError` when it is no `codec` data, or would come to more than `limit` bytes.
+
+    `old_frames`: an lz4 header may have either checksum, as in record formats 0 and 1.
+    """
     match codec:
         case Codec.NONE:
             if len(data) > limit:
@@ -70,6 +95,8 @@ def decompress(codec: Codec, data: Buffer, *, limit: int) -> bytes:
             return bytes(data)
         case Codec.SNAPPY:
             return _decompress_snappy(data, limit)
+        case Codec.LZ4 if old_frames:
+            return _decompress_guessing(codec, _with_right_checksum(data), limit)
         case _:
             return _decompress_guessing(codec, data, limit)
 
@@ -83,9 +110,70 @@ def _corrupt(codec: Codec, reason: object) -> CorruptMessageError:
 
 
 def _compress_lz4(data: Buffer, level: int) -> bytes:
+    if level == _LZ4_DEFAULT_LEVEL:
+        level = _LZ4_FAST
+    else:
+        level = min(max(level, _LZ4_LEAST_THOROUGH), _LZ4_MOST_THOROUGH)
     packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     packer.compress(bytes(data))
     return bytes(packer.finish())
+
+
+def _lz4_header_end(frame: Buffer) -> int:
+    """Where the header's checksum stands; 0 when this is no frame, or not even a whole header."""
+    if len(frame) <= _LZ4_SHORT_HEADER or bytes(frame[: len(_LZ4_FRAME_MAGIC)]) != _LZ4_FRAME_MAGIC:
+        return 0
+    end = _LZ4_LONG_HEADER if frame[len(_LZ4_FRAME_MAGIC)] & _LZ4_CONTENT_SIZE_FLAG else _LZ4_SHORT_HEADER
+    return end if end < len(frame) else 0
+
+
+def _lz4_checksum(header: bytes) -> int:
+    return _xxh32_short(header) >> 8 & 0xFF
+
+
+def _with_old_checksum(frame: bytes) -> bytes:
+    end = _lz4_header_end(frame)
+    return b"".join((frame[:end], bytes((_lz4_checksum(frame[:end]),)), frame[end + 1 :]))
+
+
+def _with_right_checksum(frame: Buffer) -> Buffer:
+    """The frame as the lz4 library reads it: where the old, wrong checksum stands, the right one is put."""
+    end = _lz4_header_end(frame)
+    header = bytes(frame[:end])
+    if not end or frame[end] != _lz4_checksum(header):
+        return frame
+    right = _lz4_checksum(header[len(_LZ4_FRAME_MAGIC) :])
+    return b"".join((header, bytes((right,)), frame[end + 1 :]))
+
+
+_XXH_PRIMES: Final = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
+_XXH_SHORT: Final = 16
+_U32: Final = 0xFFFFFFFF
+
+
+def _xxh32_short(data: bytes) -> int:
+    """XXH32 with seed 0 of less than 16 bytes (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
+
+    `ValueError` for longer input: that begins with another step, and a frame's header never is.
+    """
+    if len(data) >= _XXH_SHORT:
+        raise ValueError(f"{len(data)} bytes are not less than {_XXH_SHORT}")
+    _, prime2, prime3, prime4, prime5 = _XXH_PRIMES
+    whole = len(data) & ~3
+    hashed = prime5 + len(data)
+    for start in range(0, whole, 4):
+        hashed = hashed + int.from_bytes(data[start : start + 4], "little") * prime3 & _U32
+        hashed = _rotate_left(hashed, 17) * prime4 & _U32
+    for byte in data[whole:]:
+        hashed = hashed + byte * prime5 & _U32
+        hashed = _rotate_left(hashed, 11) * _XXH_PRIMES[0] & _U32
+    hashed = (hashed ^ hashed >> 15) * prime2 & _U32
+    hashed = (hashed ^ hashed >> 13) * prime3 & _U32
+    return hashed ^ hashed >> 16
+
+
+def _rotate_left(value: int, bits: int) -> int:
+    return (value << bits | value >> 32 - bits) & _U32
 
 
 def _compress_xerial(data: Buffer) -> bytes:

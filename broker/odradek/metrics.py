@@ -77,6 +77,14 @@ SERIES: Final[Mapping[str, Series]] = {
     ),
     **_series(
         Kind.GAUGE,
+        "kafka_server_",
+        {
+            "leaderreplication_byte_rate": "Bytes a second sent of replicas whose leaders are throttled.",
+            "followerreplication_byte_rate": "Bytes a second fetched of replicas whose followers are throttled.",
+        },
+    ),
+    **_series(
+        Kind.GAUGE,
         "kafka_cluster_partition_",
         {
             "replicascount": "Size of the replica set, 0 where this broker follows.",
@@ -111,6 +119,42 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(Kind.GAUGE, "kafka_log_logmanager_", {"offlinelogdirectorycount": "Log directories that failed."}),
+    **_series(
+        Kind.GAUGE,
+        "kafka_log_logcleaner_",
+        {
+            "cleaner_recopy_percent": "Share of the bytes read by the last passes of compaction that stayed.",
+            "max_buffer_utilization_percent": "How full the map of keys was in the last passes.",
+            "max_clean_time_secs": "Time of the longest of the last passes.",
+            "max_compaction_delay_secs": "How long ago the oldest record should have been compacted.",
+            "deadthreadcount": "Cleaners whose last worker process died and that finished no pass since.",
+        },
+    ),
+    **_series(
+        Kind.GAUGE,
+        "kafka_log_logcleanermanager_",
+        {
+            "max_dirty_percent": "Dirty share of the dirtiest compacted log.",
+            "time_since_last_run_ms": "Time since a cleaner looked for work.",
+            "uncleanable_partitions_count": "Logs of a directory that are left alone after an error.",
+            "uncleanable_bytes": "Bytes of those logs that should be cleaned.",
+        },
+    ),
+    **_series(Kind.COUNTER, "odradek_log_cleaner_", {"worker_deaths_total": "Worker processes that died in a pass."}),
+    **_series(
+        Kind.GAUGE,
+        "odradek_log_directory_",
+        {
+            "free_bytes": "Free bytes of the directory's file system at the last look.",
+            "reserve_bytes": "Bytes that are kept free (log.dir.min.free.bytes): below, writes are refused.",
+            "writes_refused": "1 while the directory refuses writes.",
+        },
+    ),
+    **_series(
+        Kind.GAUGE,
+        "kafka_server_replicaalterlogdirsmanager_",
+        {"maxlag": "Records that the hindmost replica on its way to another log directory is behind."},
+    ),
     **_series(
         Kind.COUNTER,
         "kafka_network_requestmetrics_",
@@ -262,7 +306,7 @@ class Quantiles:
         """Count one value, in the unit of the series."""
         self.count += 1
         self.total += value
-        self._buckets[min(bisect_left(_BUCKET_LIMITS, value), self.SIZE - 1)] += 1
+        self._buckets[bisect_left(_BUCKET_LIMITS, value)] += 1
 
     def quantiles(self) -> list[tuple[float, float]]:
         """(quantile, value) for each of `QUANTILES`; zeros when nothing was observed lately."""
@@ -280,7 +324,8 @@ class Quantiles:
         return found
 
 
-_BUCKET_LIMITS: Final = tuple(Quantiles.SMALLEST * Quantiles.GROWTH**index for index in range(Quantiles.SIZE))
+_BUCKET_LIMITS: Final = tuple(Quantiles.SMALLEST * Quantiles.GROWTH**index for index in range(Quantiles.SIZE - 1))
+"""Upper ends; the last bucket has none."""
 
 
 class RequestStats:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -23,6 +24,7 @@ from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import OdradekError
 from odradek.base.system import SystemClock, SystemFiles
 from odradek.base.types import GROUP_METADATA_TOPIC, NO_EPOCH, Endpoint, TopicPartition
+from odradek.base.workers import ProcessWorkers
 from odradek.cluster import ClusterView
 from odradek.controller.runtime import ControllerRuntime
 from odradek.coordinator.group_settings import GroupSettings
@@ -30,6 +32,7 @@ from odradek.coordinator.groups import GroupCoordinator
 from odradek.coordinator.producer_ids import ProducerIds
 from odradek.coordinator.runtime import CoordinatorRuntime
 from odradek.coordinator.shard import GroupShard
+from odradek.log.cleaner import LogCleaner
 from odradek.log.manager import LogManager
 from odradek.metrics import BrokerCollector, BrokerTopicStats, Quantiles, RequestStats
 from odradek.network.channel import Channel, ChannelTimeouts
@@ -37,21 +40,37 @@ from odradek.network.connection import ConnectionOptions
 from odradek.network.listener import Listener, ListenerOptions
 from odradek.replication.fetch_session import FetchSessions
 from odradek.replication.leader_channel import LeaderConnector
-from odradek.replication.manager import ReplicaManager
-from odradek.server.config_store import ConfigStore
+from odradek.replication.manager import IsrWriter, ReplicaManager
+from odradek.replication.protocol_versions import has_alter_partition
+from odradek.replication.zookeeper_isr import ZooKeeperIsrWriter
+from odradek.server.broker_configs import BrokerSettings
+from odradek.server.config_store import ConfigStore, persist
 from odradek.server.configs import ConfigHandlers
 from odradek.server.control import ControlHandlers
 from odradek.server.coordination import CoordinationHandlers
 from odradek.server.data import DataHandlers
 from odradek.server.dispatch import Dispatcher
+from odradek.server.elections import ElectionHandlers
+from odradek.server.features import FeatureHandlers
+from odradek.server.log_dirs import LogDirHandlers
 from odradek.server.metadata import Identity, MetadataHandlers
+from odradek.server.reassignments import ReassignmentHandlers
+from odradek.server.records import RecordHandlers
 from odradek.server.topics import TopicHandlers
+from odradek.server.zookeeper_offsets import ZooKeeperOffsets
 from odradek.zk import layout, registration
 from odradek.zk.client import KazooZkClient
 from odradek.zk.layout import BrokerRegistration
-from odradek.zk.port import SessionEvent, ZkSettings
+from odradek.zk.port import SessionEvent
+from odradek.zk.security import zookeeper_settings
 
 logger = logging.getLogger(__name__)
+
+CONVERTERS: Final = 1
+"""Processes that convert large record sets for old consumers; started when first needed."""
+
+CLEANER_NICENESS: Final = 10
+"""How much compaction steps back for everything else on the machine."""
 
 REGISTRATION_SLACK_MS: Final = 6_000
 """How long beyond its session time-out the registration of a former life is waited for."""
@@ -83,11 +102,19 @@ class Broker:
         self._topic_stats = BrokerTopicStats()
         self._request_stats = RequestStats()
         self._zookeeper_latency = Quantiles()
+        self._zk = KazooZkClient(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
+        # Notices come before there is a controller, whose reign then begins with settings as they are.
+        self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
         self._sessions_expired = 0
         self._disconnects = 0
         self._closers = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[Listener] = []
+
+    @property
+    def zookeeper_credentials(self) -> tuple[int, bytes] | None:
+        """Id and password of the ZooKeeper session while there is one: whoever has them may end it."""
+        return self._zk.credentials
 
     # Start
 
@@ -112,8 +139,14 @@ class Broker:
             self._closers.push_async_callback(http.close)
         await self._connect_zookeeper()
         cluster_id = await registration.cluster_id(self._zk, self._clock)
-        self._configs = ConfigStore(self._zk, config)
+        self._settings = BrokerSettings(self._zk, config, self._properties)
+        await self._settings.load()
+        self._take_settings(self._settings.config)
+        self._settings.subscribe(self._take_settings)
+        self._configs = ConfigStore(self._zk, self._config)
+        self._configs.on_new_defaults = self._apply_topic_defaults
         await self._start_logs(cluster_id)
+        self._start_cleaner()
         self._build_replication()
         await self._build_coordination()
         self._build_controller()
@@ -150,12 +183,6 @@ class Broker:
         return Probe(True, "The broker serves clients.")
 
     async def _connect_zookeeper(self) -> None:
-        settings = ZkSettings(
-            connect=self._config.zookeeper_connect,
-            session_timeout_ms=self._config.zookeeper_session_timeout_ms,
-            connection_timeout_ms=self._config.zookeeper_connection_timeout_ms,
-        )
-        self._zk = KazooZkClient(settings, on_latency=self._zookeeper_latency.observe)
         self._closers.push_async_callback(self._zk.close)
         await self._zk.start()
         self._zk.on_session(self._session_event)
@@ -169,7 +196,6 @@ class Broker:
             SystemFiles(),
             self._clock,
             self._config,
-            on_directory_failure=lambda path, gone: self._replicas.directory_failed(path, gone),
             on_fatal=self._fail,
         )
         self._closers.push_async_callback(self._logs.close)
@@ -178,8 +204,21 @@ class Broker:
         changes = registration.ConfigChangeListener(self._zk, self._clock, self._config_changed)
         await changes.start()
         self._closers.push_async_callback(changes.close)
+        self._settings.subscribe(self._logs.reconfigure)
+        self._settings.subscribe(self._configs.reconfigure)
+        await self._settings.load()
         await self._configs.load_all()
         self._configs.on_change = self._apply_topic_config
+
+    def _start_cleaner(self) -> None:
+        config = self._config
+        workers = ProcessWorkers(config.log_cleaner_threads, niceness=CLEANER_NICENESS)
+        self._closers.push_async_callback(workers.close)
+        self._cleaner = LogCleaner(self._logs, workers, SystemFiles(), self._clock, config)
+        self._closers.push_async_callback(self._cleaner.close)
+        self._settings.subscribe(lambda changed: workers.grow(changed.log_cleaner_threads))
+        self._settings.subscribe(self._cleaner.update_config)
+        self._cleaner.start()
 
     def _build_replication(self) -> None:
         config, listener = self._config, self._config.inter_broker_listener
@@ -195,11 +234,31 @@ class Broker:
             self._logs,
             self._clock,
             config,
-            self._link,
+            self._isr_writer(),
             cluster=self._view,
             topic_config=self._configs.topic_config,
             connect=LeaderConnector(self._view, config),
+            cleaning=self._cleaner,
+            broker_epoch=lambda: self._epoch,
         )
+        self._settings.subscribe(self._replicas.mover.reconfigure)
+        self._settings.subscribe(self._replicas.quotas.configure)
+        # What failed before is told by the logs themselves when the controller gives their replicas roles.
+        self._logs.on_directory_failure = self._directory_failed
+
+    def _isr_writer(self) -> IsrWriter:
+        """The controller commits in-sync sets; ZooKeeper itself where the cluster's protocol is older than that."""
+        config = self._config
+        if has_alter_partition(config.inter_broker_protocol_version):
+            return self._link
+        writer = ZooKeeperIsrWriter(
+            self._zk,
+            self._clock,
+            broker_id=config.broker_id,
+            controller_epoch=lambda: self._replicas.leadership.controller_epoch,
+        )
+        self._closers.push_async_callback(writer.close)
+        return writer
 
     async def _connect_broker(self, endpoint: Endpoint) -> Channel:
         channel = await Channel.open(
@@ -225,6 +284,7 @@ class Broker:
         runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             writer=log, reader=log, clock=self._clock, batch_limit_bytes=config.message_max_bytes
         )
+        self._settings.subscribe(lambda changed: runtime.limit_batches(changed.message_max_bytes))
         offsets_partitions = await self._count_offsets_partitions()
         self._groups = GroupCoordinator(
             settings=GroupSettings.of(config),
@@ -256,11 +316,12 @@ class Broker:
             register=self._register_again,
         )
         self._closers.push_async_callback(self._controller.close)
+        self._tell_controller_of_settings = self._controller.topic_settings_changed
 
     def _build_server(self, cluster_id: str) -> Dispatcher:
         config, view, clock = self._config, self._view, self._clock
         self._topics = TopicHandlers(
-            config=config,
+            settings=self._settings,
             view=view,
             zk=self._zk,
             is_controller=lambda: self._controller.is_active,
@@ -276,29 +337,45 @@ class Broker:
             image_changed=self._image_changed,
             clock=clock,
         )
+        converters = ProcessWorkers(CONVERTERS)
+        self._closers.push_async_callback(converters.close)
         data = DataHandlers(
             replicas=self._replicas,
-            sessions=FetchSessions(clock, config.max_incremental_fetch_session_cache_slots),
+            sessions=FetchSessions(clock, config.max_incremental_fetch_session_cache_slots, self._replicas.resting),
             view=view,
             topic_stats=self._topic_stats,
             request_stats=self._request_stats,
             clock=clock,
+            workers=converters,
         )
+        self._closers.push_async_callback(data.close)
         metadata = MetadataHandlers(
             identity=Identity(
                 broker_id=config.broker_id, cluster_id=cluster_id, auto_create_topics=config.auto_create_topics_enable
             ),
             view=view,
-            logs=self._logs,
             creator=self._topics,
         )
-        configs = ConfigHandlers(config=config, properties=self._properties, view=view, store=self._configs)
+        log_dirs = LogDirHandlers(logs=self._logs, replicas=self._replicas)
+        records = RecordHandlers(replicas=self._replicas, view=view)
+        configs = ConfigHandlers(settings=self._settings, view=view, store=self._configs)
         coordination = CoordinationHandlers(
-            groups=self._groups, producer_ids=self._producer_ids, view=view, ensure_topic=self._topics.ensure_topic
+            groups=self._groups,
+            producer_ids=self._producer_ids,
+            view=view,
+            ensure_topic=self._topics.ensure_topic,
+            zookeeper_offsets=ZooKeeperOffsets(self._zk, metadata_max=config.offset_metadata_max_bytes),
         )
+        self._elections = ElectionHandlers(controller=self._controller, view=view, clock=clock)
+        self._closers.callback(self._elections.close)
         handlers = {
+            **self._elections.handlers(),
+            **ReassignmentHandlers(controller=self._controller).handlers(),
+            **FeatureHandlers(controller=self._controller).handlers(),
             **metadata.handlers(),
             **self._topics.handlers(),
+            **log_dirs.handlers(),
+            **records.handlers(),
             **configs.handlers(),
             **control.handlers(),
             **data.handlers(),
@@ -327,6 +404,11 @@ class Broker:
             await listener.start()
             self._closers.push_async_callback(listener.close)
             self._listeners.append(listener)
+        self._settings.subscribe(self._limit_connections)
+
+    def _limit_connections(self, config: BrokerConfig) -> None:
+        for listener in self._listeners:
+            listener.limit(max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip)
 
     def _provide_metrics(self, collector: BrokerCollector) -> None:
         observe(
@@ -334,12 +416,15 @@ class Broker:
             Observed(
                 replicas=self._replicas,
                 logs=self._logs,
+                cleaner=self._cleaner,
                 controller=self._controller,
                 listeners=self._listeners,
                 purgatories=[
                     self._replicas.produce_purgatory,
                     self._replicas.fetch_purgatory,
+                    self._replicas.delete_purgatory,
                     self._topics.purgatory,
+                    self._elections.purgatory,
                     *self._groups.purgatories,
                 ],
                 topic_stats=self._topic_stats,
@@ -386,10 +471,31 @@ class Broker:
             self._fail(str(error))
             raise
 
+    def _directory_failed(self, path: str, gone: Iterable[TopicPartition]) -> None:
+        """Take the replicas offline and have the controller told (KIP-112)."""
+        self._replicas.directory_failed(path, gone)
+        self._spawn(
+            registration.announce_directory_failure(self._zk, self._clock, self._config.broker_id),
+            "announce-directory-failure",
+        )
+
     def _config_changed(self, entity_path: str) -> None:
         kind, _, name = entity_path.partition("/")
         if kind == "topics" and name:
-            self._spawn(self._configs.reload(name), f"reload-config-{name}")
+            self._spawn(persist(partial(self._configs.reload, name), self._clock), f"reload-config-{name}")
+            self._tell_controller_of_settings(name)
+        elif kind == "brokers" and name:
+            self._spawn(persist(partial(self._settings.reload, name), self._clock), f"reload-settings-of-{name}")
+            self._tell_controller_of_settings(None)
+
+    def _take_settings(self, config: BrokerConfig) -> None:
+        self._config = config
+
+    def _apply_topic_defaults(self) -> None:
+        for log in self._logs.logs():
+            config = self._configs.topic_config(log.topic_partition.topic)
+            if log.config != config:
+                log.update_config(config)
 
     def _apply_topic_config(self, topic: str, config: TopicConfig) -> None:
         for log in self._logs.logs():
@@ -399,6 +505,9 @@ class Broker:
     def _image_changed(self, changed: Iterable[TopicPartition]) -> None:
         image = self._view.image
         self._topics.image_changed({partition.topic for partition in changed})
+        self._elections.image_changed(changed)
+        for partition in changed:
+            self._replicas.recheck(partition)  # a deletion waits for live replicas only
         gone = [partition for partition in changed if image.partition(partition) is None]
         self._groups.on_partitions_deleted(gone)
         for topic in {partition.topic for partition in gone} - image.topics.keys():

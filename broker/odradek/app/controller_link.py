@@ -19,7 +19,6 @@ from odradek.base.errors import (
     NotControllerError,
     ProtocolError,
     UnknownServerError,
-    UnknownTopicIdError,
     error_for,
 )
 from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
@@ -31,6 +30,8 @@ from odradek.replication.requests import CommittedIsr
 
 logger = logging.getLogger(__name__)
 
+NAMED_TOPICS_UNTIL: Final = 1
+"""Last AlterPartition version that names topics; later ones give their ids (KIP-841)."""
 UNKNOWN_BROKER_EPOCH: Final = -1
 """For the members of a proposed in-sync set: this leader does not know them, as Kafka's in ZooKeeper mode do not."""
 
@@ -114,28 +115,33 @@ class ControllerLink:
 
     async def _send(self, batch: list[_Proposal]) -> None:
         image = self._view.image
-        topics: dict[UUID, list[_Proposal]] = {}
+        topics: dict[str, list[_Proposal]] = {}
         for proposal in batch:
-            topics.setdefault(image.topic_id(proposal.topic_partition.topic), []).append(proposal)
-        _fail(topics.pop(ZERO_UUID, ()), UnknownTopicIdError("the id of the topic is not known yet"))
-        if not topics:
-            return
+            topics.setdefault(proposal.topic_partition.topic, []).append(proposal)
+        ids = {name: image.topic_id(name) for name in topics}
         message: Message = {
             "broker_id": self._broker_id,
             "broker_epoch": self._broker_epoch(),
             "topics": [
-                {"topic_id": topic_id, "partitions": [_partition_message(item) for item in proposals]}
-                for topic_id, proposals in topics.items()
+                {
+                    "topic_name": name,
+                    "topic_id": ids[name],
+                    "partitions": [_partition_message(item) for item in proposals],
+                }
+                for name, proposals in topics.items()
             ],
         }
-        response = await self._ask(ApiKey.ALTER_PARTITION, message)
+        # Topics have no ids under an inter-broker protocol below 2.8: these go by name.
+        highest = NAMED_TOPICS_UNTIL if ZERO_UUID in ids.values() else None
+        response = await self._ask(ApiKey.ALTER_PARTITION, message, highest=highest)
         if response.error_code:
             raise error_for(int(response.error_code), "the controller refused AlterPartition")
-        _settle_all(topics, response)
+        _settle_all(topics, {topic_id: name for name, topic_id in ids.items()}, response)
 
-    async def _ask(self, api_key: ApiKey, message: Message) -> Any:
+    async def _ask(self, api_key: ApiKey, message: Message, *, highest: int | None = None) -> Any:
         channel = await self._current_channel()
-        return await channel.ask(api_key, channel.pick(api_key), message)
+        version = channel.pick(api_key)
+        return await channel.ask(api_key, version if highest is None else min(version, highest), message)
 
     async def _current_channel(self) -> Channel:
         # One at a time, or two requests would each open a channel and one of these be forgotten.
@@ -175,16 +181,15 @@ def _fail(proposals: Iterable[_Proposal], error: ProtocolError) -> None:
             proposal.outcome.set_exception(error)
 
 
-def _settle_all(topics: Mapping[UUID, list[_Proposal]], response: Any) -> None:
-    """Give each proposal its part of the answer."""
-    answers = {
-        (topic.topic_id, partition.partition_index): partition
-        for topic in response.topics
-        for partition in topic.partitions
-    }
-    for topic_id, proposals in topics.items():
+def _settle_all(topics: Mapping[str, list[_Proposal]], names: Mapping[UUID, str], response: Any) -> None:
+    """Give each proposal its part of the answer, which names topics in versions 0 and 1 and gives their ids later."""
+    answers: dict[tuple[str | None, int], Any] = {}
+    for topic in response.topics:
+        name = topic.topic_name if hasattr(topic, "topic_name") else names.get(topic.topic_id)
+        answers |= {(name, partition.partition_index): partition for partition in topic.partitions}
+    for name, proposals in topics.items():
         for proposal in proposals:
-            _settle(proposal, answers.get((topic_id, proposal.topic_partition.partition)))
+            _settle(proposal, answers.get((name, proposal.topic_partition.partition)))
 
 
 def _settle(proposal: _Proposal, answer: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from odradek.base.errors import KafkaStorageError, NotLeaderOrFollowerError, StorageError, error_for
 from odradek.base.types import Offset, TopicPartition
-from odradek.records.batch import iterate
+from odradek.records.formats import iterate_entries
 from odradek.records.validate import AppendOrigin
 from odradek.replication.manager import AppendRequest, AppendResult, ReplicaManager
 
@@ -57,6 +57,7 @@ class CoordinatorLog:
         while offset < end:
             if not partition.is_leader or partition.leader_epoch != epoch:
                 raise NotLeaderOrFollowerError(f"{topic_partition} was lost while it was read")
+            log = partition.log  # another one when the replica has moved to another directory
             piece = log.read(
                 max(offset, log.log_start_offset), max_bytes=self._load_bytes, max_offset=end, min_one_batch=True
             )
@@ -75,6 +76,6 @@ class CoordinatorLog:
 def _whole_batches(data: bytes, offset: int) -> tuple[bytes, int]:
     """The whole batches at the start of `data`, and the offset that follows them."""
     length = 0
-    for position, header in iterate(data):
+    for position, header in iterate_entries(data):
         length, offset = position + header.size, header.next_offset
     return data[:length], offset

@@ -1,7 +1,9 @@
-"""The process around one broker: its properties, its log lines, its event loop and its signals.
+"""The processes around one broker: its properties, its log lines, its parent, its event loop and its signals.
 
-`odradek broker server.properties` ends up here. SIGTERM and SIGINT stop the broker in order; a second one of them ends
-the process at once. What cannot work is told in one sentence, without a stack trace, by the exit code 1.
+`odradek broker server.properties` ends up here. The process that was started reads the properties and becomes the
+parent (`app/supervisor`); the broker is its child. The parent stays small: it imports nothing of the broker. SIGTERM
+and SIGINT stop the broker in order; a second one of them ends the process at once. What cannot work is told in one
+sentence, without a stack trace, by the exit code 1.
 """
 
 from __future__ import annotations
@@ -13,16 +15,24 @@ import resource
 import signal
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-import uvloop
-
-from odradek.app.broker import Broker
 from odradek.app.properties import parse_overrides, parse_properties
+from odradek.app.supervisor import BEAT_INTERVAL_MS, Credentials, Lifeline, Supervision, supervise
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError, OdradekError
+from odradek.zk.port import ZkError, ZkSettings
+from odradek.zk.security import zookeeper_settings
+
+if TYPE_CHECKING:
+    from odradek.app.broker import Broker
 
 logger = logging.getLogger(__name__)
+
+FAREWELL_TIMEOUT_MS: Final = 5_000.0
+"""How long ZooKeeper is tried when a dead broker's session is to be ended."""
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -38,13 +48,39 @@ def run(properties_path: str, overrides: Iterable[str] = (), *, log_level: str =
     try:
         properties = load(properties_path, overrides)
         config, warnings = BrokerConfig.parse(properties)
+        zookeeper = zookeeper_settings(config)
     except OdradekError as error:
         logger.error("%s", error)
         return 1
     for warning in warnings:
         logger.warning("%s", warning)
+    if not config.process_supervision_enable:
+        return _run_broker(config, properties, None)
+    supervision = Supervision(
+        hang_timeout_ms=config.process_hang_timeout_ms, end_session=partial(_end_session, zookeeper)
+    )
+    return supervise(partial(_run_broker, config, properties), supervision)
+
+
+def _end_session(zookeeper: ZkSettings, credentials: Credentials) -> None:
+    """The broker is dead: what it had in ZooKeeper goes now, so that its partitions get other leaders at once."""
+    from odradek.zk.farewell import end_session
+
+    try:
+        end_session(zookeeper, credentials, timeout_ms=FAREWELL_TIMEOUT_MS)
+    except ZkError as error:
+        logger.warning("the dead broker's ZooKeeper session ends by its own time-out: %s", error)
+    else:
+        logger.info("the broker is dead; its ZooKeeper session 0x%x was ended", credentials[0] & 0xFFFFFFFFFFFFFFFF)
+
+
+def _run_broker(config: BrokerConfig, properties: dict[str, str], lifeline: Lifeline | None) -> int:
+    import uvloop
+
     _allow_many_files()
-    return uvloop.run(_serve(config, properties))
+    # numpy's linear algebra, which nothing here needs, would start a thread for each core.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    return uvloop.run(_serve(config, properties, lifeline))
 
 
 def _allow_many_files() -> None:
@@ -63,24 +99,38 @@ def load(properties_path: str, overrides: Iterable[str]) -> dict[str, str]:
     return {**parse_properties(text), **parse_overrides(overrides)}
 
 
-async def _serve(config: BrokerConfig, properties: dict[str, str]) -> int:
+async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lifeline | None) -> int:
+    from odradek.app.broker import Broker
+
     broker = Broker(config, properties)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_requested, stop)
+    beating = None if lifeline is None else loop.create_task(_beat(broker, lifeline))
     try:
         await broker.start()
+        broker.failed.add_done_callback(lambda _: stop.set())
+        await stop.wait()
+        await broker.stop()
     except OdradekError as error:
         logger.error("the broker cannot start: %s", error)
         return 1
-    broker.failed.add_done_callback(lambda _: stop.set())
-    await stop.wait()
-    await broker.stop()
+    finally:
+        if beating is not None:
+            beating.cancel()
+    if lifeline is not None:
+        lifeline.beat(None)  # it ended its session itself
     if broker.failed.done():
         logger.error("the broker ended: %s", broker.failed.result())
         return 1
     return 0
+
+
+async def _beat(broker: Broker, lifeline: Lifeline) -> None:
+    while True:
+        lifeline.beat(broker.zookeeper_credentials)
+        await asyncio.sleep(BEAT_INTERVAL_MS / 1000)
 
 
 def _stop_requested(stop: asyncio.Event) -> None:

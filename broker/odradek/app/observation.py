@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from odradek.controller.runtime import ControllerRuntime
+from odradek.log.cleaner import LogCleaner
 from odradek.log.manager import LogManager
+from odradek.log.space import DiskSpace, Room
 from odradek.metrics import BrokerCollector, BrokerTopicStats, Quantiles, Reading, RequestStats
 from odradek.network.listener import Listener
 from odradek.replication.manager import ReplicaManager
@@ -20,6 +22,7 @@ class Observed:
 
     replicas: ReplicaManager
     logs: LogManager
+    cleaner: LogCleaner
     controller: ControllerRuntime
     listeners: Iterable[Listener]
     purgatories: Iterable[Purgatory[Any]]
@@ -38,6 +41,7 @@ def observe(collector: BrokerCollector, observed: Observed) -> None:
     _replicas(collector, observed.replicas)
     _partitions(collector, observed.replicas)
     _logs(collector, observed.logs)
+    _cleaner(collector, observed.cleaner)
     _controller(collector, observed.controller)
     collector.provide_value("kafka_server_kafkaserver_brokerstate", observed.broker_state)
     collector.provide_value(
@@ -82,6 +86,13 @@ def _replicas(collector: BrokerCollector, replicas: ReplicaManager) -> None:
             f"kafka_server_replicamanager_{series}",
             lambda attribute=attribute: getattr(replicas.counts(), attribute),  # type: ignore[misc]
         )
+    quotas = replicas.quotas
+    collector.provide_value("kafka_server_leaderreplication_byte_rate", lambda: quotas.leader.byte_rate)
+    collector.provide_value("kafka_server_followerreplication_byte_rate", lambda: quotas.follower.byte_rate)
+    collector.provide(
+        "kafka_server_replicaalterlogdirsmanager_maxlag",
+        lambda: [({"clientId": "ReplicaAlterLogDirs"}, replicas.mover.max_lag())],
+    )
     collector.provide(
         "kafka_server_replicafetchermanager_maxlag", lambda: [({"clientId": "Replica"}, replicas.fetchers.max_lag())]
     )
@@ -128,6 +139,37 @@ def _logs(collector: BrokerCollector, logs: LogManager) -> None:
         ],
     )
     collector.provide_value("kafka_log_logmanager_offlinelogdirectorycount", lambda: len(logs.offline_directories))
+    _space(collector, logs.space)
+
+
+def _space(collector: BrokerCollector, space: DiskSpace) -> None:
+    def readings(value: Callable[[Room], float]) -> Callable[[], Iterable[Reading]]:
+        return lambda: [({"directory": path}, value(room)) for path, room in space.rooms.items()]
+
+    prefix = "odradek_log_directory_"
+    collector.provide(prefix + "free_bytes", readings(lambda room: room.free_bytes))
+    collector.provide(prefix + "reserve_bytes", readings(lambda room: room.reserve_bytes))
+    collector.provide(prefix + "writes_refused", readings(lambda room: room.is_short))
+
+
+def _cleaner(collector: BrokerCollector, cleaner: LogCleaner) -> None:
+    prefix = "kafka_log_logcleaner_"
+    collector.provide_value(prefix + "cleaner_recopy_percent", lambda: cleaner.recopy_percent)
+    collector.provide_value(prefix + "max_buffer_utilization_percent", lambda: cleaner.max_buffer_utilization_percent)
+    collector.provide_value(prefix + "max_clean_time_secs", lambda: cleaner.max_clean_time_seconds)
+    collector.provide_value(prefix + "max_compaction_delay_secs", lambda: cleaner.max_compaction_delay_seconds)
+    collector.provide_value(prefix + "deadthreadcount", lambda: cleaner.dead_threads)
+    collector.provide_value("odradek_log_cleaner_worker_deaths_total", lambda: cleaner.worker_deaths)
+    prefix = "kafka_log_logcleanermanager_"
+    collector.provide_value(prefix + "max_dirty_percent", lambda: int(100 * cleaner.max_dirty_ratio))
+    collector.provide_value(prefix + "time_since_last_run_ms", lambda: cleaner.since_last_run_ms)
+    for series, attribute in {"uncleanable_partitions_count": "partitions", "uncleanable_bytes": "size_bytes"}.items():
+        collector.provide(
+            prefix + series,
+            lambda attribute=attribute: [  # type: ignore[misc]
+                ({"logDirectory": path}, getattr(found, attribute)) for path, found in cleaner.uncleanable.items()
+            ],
+        )
 
 
 def _controller(collector: BrokerCollector, controller: ControllerRuntime) -> None:

@@ -22,12 +22,15 @@ class ConfigError(OdradekError):
 class StorageError(OdradekError):
     """A disk operation failed; the directory that holds `path` may have to go offline."""
 
-    def __init__(self, message: str, *, path: str = "", missing: bool = False, full: bool = False) -> None:
-        """`missing`: there is no such file. `full`: no space is left, reads still work."""
+    def __init__(
+        self, message: str, *, path: str = "", missing: bool = False, full: bool = False, held: bool = False
+    ) -> None:
+        """`missing`: no such file. `full`: no space is left, reads still work. `held`: someone else has the lock."""
         super().__init__(message)
         self.path: Final = path
         self.missing: Final = missing
         self.full: Final = full
+        self.held: Final = held
 
 
 class WorkerDiedError(OdradekError):
@@ -256,6 +259,11 @@ class InvalidTimestampError(PeerError):
 
     code = 32
 
+    def __init__(self, message: str = "", *, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
+        """`record_errors`: number within the batch and sentence of each record at fault (KIP-467), perhaps not all."""
+        super().__init__(message)
+        self.record_errors: Final = record_errors
+
 
 class UnsupportedVersionError(PeerError):
     """The API or its version is not served here."""
@@ -340,6 +348,12 @@ class InvalidTransactionStateError(PeerError):
     """The transaction is not in a state for this."""
 
     code = 48
+
+
+class TransactionalIdAuthorizationFailedError(PeerError):
+    """The client may not write under this transactional id, or names none for a transactional batch."""
+
+    code = 53
 
 
 class KafkaStorageError(OurError):
@@ -478,10 +492,21 @@ class ElectionNotNeededError(StateError):
     retriable = True
 
 
+class NoReassignmentInProgressError(PeerError):
+    """There is no reassignment of the partition to cancel."""
+
+    code = 85
+
+
 class InvalidRecordError(PeerError):
     """A record breaks a rule of its topic, such as a missing key in a compacted one."""
 
     code = 87
+
+    def __init__(self, message: str = "", *, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
+        """`record_errors`: number within the batch and sentence of each record at fault (KIP-467), perhaps not all."""
+        super().__init__(message)
+        self.record_errors: Final = record_errors
 
 
 class UnstableOffsetCommitError(StateError):
@@ -507,6 +532,12 @@ class InvalidUpdateVersionError(StateError):
     """The state in ZooKeeper has another version than the request expects."""
 
     code = 95
+
+
+class FeatureUpdateFailedError(StateError):
+    """The finalized features could not be written."""
+
+    code = 96
 
 
 class InconsistentTopicIdError(StateError):

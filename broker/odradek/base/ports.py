@@ -89,6 +89,13 @@ class File(Protocol):
         """Cut, or lengthen with zeros, to `size` bytes."""
         ...
 
+    def allocate(self, size: int) -> None:
+        """Make the file at least `size` bytes long, of zeros, with the room for them taken on the disk.
+
+        A `StorageError` that says `full` when the disk has no room; the file may then be longer than it was.
+        """
+        ...
+
     def sync(self) -> None:
         """Return when every byte written before is durable (fdatasync). Blocks."""
         ...
@@ -155,6 +162,14 @@ class Files(Protocol):
 
     def size(self, path: str) -> int:
         """Length of a file in bytes."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """Wall time in milliseconds of the last write to a file, or what `set_modified_ms` made of it."""
+        ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Make a file look as if it was written last at a wall time."""
         ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:

@@ -9,6 +9,7 @@ reference documentation read one table.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -31,6 +32,17 @@ class Kind(Enum):
     LIST = 7
 
 
+class Update(Enum):
+    """When a broker's setting may change (KIP-226)."""
+
+    READ_ONLY = "read-only"
+    """With a restart."""
+    PER_BROKER = "per-broker"
+    """While the broker runs, for each broker apart."""
+    CLUSTER_WIDE = "cluster-wide"
+    """While the broker runs, for each broker apart or as the default of all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One setting: what a value may be and what it means."""
@@ -44,8 +56,11 @@ class Setting:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
-    dynamic: bool = False
-    """May change while the broker runs."""
+    form: str = ""
+    """Regular expression that the whole text must match, white space left out; empty: none."""
+    form_in_words: str = ""
+    dynamic: Update = Update.READ_ONLY
+    """Whether it may change while the broker runs."""
     sensitive: bool = False
     """Never shown again once set."""
     broker: str = ""
@@ -61,11 +76,15 @@ class Setting:
         if self.kind in (Kind.INT, Kind.LONG, Kind.DOUBLE):
             what = "a number" if self.kind is Kind.DOUBLE else "a whole number"
             return f"{what} from {_bound(self.low)} to {_bound(self.high)}"
+        if self.form:
+            return self.form_in_words
         return "a comma-separated list" if self.kind is Kind.LIST else "text"
 
     def parse(self, value: str) -> object:
         """The typed value. Raises `ConfigError` that names key, value and what is allowed."""
         text_value = value.strip()
+        if self.form and re.fullmatch(self.form, re.sub(r"\s", "", value)) is None:
+            raise self._refusal(value)
         try:
             parsed = self._convert(text_value)
         except ValueError:
@@ -95,8 +114,6 @@ class Setting:
             for part in parsed if isinstance(parsed, tuple) else (parsed,):
                 if part not in self.choices:
                     raise self._refusal(value)
-            if parsed == ():
-                raise self._refusal(value)
 
     def _refusal(self, value: str) -> ConfigError:
         return ConfigError(f"{self.name}={value!r} is not allowed: it must be {self.allowed}")
@@ -110,6 +127,10 @@ class Setting:
         if isinstance(value, tuple):
             return ",".join(str(part) for part in value)
         return str(value)
+
+    def shown(self, value: object) -> str | None:
+        """The value as text for people and clients; None for one that is kept secret."""
+        return None if self.sensitive else self.render(value)
 
 
 def _bound(number: float | None) -> str:
@@ -149,6 +170,12 @@ def text(default: str | None, doc: str, **options: object) -> Any:
 def words(default: tuple[str, ...], doc: str, **options: object) -> Any:
     """A comma-separated list."""
     return _declare(Kind.LIST, default, doc, options)
+
+
+def replicas(doc: str) -> Any:
+    """Replicas as `partition:broker`, or `*` for all; none by default (KIP-73)."""
+    form = {"form": r"\*|\d+:\d+(,\d+:\d+)*|", "form_in_words": "* or a list of partition:broker"}
+    return _declare(Kind.LIST, (), doc, form)
 
 
 def choice(default: str, doc: str, choices: tuple[str, ...], **options: object) -> Any:

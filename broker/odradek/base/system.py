@@ -197,6 +197,13 @@ class SystemFile:
         except OSError as error:
             raise _storage_error("truncate", self._path, error) from error
 
+    def allocate(self, size: int) -> None:
+        """Make the file at least `size` bytes long, of zeros, with the room for them taken on the disk."""
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+        except OSError as error:
+            raise _storage_error("allocate", self._path, error) from error
+
     def sync(self) -> None:
         """Return when every byte written before is durable (fdatasync). Blocks."""
         try:
@@ -304,6 +311,16 @@ class SystemFiles:
         with _mapped("measure", path):
             return os.stat(path).st_size
 
+    def modified_ms(self, path: str) -> int:
+        """Wall time in milliseconds of the last write to a file, or what `set_modified_ms` made of it."""
+        with _mapped("measure", path):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Make a file look as if it was written last at a wall time."""
+        with _mapped("date", path):
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
     def free_bytes(self, path: str) -> tuple[int, int]:
         """(free for this user, total) of the file system that holds `path`."""
         with _mapped("measure", path):
@@ -324,7 +341,7 @@ class SystemFiles:
         except OSError as error:
             os.close(descriptor)
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise StorageError(f"cannot lock {path}: another process holds it", path=path) from error
+                raise StorageError(f"cannot lock {path}: another process holds it", path=path, held=True) from error
             raise _storage_error("lock", path, error) from error
         return _Release(descriptor)
 

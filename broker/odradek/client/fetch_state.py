@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final
 
-from odradek.base.errors import CorruptMessageError, ProtocolError
+from odradek.base.errors import CorruptMessageError, InvalidRecordError, ProtocolError
 from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
 from odradek.client.fetched import iterate_records
 from odradek.client.models import RawFetch
@@ -43,6 +43,7 @@ class PartitionState:
         "paused",
         "position",
         "read_replica",
+        "read_replica_until_ms",
         "reset_timestamp",
         "topic_partition",
     )
@@ -66,6 +67,8 @@ class PartitionState:
         self.log_start_offset = NO_OFFSET
         self.read_replica = NO_BROKER
         """A follower that the leader told to read from (KIP-392)."""
+        self.read_replica_until_ms = 0.0
+        """When the leader is to be asked again."""
         self._buffered: deque[RawFetch] = deque()
         self._stream: Iterator[tuple[list[Record], int]] | None = None
         self._pending: list[Record] = []
@@ -81,6 +84,17 @@ class PartitionState:
         self._forget()
         self.position = self.fetch_offset = None
         self.reset_timestamp = timestamp
+
+    def prefer(self, broker_id: int, until_ms: float) -> None:
+        """Read from this broker, for a while."""
+        self.read_replica, self.read_replica_until_ms = broker_id, until_ms
+
+    def source(self, now_ms: float, nodes: Container[int], leader: int) -> int:
+        """The broker to read from: the preferred one while that holds and lives, else the leader."""
+        if self.read_replica not in nodes or now_ms >= self.read_replica_until_ms:
+            self.read_replica = NO_BROKER
+            return leader
+        return self.read_replica
 
     def _forget(self) -> None:
         self.epoch += 1
@@ -155,7 +169,7 @@ class PartitionState:
                         self._pending, self._pending_end = records, end
                         return True
                     self.position = end
-            except CorruptMessageError as error:
+            except (CorruptMessageError, InvalidRecordError) as error:
                 self.seek(self.position or 0)
                 self.error = error
                 return False

@@ -2,7 +2,8 @@
 
 In: the records section of a fetch answer. Out: `RawFetch`, and from it records batch by batch. Called by `raw_fetch`,
 `fetcher` and whoever decodes a `RawFetch` by itself. Invariant: no record below the wanted offset comes out, none of a
-control batch, and with read_committed none of an aborted transaction (KIP-98).
+control batch, and with read_committed none of an aborted transaction (KIP-98). Records of formats 0 and 1, which an old
+log may hold, come out as all others.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from odradek.base.errors import MessageTooLargeError
 from odradek.base.types import TopicPartition
 from odradek.client.models import AbortedTransaction, RawFetch
 from odradek.protocol.hotpath import FetchedPartition
-from odradek.records.batch import BatchHeader, ControlType, check_crc, iterate, read_control_type
-from odradek.records.record import Record, decode_batch
+from odradek.records import formats
+from odradek.records.batch import BatchHeader, ControlType, read_control_type
+from odradek.records.record import Record
 
 _UNPACKED_LIMIT_BYTES: Final = 1 << 28
 """Most that one batch may unpack to. Brokers bound the packed size only, and no honest client comes near."""
@@ -27,7 +29,7 @@ def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: Fetche
     view = data if isinstance(data, memoryview) else memoryview(data)
     end = 0
     next_offset = fetch_offset
-    for position, header in iterate(view):
+    for position, header in formats.iterate_entries(view):
         end = position + header.size
         next_offset = max(next_offset, header.next_offset)
     if len(view) and not end:
@@ -66,20 +68,24 @@ class AbortedFilter:
 
 
 def iterate_records(fetch: RawFetch, *, check_crcs: bool = True) -> Iterator[tuple[list[Record], int]]:
-    """For each batch its records that count, and the offset after it. `CorruptMessageError` on unsound bytes."""
+    """For each batch its records that count, and the offset after it.
+
+    `CorruptMessageError` on unsound bytes, `InvalidRecordError` on an old wrapper that breaks its format's rules.
+    """
     filtered = AbortedFilter(fetch.aborted)
     data = fetch.records
-    for position, header in iterate(data):
+    for position, header in formats.iterate_entries(data):
         if check_crcs:
-            check_crc(data, position, header)
+            formats.check_entry(data, position, header)
         if header.is_control:
             filtered.drops(header)
-            filtered.marker(header, decode_batch(data, position, header, limit=_UNPACKED_LIMIT_BYTES))
+            filtered.marker(header, list(formats.iterate_records(data, position, header, limit=_UNPACKED_LIMIT_BYTES)))
             records: list[Record] = []
         elif filtered.drops(header):
             records = []
         else:
-            records = decode_batch(data, position, header, limit=_UNPACKED_LIMIT_BYTES)
-            if header.base_offset < fetch.fetch_offset:
+            records = list(formats.iterate_records(data, position, header, limit=_UNPACKED_LIMIT_BYTES))
+            # Not by the header: that of an old wrapper tells its last offset alone.
+            if records and records[0].offset < fetch.fetch_offset:
                 records = [record for record in records if record.offset >= fetch.fetch_offset]
         yield records, max(header.next_offset, fetch.fetch_offset)

@@ -192,7 +192,7 @@ class Fetcher:
         for state in self._states.values():
             if not state.wants_data(now_ms):
                 continue
-            node = state.read_replica if state.read_replica in view.nodes else view.leader(state.topic_partition)
+            node = state.source(now_ms, view.nodes, view.leader(state.topic_partition))
             if node == NO_BROKER or node not in view.nodes:
                 self._cluster.request_refresh()
                 self._pause(state, now_ms)
@@ -288,7 +288,8 @@ class Fetcher:
             self._refused(state, error_for(answer.error_code, f"{state.topic_partition} at {offset}"), session)
             return
         if answer.preferred_read_replica != NO_BROKER:
-            state.read_replica = answer.preferred_read_replica
+            until_ms = self._clock.monotonic_ms() + self._settings.metadata_max_age_ms
+            state.prefer(answer.preferred_read_replica, until_ms)
             return
         try:
             state.take_in(raw_fetch(state.topic_partition, offset, answer))

@@ -12,14 +12,22 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from uuid import UUID
 
-from odradek.base.errors import BrokerNotAvailableError, StaleBrokerEpochError
+from odradek.base.config import parse_release
+from odradek.base.errors import (
+    BrokerNotAvailableError,
+    FeatureUpdateFailedError,
+    InvalidRequestError,
+    ProtocolError,
+    StaleBrokerEpochError,
+)
 from odradek.base.types import NO_EPOCH, TopicPartition
-from odradek.controller.balance import imbalanced_partitions
+from odradek.controller import features
 from odradek.controller.context import LiveBroker, PartitionStatus, Replica, ReplicaStatus
 from odradek.controller.deleting import TopicDeleter
 from odradek.controller.deletion import REASON_DEAD_REPLICA
+from odradek.controller.electing import LeaderElections
 from odradek.controller.election import Seat
-from odradek.controller.elections import Cause, Obstacle
+from odradek.controller.elections import Cause
 from odradek.controller.events import (
     BrokersChanged,
     DeletionsChanged,
@@ -27,15 +35,18 @@ from odradek.controller.events import (
     IsrNoticesChanged,
     LogDirNoticesChanged,
     PreferredElectionWanted,
+    ReassignmentsWanted,
     TopicChanged,
     TopicsChanged,
 )
+from odradek.controller.features import FeatureUpdate
 from odradek.controller.machines import move_partitions, move_replicas
+from odradek.controller.reassigning import Reassigner
 from odradek.controller.reign import Reign, Surroundings
 from odradek.controller.store import topics_without_id
 from odradek.zk import layout
 from odradek.zk.layout import LayoutError, TopicAssignment, decode_partitions
-from odradek.zk.port import Watch
+from odradek.zk.port import BadVersion, NoNode, Watch
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +63,8 @@ class ActiveController:
         self.reign = Reign(around, seat)
         self.context = self.reign.context
         self.deleter = TopicDeleter(self.reign, self._forget_topic)
+        self.reassigner = Reassigner(self.reign, self.deleter)
+        self.elections = LeaderElections(self.reign)
         self._around = around
         self._post = post
         self._watches: list[Watch] = []
@@ -64,6 +77,7 @@ class ActiveController:
         """Read the cluster from ZooKeeper and make it whole."""
         self._watch_roots()
         store, batch = self.reign.store, self.reign.batch
+        await self._set_up_features()
         for parent in (layout.ISR_CHANGES, layout.LOG_DIR_EVENTS):
             await store.delete_each(await store.notices(parent))
         await self._load()
@@ -73,9 +87,17 @@ class ActiveController:
         await self.reign.take_offline(self._dead_replicas())
         for partition in self.context.leaderships:
             batch.leader_and_isr(self.context.online_replicas(partition, or_shutting_down=True), partition)
+        # In the same batch, so that replicas that are being added are told to be new.
+        begun = await self.reassigner.take_wishes()
+        await self.reassigner.resume(self.context.reassigning - begun)
         self.reign.flush()
         await self.deleter.resume()
-        await self.preferred_election_wanted()
+        await self.elections.take_wishes()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Do what the event before has made possible, and send what was noted; called after every event."""
+        await self.reassigner.advance()
         self.reign.flush()
 
     def stop(self) -> None:
@@ -85,15 +107,50 @@ class ActiveController:
 
     def _watch_roots(self) -> None:
         zk = self._around.zk
-        for path, event in (
-            (layout.BROKER_IDS, BrokersChanged()),
-            (layout.TOPICS, TopicsChanged()),
-            (layout.DELETE_TOPICS, DeletionsChanged()),
-            (layout.ISR_CHANGES, IsrNoticesChanged()),
-            (layout.LOG_DIR_EVENTS, LogDirNoticesChanged()),
-        ):
-            self._watches.append(zk.watch_children(path, self._poster(event)))
-        self._watches.append(zk.watch_data(layout.PREFERRED_ELECTION, self._poster(PreferredElectionWanted())))
+        children: dict[str, Event] = {
+            layout.BROKER_IDS: BrokersChanged(),
+            layout.TOPICS: TopicsChanged(),
+            layout.DELETE_TOPICS: DeletionsChanged(),
+            layout.ISR_CHANGES: IsrNoticesChanged(),
+            layout.LOG_DIR_EVENTS: LogDirNoticesChanged(),
+        }
+        data: dict[str, Event] = {
+            layout.PREFERRED_ELECTION: PreferredElectionWanted(),
+            layout.REASSIGN_PARTITIONS: ReassignmentsWanted(),
+        }
+        self._watches += [zk.watch_children(path, self._poster(event)) for path, event in children.items()]
+        self._watches += [zk.watch_data(path, self._poster(event)) for path, event in data.items()]
+
+    async def _set_up_features(self) -> None:
+        """Make `/feature` what the inter-broker protocol asks for."""
+        text = self._around.config.inter_broker_protocol_version
+        try:
+            found = await self.reign.store.feature()
+        except LayoutError as error:
+            log.error("finalized features are left as they are: %s", error)
+            return
+        current, version = (None, None) if found is None else found
+        wanted = features.initial(parse_release("inter.broker.protocol.version", text), current)
+        if wanted != current:
+            await self.reign.store.put_feature(wanted, version)
+
+    async def update_features(
+        self, updates: Collection[FeatureUpdate], *, validate_only: bool
+    ) -> dict[str, ProtocolError | None]:
+        """Change what is finalized; the error of each update. `InvalidRequestError` where features are disabled."""
+        found = await self.reign.store.feature()
+        if found is None or not found[0].enabled:
+            raise InvalidRequestError("The feature system is disabled by the inter-broker protocol of this cluster.")
+        feature, version = found
+        levels, results = features.updated(feature.features, updates)
+        if levels == feature.features or validate_only:
+            return results
+        try:
+            await self.reign.store.put_feature(replace(feature, features=levels), version)
+        except (BadVersion, NoNode):
+            failed = FeatureUpdateFailedError("The finalized features were changed by another.")
+            return {name: error or failed for name, error in results.items()}
+        return results
 
     def _poster(self, event: Event) -> Callable[[], None]:
         return lambda: self._post(event)
@@ -104,7 +161,7 @@ class ActiveController:
             self._put_broker(broker)
         await self._put_topics(await store.topics(self._watched(await store.topic_names())))
         context.leaderships |= await store.leaderships(context.partitions())
-        context.deletions |= set(await self._marked_for_deletion())
+        self.deleter.take_up(await self._marked_for_deletion())
         for partition in context.partitions():
             if partition not in context.leaderships:
                 status = PartitionStatus.NEW
@@ -169,6 +226,8 @@ class ActiveController:
         returning = [rep for rep in replicas if context.replica_status.get(rep) in _ELIGIBLE_TO_RETURN]
         move_replicas(context, returning, ReplicaStatus.ONLINE, batch)
         await self.reign.trigger_online()
+        concerned = [part for part in context.reassigning if set(context.assignment(part).target) & set(ids)]
+        await self.reassigner.resume(concerned)
         await self.deleter.unblock({replica.partition.topic for replica in replicas})
 
     async def _brokers_went(self, brokers: Collection[int]) -> None:
@@ -224,7 +283,7 @@ class ActiveController:
         known = self.context.assignments.get(found.topic)
         if known is None or not found.partitions.keys() - known.keys():
             return []
-        if self.context.is_being_deleted(found.topic):
+        if self.context.is_marked_for_deletion(found.topic):
             log.warning("topic %s is being deleted: its new partitions are taken back", found.topic)
             kept = {number: part for number, part in found.partitions.items() if number in known}
             await self.reign.store.set_topic(replace(found, partitions=kept))
@@ -279,28 +338,20 @@ class ActiveController:
     # Elections
 
     async def preferred_election_wanted(self) -> None:
-        """`/admin/preferred_replica_election` names partitions; it is removed when they are done."""
-        wanted = await self.reign.store.preferred_elections()
-        if wanted is None:
-            return
-        await self.elect_preferred(sorted(wanted))
-        await self.reign.store.delete_each([layout.PREFERRED_ELECTION])
-        self.reign.flush()
+        """`/admin/preferred_replica_election` was made."""
+        await self.elections.take_wishes()
 
-    async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Obstacle]:
-        """Give leadership to preferred replicas; what stood in the way elsewhere."""
-        able = [part for part in partitions if not self.context.is_being_deleted(part.topic)]
-        obstacles = await self.reign.elect(able, Cause.PREFERRED)
-        self.reign.flush()
-        return obstacles
+    async def reassignments_wanted(self) -> None:
+        """`/admin/reassign_partitions` was made or changed."""
+        await self.reassigner.take_wishes()
 
     async def rebalance_due(self) -> None:
-        """Give leadership back where too much of it is elsewhere."""
-        tolerated = self._around.config.leader_imbalance_per_broker_percentage
-        partitions = imbalanced_partitions(self.context, tolerated)
-        if partitions:
-            log.info("%d partitions go back to their preferred leaders", len(partitions))
-            await self.elect_preferred(partitions)
+        """It is time to look whether preferred leaders lead."""
+        await self.elections.balance(self._around.config.leader_imbalance_per_broker_percentage)
+
+    async def topic_settings_changed(self, topic: str | None) -> None:
+        """Unclean elections may be allowed now, for a topic or, None, by default."""
+        await self.reign.trigger_online(topic)
 
     async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
         """Move leadership away from a broker and its replicas out of the in-sync sets; what it still leads."""
@@ -340,7 +391,7 @@ class ActiveController:
             except LayoutError as error:
                 log.error("a notice is passed over: %s", error)
         known = sorted(part for part in changed if part in self.context.leaderships)
-        self.context.leaderships |= await self.reign.store.leaderships(known)
+        self.reign.take_over(await self.reign.store.leaderships(known))
         if known:
             self.reign.batch.update_metadata(known)
             self.reign.flush()

@@ -6,9 +6,10 @@ Called by the runtime while this broker reigns. Which change is accepted is deci
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from odradek.base.errors import (
+    IneligibleReplicaError,
     InvalidUpdateVersionError,
     NotControllerError,
     ProtocolError,
@@ -22,6 +23,9 @@ from odradek.controller.plans import StateWrite
 from odradek.controller.reign import Reign
 
 Message = dict[str, object]
+
+OPERATION_NOT_ATTEMPTED: Final = 55
+"""What leaders that speak version 0 or 1, and so do not know INELIGIBLE_REPLICA, are told instead (KIP-841)."""
 
 
 def refused(error: type[ProtocolError]) -> Message:
@@ -55,13 +59,15 @@ async def alter_partitions(reign: Reign, request: Any) -> Message:
             outcomes[write.partition] = current
         else:
             outcomes[write.partition] = InvalidUpdateVersionError("the state was changed by another")
+    # Also where a repeated request asks for what is there: the answer to the first one may have been lost.
+    reign.moved |= context.reassigning & outcomes.keys()
     reign.flush()
     return {"throttle_time": 0, "error_code": 0, "topics": _topics(context, request, outcomes)}
 
 
 def _changes(context: ControllerContext, request: Any) -> Iterator[IsrChange]:
     for topic in request.topics:
-        name = context.topic_names.get(topic.topic_id or ZERO_UUID)
+        name = _name(context, topic)
         if name is None:
             continue
         for part in topic.partitions:
@@ -72,7 +78,7 @@ def _changes(context: ControllerContext, request: Any) -> Iterator[IsrChange]:
                 leader=int(request.broker_id),
                 leader_epoch=int(part.leader_epoch),
                 isr=tuple(int(member) for member in isr),
-                recovering=part.leader_recovery_state == 1,
+                recovering=getattr(part, "leader_recovery_state", 0) == 1,
                 partition_epoch=int(part.partition_epoch),
             )
 
@@ -82,16 +88,27 @@ def _topics(
 ) -> list[Message]:
     topics: list[Message] = []
     for topic in request.topics:
-        name = context.topic_names.get(topic.topic_id or ZERO_UUID)
+        name = _name(context, topic)
+        is_named = hasattr(topic, "topic_name")
         parts = []
         for part in topic.partitions:
             number = int(part.partition_index)
             outcome: Leadership | ProtocolError = UnknownTopicIdError("")
             if name is not None:
                 outcome = outcomes[TopicPartition(name, number)]
-            parts.append(_partition(number, outcome))
-        topics.append({"topic_id": topic.topic_id, "partitions": parts})
+            part_message = _partition(number, outcome)
+            if is_named and isinstance(outcome, IneligibleReplicaError):
+                part_message["error_code"] = OPERATION_NOT_ATTEMPTED
+            parts.append(part_message)
+        identity = {"topic_name": name} if is_named else {"topic_id": topic.topic_id}
+        topics.append({**identity, "partitions": parts})
     return topics
+
+
+def _name(context: ControllerContext, topic: Any) -> str | None:
+    """Versions 0 and 1 name a topic; later ones give its id, which may be unknown."""
+    named: str | None = getattr(topic, "topic_name", None)
+    return context.topic_names.get(topic.topic_id or ZERO_UUID) if named is None else named
 
 
 def _partition(number: int, outcome: Leadership | ProtocolError) -> Message:

@@ -12,12 +12,13 @@ def imbalanced_partitions(context: ControllerContext, tolerated_percentage: int)
     """Partitions to elect preferred leaders for (`auto.leader.rebalance.enable`).
 
     For each broker: of the partitions that prefer it, the share that it does not lead is its imbalance. Above
-    `tolerated_percentage` all of those are chosen whose preferred replica is alive and in sync.
+    `tolerated_percentage` all of those are chosen whose preferred replica is alive and in sync. Partitions that are
+    being deleted or reassigned are left out: these get their leaders when that is done.
     """
     preferring: defaultdict[int, int] = defaultdict(int)
     elsewhere: defaultdict[int, list[TopicPartition]] = defaultdict(list)
     for partition in context.partitions():
-        if context.is_being_deleted(partition.topic):
+        if context.is_marked_for_deletion(partition.topic) or partition in context.reassigning:
             continue
         preferred = context.assignment(partition).preferred_leader
         preferring[preferred] += 1

@@ -74,11 +74,13 @@ class ControllerContext:
         "assignments",
         "blocked_deletions",
         "brokers",
+        "deferred_deletions",
         "deletions",
         "deletions_begun",
         "leaderships",
         "offline_directory_replicas",
         "partition_status",
+        "reassigning",
         "replica_status",
         "shutting_down",
         "topic_ids",
@@ -91,6 +93,8 @@ class ControllerContext:
         self.shutting_down: set[int] = set()
         self.offline_directory_replicas: set[Replica] = set()
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
+        self.reassigning: set[TopicPartition] = set()
+        """Partitions whose replicas come or go."""
         self.topic_ids: dict[str, UUID] = {}
         self.topic_names: dict[UUID, str] = {}
         self.leaderships: dict[TopicPartition, Leadership] = {}
@@ -98,6 +102,8 @@ class ControllerContext:
         self.replica_status: dict[Replica, ReplicaStatus] = {}
         self.deletions: set[str] = set()
         """Topics that are to be deleted."""
+        self.deferred_deletions: set[str] = set()
+        """Topics that are to be deleted once their reassignments are done; until then they live as before."""
         self.deletions_begun: set[str] = set()
         """Those of them whose partitions were taken offline."""
         self.blocked_deletions: dict[str, str] = {}
@@ -138,11 +144,20 @@ class ControllerContext:
         name = assignment.topic
         known = self.assignments.setdefault(name, {})
         fresh = [TopicPartition(name, number) for number in assignment.partitions if number not in known]
-        known.update(assignment.partitions)
+        for number in fresh:
+            self.set_assignment(number, assignment.partitions[number.partition])
         if assignment.topic_id is not None:
             self.topic_ids[name] = assignment.topic_id
             self.topic_names[assignment.topic_id] = name
         return fresh
+
+    def set_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """A partition has these replicas now."""
+        self.assignments.setdefault(partition.topic, {})[partition.partition] = assignment
+        if assignment.is_being_reassigned:
+            self.reassigning.add(partition)
+        else:
+            self.reassigning.discard(partition)
 
     def remove_topic(self, topic: str) -> None:
         """Forget a topic and all that concerns it."""
@@ -150,6 +165,7 @@ class ControllerContext:
             partition = TopicPartition(topic, number)
             self.leaderships.pop(partition, None)
             self.partition_status.pop(partition, None)
+            self.reassigning.discard(partition)
             for broker in assignment.replicas:
                 self.replica_status.pop(Replica(partition, broker), None)
                 self.offline_directory_replicas.discard(Replica(partition, broker))
@@ -157,6 +173,7 @@ class ControllerContext:
         if topic_id is not None:
             self.topic_names.pop(topic_id, None)
         self.deletions.discard(topic)
+        self.deferred_deletions.discard(topic)
         self.deletions_begun.discard(topic)
         self.blocked_deletions.pop(topic, None)
 
@@ -210,8 +227,16 @@ class ControllerContext:
         return leadership is not None and not self.is_online(leadership.state.leader, partition, or_shutting_down=True)
 
     def is_being_deleted(self, topic: str) -> bool:
-        """Whether the topic is to be deleted."""
+        """Whether the deletion of the topic may go on."""
         return topic in self.deletions
+
+    def is_marked_for_deletion(self, topic: str) -> bool:
+        """Whether the topic is to be deleted, now or after its reassignments."""
+        return topic in self.deletions or topic in self.deferred_deletions
+
+    def is_being_reassigned(self, topic: str) -> bool:
+        """Whether replicas of a partition of the topic come or go."""
+        return any(assignment.is_being_reassigned for assignment in self.assignments.get(topic, {}).values())
 
     # Counts for metrics
 
@@ -224,14 +249,24 @@ class ControllerContext:
         )
 
     def preferred_imbalance_count(self) -> int:
-        """Partitions that another than their first replica leads, except those being deleted."""
+        """Partitions that another than their first replica leads, except those being deleted.
+
+        As in Kafka, one that gets a new first replica counts once that is in sync.
+        """
         return sum(
             1
             for partition, leadership in self.leaderships.items()
-            if partition.topic not in self.deletions
-            and leadership.state.leader != self.assignment(partition).preferred_leader
+            if not self.is_marked_for_deletion(partition.topic)
+            and not _has_preferred_leader(self.assignment(partition), leadership.state)
         )
 
     def partition_count(self) -> int:
         """All partitions."""
         return sum(len(assignments) for assignments in self.assignments.values())
+
+
+def _has_preferred_leader(assignment: ReplicaAssignment, state: PartitionState) -> bool:
+    preferred = assignment.preferred_leader
+    if preferred in assignment.adding:
+        return preferred not in state.isr
+    return state.leader == preferred

@@ -24,10 +24,30 @@ class TopicDeleter:
         self._reign = reign
         self._on_deleted = on_deleted
 
+    def take_up(self, topics: Iterable[str]) -> None:
+        """Topics are marked for deletion; those under reassignment wait for its end."""
+        context = self._reign.context
+        for topic in topics:
+            if not context.is_being_reassigned(topic):
+                context.deletions.add(topic)
+            elif topic not in context.deletions | context.deferred_deletions:
+                log.info("the deletion of topic %s waits for its reassignments", topic)
+                context.deferred_deletions.add(topic)
+
     async def enqueue(self, topics: Collection[str]) -> None:
         """Topics are to be deleted."""
-        self._reign.context.deletions |= set(topics)
+        self.take_up(topics)
         await self.resume()
+
+    async def undefer(self, topics: Iterable[str]) -> None:
+        """Reassignments of these topics are done."""
+        context = self._reign.context
+        ready = [
+            topic for topic in topics if topic in context.deferred_deletions and not context.is_being_reassigned(topic)
+        ]
+        context.deferred_deletions.difference_update(ready)
+        if ready:
+            await self.enqueue(ready)
 
     async def unblock(self, topics: Iterable[str]) -> None:
         """What blocked these topics may be over."""
@@ -38,7 +58,12 @@ class TopicDeleter:
     async def fail(self, replicas: Collection[Replica], reason: str) -> None:
         """Replicas could not be deleted: their topics wait."""
         context = self._reign.context
-        failed = [replica for replica in replicas if context.is_being_deleted(replica.partition.topic)]
+        # A replica that a reassignment dropped is not the topic's any more.
+        failed = [
+            replica
+            for replica in replicas
+            if context.is_being_deleted(replica.partition.topic) and replica in context.replica_status
+        ]
         able = [
             replica
             for replica in failed

@@ -1,7 +1,8 @@
 """Requests from the controller to brokers: in order for each broker, repeated until answered or until the broker goes.
 
 The runtime hands over the requests of each event; each live broker has a queue and a task with one connection. A
-request is bound to one life of a broker: when its registration changes, the queue and what is in it are dropped.
+request is bound to one life of a broker: when its registration changes, the queue and what is in it are dropped. A
+queue is bounded: what waits for a broker that hangs is coalesced.
 Answers go to `on_response`, with the request they belong to. Every broker is reached by its listener, this one too.
 """
 
@@ -11,21 +12,26 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from odradek.base.errors import NetworkError, OdradekError, ProtocolError, RequestTimedOutError
-from odradek.base.ports import Clock
+from odradek.base.ports import Buffer, Clock
 from odradek.base.types import Endpoint
+from odradek.controller.coalescing import coalesce
 from odradek.controller.context import LiveBroker
 from odradek.controller.requests import BrokerRequest
 from odradek.protocol.apis import ApiKey
-from odradek.protocol.codec import Message
+from odradek.protocol.codec import Message, decode_response
 
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
 """Rest after a failed attempt, as in Kafka."""
+
+
+WAITING_LIMIT: Final = 32
+"""Requests that wait for one broker, besides the one under way, before they are coalesced."""
 
 
 class BrokerChannel(Protocol):
@@ -35,8 +41,17 @@ class BrokerChannel(Protocol):
         """The highest version that both sides speak."""
         ...
 
+    @property
+    def client_id(self) -> str | None:
+        """The name that requests carry."""
+        ...
+
     async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
         """Send one request and return the response's entity."""
+        ...
+
+    async def call(self, encode: Callable[[int], Sequence[Buffer]]) -> memoryview:
+        """Send the frame that `encode` gives for a correlation id and return the response's frame."""
         ...
 
     async def close(self) -> None:
@@ -123,8 +138,17 @@ class _BrokerQueue:
 
     def put(self, requests: Iterable[BrokerRequest]) -> None:
         self.pending.extend(requests)
+        if len(self.pending) > WAITING_LIMIT + 1:
+            self._shorten()
         if self.pending:
             self._wanted.set()
+
+    def _shorten(self) -> None:
+        """A broker that hangs must not make the queue grow. The first request may be under way: it is left alone."""
+        first = self.pending.popleft()
+        waiting = coalesce(self.pending)
+        log.info("broker %d is slow: %d requests become %d", self._broker_id, len(self.pending), len(waiting))
+        self.pending = deque([first, *waiting])
 
     def stop(self) -> asyncio.Task[None]:
         self._task.cancel()
@@ -169,7 +193,14 @@ class _BrokerQueue:
     async def _attempt(self, request: BrokerRequest) -> Any:
         if self._channel is None:
             self._channel = await self._dispatcher._connect(self.endpoint)
-        return await self._channel.ask(request.api_key, self._channel.pick(request.api_key), request.message)
+        channel, shared = self._channel, request.shared
+        version = channel.pick(request.api_key)
+        if shared is None:
+            return await channel.ask(request.api_key, version, request.message)
+        frame = await channel.call(
+            lambda correlation_id: shared.frame(version, correlation_id, channel.client_id, request.broker_epoch)
+        )
+        return decode_response(request.api_key, version, frame)
 
     async def _hang_up(self) -> None:
         channel, self._channel = self._channel, None

@@ -51,6 +51,7 @@ class Obstacle(Enum):
     NO_IN_SYNC_REPLICA = "no replica that is in sync is alive"
     PREFERRED_NOT_READY = "the preferred replica is not alive or not in sync"
     NOT_NEEDED = "the preferred replica leads already"
+    CONTENDED = "its state keeps changing"
 
 
 def elect_first(live: Sequence[int], controller_epoch: int) -> PartitionState | Obstacle:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from odradek.base.types import TopicPartition
 from odradek.controller.requests import BrokerRequest
+
+if TYPE_CHECKING:
+    from odradek.controller.active import ActiveController
 
 
 class Event:
@@ -59,6 +62,18 @@ class PreferredElectionWanted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ReassignmentsWanted(Event):
+    """`/admin/reassign_partitions` was made, changed or removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettingsChanged(Event):
+    """Settings of a topic, or with None the defaults of all, were changed."""
+
+    topic: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class IsrNoticesChanged(Event):
     """`/isr_change_notification` has other children: brokers wrote in-sync sets themselves."""
 
@@ -82,25 +97,8 @@ class Answered(Event):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AlterPartitionAsked(Event):
-    """A leader wants to change in-sync sets."""
+class Asked(Event):
+    """A handler asks the active controller for something: `work` does it, its outcome is the answer."""
 
-    request: Any
-    answer: asyncio.Future[dict[str, object]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ShutdownAsked(Event):
-    """A broker wants to stop; the answer lists the partitions that it still leads."""
-
-    broker_id: int
-    broker_epoch: int
-    answer: asyncio.Future[list[TopicPartition]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ElectionAsked(Event):
-    """Preferred leaders are wanted for some partitions, None: for all; the answer has an error code for each."""
-
-    partitions: tuple[TopicPartition, ...] | None
-    answer: asyncio.Future[dict[TopicPartition, int]]
+    work: Callable[[ActiveController], Awaitable[Any]]
+    answer: asyncio.Future[Any]

@@ -8,14 +8,14 @@ state is taken over only after its write succeeded, and one that another wrote i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek.base.config import BrokerConfig
 from odradek.base.ports import Clock
 from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.controller import plans
-from odradek.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from odradek.controller.context import ControllerContext, Leadership, PartitionStatus, Replica, ReplicaStatus
 from odradek.controller.dispatch import Dispatcher
 from odradek.controller.election import Seat
 from odradek.controller.elections import Cause, Obstacle
@@ -31,6 +31,9 @@ _ATTEMPTS = 5
 """Rounds of writing a state that others keep changing, before it is left to the next event."""
 
 UNCLEAN_SETTING = "unclean.leader.election.enable"
+
+Tell = Callable[[TopicPartition], None]
+"""Notes in the batch who must learn of a partition's new state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,8 @@ class Reign:
             ),
         )
         self.unclean_elections = 0
+        self.moved: set[TopicPartition] = set()
+        """Partitions under reassignment whose state has changed and was not looked at yet."""
 
     def flush(self) -> None:
         """Send what was noted."""
@@ -85,25 +90,35 @@ class Reign:
 
     async def elect_first(self, partitions: Iterable[TopicPartition]) -> None:
         """First leaders for partitions that are NEW; those without a live replica stay so."""
-        plan = await self._write(partitions, lambda wanted: plans.first_leaders(self.context, wanted, self.epoch), True)
+        plan = await self.write(
+            partitions, lambda wanted: plans.first_leaders(self.context, wanted, self.epoch), is_new=True
+        )
         for partition, obstacle in plan.obstacles.items():
             log.warning("partition %s has no leader yet: %s", partition, obstacle.value)
 
-    async def elect(self, partitions: Iterable[TopicPartition], cause: Cause) -> dict[TopicPartition, Obstacle]:
-        """New leaders; what stood in the way of the others."""
+    async def elect(
+        self, partitions: Iterable[TopicPartition], cause: Cause, *, unclean: bool = False
+    ) -> dict[TopicPartition, Obstacle]:
+        """New leaders; what stood in the way of the others.
+
+        A replica that is not in sync may lead an offline partition where its topic allows that, or if `unclean`.
+        """
         wanted = [partition for partition in partitions if partition in self.context.leaderships]
-        plan = await self._write(wanted, lambda left: plans.elections(self.context, left, cause, self.epoch))
+        plan = await self.write(wanted, lambda left: plans.elections(self.context, left, cause, self.epoch))
         if cause is not Cause.OFFLINE:
             return plan.obstacles
-        return await self._elect_unclean(plan.obstacles)
+        return await self._elect_unclean(plan.obstacles, everywhere=unclean)
 
-    async def _elect_unclean(self, obstacles: dict[TopicPartition, Obstacle]) -> dict[TopicPartition, Obstacle]:
+    async def _elect_unclean(
+        self, obstacles: dict[TopicPartition, Obstacle], *, everywhere: bool
+    ) -> dict[TopicPartition, Obstacle]:
         stuck = [part for part, obstacle in obstacles.items() if obstacle is Obstacle.NO_IN_SYNC_REPLICA]
-        allowed = await self._unclean_topics({partition.topic for partition in stuck})
+        topics = {partition.topic for partition in stuck}
+        allowed = topics if everywhere else await self._unclean_topics(topics)
         wanted = [partition for partition in stuck if partition.topic in allowed]
         if not wanted:
             return obstacles
-        plan = await self._write(
+        plan = await self.write(
             wanted,
             lambda left: plans.elections(self.context, left, Cause.OFFLINE, self.epoch, unclean_topics=allowed),
         )
@@ -111,15 +126,18 @@ class Reign:
         return {partition: obstacle for partition, obstacle in obstacles.items() if partition not in done}
 
     async def _unclean_topics(self, topics: Collection[str]) -> set[str]:
-        default = str(self.around.config.unclean_leader_election_enable).lower()
+        if not topics:
+            return set()
+        default = str(self.around.config.unclean_leader_election_enable)
+        default = (await self.store.dynamic_broker_settings(self.around.broker_id)).get(UNCLEAN_SETTING, default)
         settings = await self.store.topic_settings(sorted(topics))
         return {topic for topic, values in settings.items() if values.get(UNCLEAN_SETTING, default).lower() == "true"}
 
-    async def trigger_online(self) -> None:
-        """Try to give a leader to every partition that has none, except those being deleted."""
+    async def trigger_online(self, topic: str | None = None) -> None:
+        """Try to give a leader to every partition that has none, of one topic or of all, except those being deleted."""
         new, offline = [], []
         for partition, status in self.context.partition_status.items():
-            if self.context.is_being_deleted(partition.topic):
+            if self.context.is_being_deleted(partition.topic) or topic not in (None, partition.topic):
                 continue
             if status is PartitionStatus.NEW:
                 new.append(partition)
@@ -134,7 +152,7 @@ class Reign:
     async def take_offline(self, replicas: Collection[Replica]) -> None:
         """Replicas leave their in-sync sets; their brokers, if alive, stop them; the others learn of it."""
         gone = set(replicas)
-        await self._write(
+        await self.write(
             {replica.partition for replica in replicas},
             lambda left: plans.isr_removals(
                 self.context, [replica for replica in gone if replica.partition in left], self.epoch
@@ -144,13 +162,18 @@ class Reign:
 
     # Writing
 
-    async def _write(
+    async def write(
         self,
         partitions: Iterable[TopicPartition],
         plan_for: Callable[[Collection[TopicPartition]], Plan],
+        *,
         is_new: bool = False,
+        tell: Tell | None = None,
     ) -> Plan:
-        """Plan, write, take over; plan again for those whose state another changed. Returns the obstacles left."""
+        """Plan, write, take over; plan again for those whose state another changed. Returns the obstacles left.
+
+        `tell` notes who learns of a written state; every replica that is online when it is left out.
+        """
         left: Collection[TopicPartition] = list(partitions)
         result = Plan()
         for _ in range(_ATTEMPTS):
@@ -158,19 +181,25 @@ class Reign:
             result.obstacles |= plan.obstacles
             if not plan.writes:
                 return result
-            left = set(await self.carry_out(plan.writes, is_new=is_new))
+            left = set(await self.carry_out(plan.writes, is_new=is_new, tell=tell))
             if not left:
                 return result
             if is_new:
                 # An earlier controller gave them a leader: from here on they are as any other partition.
-                self._tell(left)
+                self.tell(left)
                 await self.elect([part for part in left if self.context.has_offline_leader(part)], Cause.OFFLINE)
                 return result
         log.error("%d partitions keep changing and are left to the next event", len(left))
+        result.obstacles |= dict.fromkeys(left, Obstacle.CONTENDED)
         return result
 
     async def carry_out(
-        self, writes: Collection[StateWrite], *, is_new: bool = False, by_leader: bool = False
+        self,
+        writes: Collection[StateWrite],
+        *,
+        is_new: bool = False,
+        by_leader: bool = False,
+        tell: Tell | None = None,
     ) -> list[TopicPartition]:
         """Write states and take over what succeeded; the partitions whose znode was another, read again.
 
@@ -184,10 +213,12 @@ class Reign:
                 plans.apply_write(self.context, write, result.partition_epoch)
                 self._follow_leader(partition)
                 self._log(write)
-                if by_leader:
+                if tell is not None:
+                    tell(partition)
+                elif by_leader:
                     self.batch.update_metadata([partition])
                 else:
-                    self._tell([partition], is_new=is_new)
+                    self.tell([partition], is_new=is_new)
                 continue
             conflicts.append(partition)
             if result.found is None:
@@ -206,11 +237,19 @@ class Reign:
         state = write.state
         log.log(level, "%s: leader %d, in sync %s: %s", write.partition, state.leader, list(state.isr), write.reason)
 
+    def take_over(self, states: Mapping[TopicPartition, Leadership]) -> None:
+        """Take states over that others wrote."""
+        self.context.leaderships |= states
+        self.moved |= self.context.reassigning & states.keys()
+
     def _follow_leader(self, partition: TopicPartition) -> None:
+        if partition in self.context.reassigning:
+            self.moved.add(partition)
         online = self.context.leader(partition) != NO_BROKER
         move_partitions(self.context, [partition], PartitionStatus.ONLINE if online else PartitionStatus.OFFLINE)
 
-    def _tell(self, partitions: Iterable[TopicPartition], *, is_new: bool = False) -> None:
+    def tell(self, partitions: Iterable[TopicPartition], *, is_new: bool = False) -> None:
+        """Note that every replica that is online must learn of these partitions' states."""
         for partition in partitions:
             online = self.context.online_replicas(partition, or_shutting_down=True)
             self.batch.leader_and_isr(online, partition, is_new=is_new)

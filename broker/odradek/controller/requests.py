@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from odradek.base.types import TopicPartition
 from odradek.controller.context import ControllerContext, LiveBroker
 from odradek.protocol.apis import ApiKey
-from odradek.protocol.codec import Message
+from odradek.protocol.codec import Message, decode_header, encode_request, encode_request_header
 
 LEADER_DURING_DELETE: Final = -2
 """Leader that UpdateMetadata names for a partition whose topic is being deleted."""
@@ -24,6 +25,51 @@ EPOCH_DURING_DELETE: Final = -2
 """Leader epoch of StopReplica for such a partition: it overrides every other (KIP-570)."""
 
 _SECURITY_PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class SharedBody:
+    """A message to many brokers that differs in the broker epoch alone: encoded once for each version."""
+
+    __slots__ = ("_api_key", "_bodies", "_message")
+
+    def __init__(self, api_key: ApiKey, message: Message) -> None:
+        """`message` has every field; its broker epoch does not count."""
+        self._api_key = api_key
+        self._message = message
+        self._bodies: dict[int, bytes] = {}
+
+    def frame(self, version: int, correlation_id: int, client_id: str | None, broker_epoch: int) -> tuple[bytes, ...]:
+        """A whole request frame, in pieces; `ValueError` when the message does not fit the API.
+
+        Only versions that have broker epochs, as those of inter-broker protocol 2.7 and later do.
+        """
+        body = self._bodies.get(version)
+        if body is None:
+            body = self._bodies[version] = _encoded_body(self._api_key, version, self._message)
+        header = encode_request_header(self._api_key, version, correlation_id, client_id, body_bytes=len(body))
+        place = _epoch_place(self._api_key, version)
+        epoch = broker_epoch.to_bytes(_EPOCH_BYTES, "big", signed=True)
+        return (header, body[:place], epoch, body[place + _EPOCH_BYTES :])
+
+
+_EPOCH_BYTES: Final = 8
+
+
+def _encoded_body(api_key: ApiKey, version: int, message: Message) -> bytes:
+    frame = encode_request(api_key, version, 0, None, message)[_LENGTH_BYTES:]
+    return bytes(frame[decode_header(frame)[1] :])
+
+
+_LENGTH_BYTES: Final = 4
+
+
+@lru_cache(maxsize=32)
+def _epoch_place(api_key: ApiKey, version: int) -> int:
+    """Where the broker epoch begins in the body; found by writing two of them."""
+    empty = {"controller_id": 0, "controller_epoch": 0, "topic_states": (), "live_brokers": ()}
+    zeros = _encoded_body(api_key, version, {**empty, "broker_epoch": 0})
+    ones = _encoded_body(api_key, version, {**empty, "broker_epoch": -1})
+    return next(place for place, (zero, one) in enumerate(zip(zeros, ones, strict=True)) if zero != one)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +82,8 @@ class BrokerRequest:
     message: Message = field(repr=False)
     deleting: frozenset[TopicPartition] = frozenset()
     """Partitions that a StopReplica request asks to delete."""
+    shared: SharedBody | None = field(default=None, repr=False, compare=False)
+    """The same message for all brokers, where that is worth sharing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,10 +219,12 @@ class RequestBatch:
             "topic_states": self._by_topic(topics),
             "live_brokers": [self._live_broker(context.brokers[broker]) for broker in sorted(context.brokers)],
         }
-        return [
+        requests = [
             self._request(context.brokers[broker], ApiKey.UPDATE_METADATA, self._head(context.brokers[broker]) | shared)
             for broker in sorted(brokers)
         ]
+        body = SharedBody(ApiKey.UPDATE_METADATA, requests[0].message)
+        return [replace(request, shared=body) for request in requests]
 
     def _metadata_state(self, partition: TopicPartition) -> Message | None:
         context = self._context

@@ -11,18 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import (
-    ElectionNotNeededError,
     KafkaStorageError,
     NotControllerError,
-    PreferredLeaderNotAvailableError,
     ProtocolError,
-    UnknownTopicOrPartitionError,
 )
 from odradek.base.ports import Clock, Timer
 from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
@@ -34,28 +31,31 @@ from odradek.controller.context import Replica
 from odradek.controller.deletion import REASON_FAILED_REPLICA
 from odradek.controller.dispatch import Connect, Dispatcher
 from odradek.controller.election import ControllerMovedError
-from odradek.controller.elections import Obstacle
 from odradek.controller.events import (
-    AlterPartitionAsked,
     Answered,
+    Asked,
     BrokersChanged,
     ControllerChanged,
     DeletionsChanged,
-    ElectionAsked,
     Event,
     IsrNoticesChanged,
     LogDirNoticesChanged,
     PreferredElectionWanted,
+    ReassignmentsWanted,
     RebalanceDue,
     SessionEstablished,
     SessionLost,
-    ShutdownAsked,
     TopicChanged,
     TopicsChanged,
+    TopicSettingsChanged,
 )
+from odradek.controller.features import FeatureUpdate
+from odradek.controller.reassigning import Wishes
 from odradek.controller.reign import Surroundings
+from odradek.controller.requested_elections import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.zk import layout
+from odradek.zk.layout import ReplicaAssignment
 from odradek.zk.port import SessionEvent, Watch, ZkClient, ZkError
 
 log = logging.getLogger(__name__)
@@ -65,13 +65,6 @@ RETRY_MS: Final = 1_000
 """Rest after a reign ended by an error, before this broker stands again."""
 
 FIRST_REBALANCE_MS: Final = 5_000
-
-_ASKED: Final = (AlterPartitionAsked, ShutdownAsked, ElectionAsked)
-
-_OBSTACLE_CODES: Final = {
-    Obstacle.NOT_NEEDED: ElectionNotNeededError.code,
-    Obstacle.PREFERRED_NOT_READY: PreferredLeaderNotAvailableError.code,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +79,7 @@ class ControllerCounts:
     active_brokers: int = 0
     fenced_brokers: int = 0
     topics_to_delete: int = 0
+    reassigning_partitions: int = 0
     unclean_elections: int = 0
     """Since this broker started."""
 
@@ -151,7 +145,8 @@ class ControllerRuntime:
             topics=len(context.assignments),
             partitions=context.partition_count(),
             active_brokers=len(context.brokers),
-            topics_to_delete=len(context.deletions),
+            topics_to_delete=len(context.deletions) + len(context.deferred_deletions),
+            reassigning_partitions=len(context.reassigning),
             unclean_elections=self._unclean_elections + self._active.reign.unclean_elections,
         )
 
@@ -175,15 +170,14 @@ class ControllerRuntime:
         await self._step_down("the broker stops")
         self._cancel_timers()
         for event in self._queue:
-            if isinstance(event, _ASKED):
+            if isinstance(event, Asked):
                 _refuse(event)
         self._queue.clear()
 
     async def alter_partition(self, request: Any) -> dict[str, object]:
-        """Answer an AlterPartition entity (versions 2 and 3) with a message; errors are in it."""
-        answer: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
+        """Answer an AlterPartition entity (versions 0 to 3) with a message; errors are in it."""
         try:
-            return await self._ask(AlterPartitionAsked(request, answer), answer)
+            return await self._ask(lambda active: alter_partitions(active.reign, request))
         except NotControllerError:
             return refused_by_non_controller()
 
@@ -192,19 +186,52 @@ class ControllerRuntime:
 
         Raises `NotControllerError`, `StaleBrokerEpochError`, `BrokerNotAvailableError`.
         """
-        answer: asyncio.Future[list[TopicPartition]] = asyncio.get_running_loop().create_future()
-        return await self._ask(ShutdownAsked(broker_id, broker_epoch, answer), answer)
+        return await self._ask(lambda active: active.controlled_shutdown(broker_id, broker_epoch))
 
-    async def elect_preferred(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
-        """Elect preferred leaders, for None of all partitions; an error code for each. `NotControllerError`."""
-        answer: asyncio.Future[dict[TopicPartition, int]] = asyncio.get_running_loop().create_future()
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
+    ) -> dict[TopicPartition, int | ProtocolError]:
+        """Elect leaders, for None in all partitions; the new leader or the error of each. `NotControllerError`.
+
+        Brokers are told, but have not yet taken over when this returns.
+        """
         wanted = None if partitions is None else tuple(partitions)
-        return await self._ask(ElectionAsked(wanted, answer), answer)
+        return await self._ask(lambda active: active.elections.elect(wanted, kind))
 
-    async def _ask(self, event: Event, answer: asyncio.Future[_T]) -> _T:
+    async def alter_reassignments(self, wishes: Wishes) -> dict[TopicPartition, ProtocolError | None]:
+        """Begin, replace or, with None, cancel reassignments; the error of each partition. `NotControllerError`.
+
+        Returns when they have begun; `list_reassignments` tells which are under way.
+        """
+        return await self._ask(lambda active: active.reassigner.ask(wishes))
+
+    async def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """Those of these partitions, None: of all, that are being reassigned. `NotControllerError`."""
+        wanted = None if partitions is None else tuple(partitions)
+
+        async def work(active: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
+            return active.reassigner.list(wanted)
+
+        return await self._ask(work)
+
+    async def update_features(
+        self, updates: Collection[FeatureUpdate], *, validate_only: bool
+    ) -> dict[str, ProtocolError | None]:
+        """Change finalized features; the error of each. `NotControllerError`, `InvalidRequestError` when disabled."""
+        return await self._ask(lambda active: active.update_features(updates, validate_only=validate_only))
+
+    def topic_settings_changed(self, topic: str | None) -> None:
+        """A notice told of changed settings, of a topic or, None, of the brokers' defaults for all topics."""
+        if self._active is not None:
+            self._post(TopicSettingsChanged(topic))
+
+    async def _ask(self, work: Callable[[ActiveController], Awaitable[_T]]) -> _T:
         if self._active is None or self._closed:
             raise NotControllerError("this broker is not the controller")
-        self._post(event)
+        answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._post(Asked(work, answer))
         return await answer
 
     # The queue
@@ -242,7 +269,7 @@ class ControllerRuntime:
             await self._step_down("an error of its own")
             self._retry(event)
         finally:
-            if isinstance(event, _ASKED):
+            if isinstance(event, Asked):
                 _refuse(event)
 
     def _retry(self, event: Event) -> None:
@@ -272,6 +299,7 @@ class ControllerRuntime:
                 await self._step_down("the session expired")
             case _ if self._active is not None:
                 await self._handle_as_controller(self._active, event)
+                await self._active.settle()
 
     async def _handle_as_controller(self, active: ActiveController, event: Event) -> None:
         handler = _HANDLERS.get(type(event))
@@ -284,14 +312,12 @@ class ControllerRuntime:
             case RebalanceDue():
                 self._later(self._around.config.leader_imbalance_check_interval_seconds * 1000, event)
                 await active.rebalance_due()
+            case TopicSettingsChanged(topic):
+                await active.topic_settings_changed(topic)
             case Answered():
                 await self._answered(active, event)
-            case AlterPartitionAsked(request, answer):
-                await _settle(answer, alter_partitions(active.reign, request))
-            case ShutdownAsked(broker_id, broker_epoch, answer):
-                await _settle(answer, active.controlled_shutdown(broker_id, broker_epoch))
-            case ElectionAsked(partitions, answer):
-                await _settle(answer, _elect(active, partitions))
+            case Asked(work, answer):
+                await _answer(answer, work(active))
 
     def _take_topics(self, first: TopicChanged) -> list[str]:
         """The topics of this event and of its like right behind it, to be read in one go."""
@@ -359,7 +385,7 @@ class ControllerRuntime:
 
     def _drop_events_of_reign(self) -> None:
         """What a reign caused means nothing in the next one, which reads everything anew."""
-        kept = [event for event in self._queue if isinstance(event, (*_ASKED, *_OUTSIDE_REIGN))]
+        kept = [event for event in self._queue if isinstance(event, (Asked, *_OUTSIDE_REIGN))]
         self._queue = deque(kept)
         self._queued = set(kept)
 
@@ -399,12 +425,13 @@ _HANDLERS: Final[dict[type[Event], Callable[[ActiveController], Coroutine[Any, A
     TopicsChanged: ActiveController.topics_changed,
     DeletionsChanged: ActiveController.deletions_changed,
     PreferredElectionWanted: ActiveController.preferred_election_wanted,
+    ReassignmentsWanted: ActiveController.reassignments_wanted,
     IsrNoticesChanged: ActiveController.isr_notices_changed,
     LogDirNoticesChanged: ActiveController.log_dir_notices_changed,
 }
 
 
-async def _settle(answer: asyncio.Future[_T], work: Awaitable[_T]) -> None:
+async def _answer(answer: asyncio.Future[_T], work: Awaitable[_T]) -> None:
     """Give the outcome to who asked; a protocol error is theirs, everything else ends the reign."""
     try:
         result = await work
@@ -416,19 +443,7 @@ async def _settle(answer: asyncio.Future[_T], work: Awaitable[_T]) -> None:
         answer.set_result(result)
 
 
-def _refuse(event: AlterPartitionAsked | ShutdownAsked | ElectionAsked) -> None:
+def _refuse(event: Asked) -> None:
     """Answer what is still unanswered: the reign ended, or never was."""
     if not event.answer.done():
         event.answer.set_exception(NotControllerError("this broker is not the controller"))
-
-
-async def _elect(active: ActiveController, partitions: tuple[TopicPartition, ...] | None) -> dict[TopicPartition, int]:
-    context = active.context
-    wanted = list(context.partitions()) if partitions is None else partitions
-    known = [part for part in wanted if part in context.leaderships]
-    obstacles = await active.elect_preferred(known)
-    codes = {
-        part: _OBSTACLE_CODES.get(obstacles[part], PreferredLeaderNotAvailableError.code) if part in obstacles else 0
-        for part in known
-    }
-    return {part: codes.get(part, UnknownTopicOrPartitionError.code) for part in wanted}

@@ -7,15 +7,22 @@ another controller reigns, and `ControllerMovedError` is raised. Called by `acti
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from odradek.base.types import BrokerEpoch, TopicPartition
 from odradek.controller.context import Leadership, LiveBroker
 from odradek.controller.election import ControllerMovedError, Seat
 from odradek.controller.plans import StateWrite
 from odradek.zk import layout
-from odradek.zk.layout import BrokerRegistration, LayoutError, PartitionState, TopicAssignment
+from odradek.zk.layout import (
+    BrokerRegistration,
+    Feature,
+    LayoutError,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+)
 from odradek.zk.port import (
     BadVersion,
     Check,
@@ -122,7 +129,7 @@ class Store:
         paths = {layout.config_path("topics", topic): topic for topic in topics}
         settings = {}
         for path, found in (await self._zk.get_many(paths)).items():
-            settings[paths[path]] = {} if found is None else layout.decode_config(path, found[0])
+            settings[paths[path]] = {} if found is None else _decoded_settings(path, found[0])
         return settings
 
     async def preferred_elections(self) -> frozenset[TopicPartition] | None:
@@ -135,6 +142,27 @@ class Store:
         except LayoutError as error:
             log.error("a wish for elections is passed over: %s", error)
             return frozenset()
+
+    async def reassignments(self) -> dict[TopicPartition, tuple[int, ...]] | None:
+        """Wishes in `/admin/reassign_partitions`; None when there is no such znode, empty when it makes no sense."""
+        found = await self._zk.get_or_none(layout.REASSIGN_PARTITIONS)
+        return None if found is None else _decoded_reassignments(found[0])
+
+    async def dynamic_broker_settings(self, broker: int) -> dict[str, str]:
+        """Overrides of the settings of one broker, over those of all brokers (KIP-226)."""
+        names = (layout.DEFAULT_ENTITY, str(broker))
+        paths = [layout.config_path("brokers", name) for name in names]
+        found = await self._zk.get_many(paths)
+        merged: dict[str, str] = {}
+        for path in paths:
+            content = found[path]
+            merged |= {} if content is None else _decoded_settings(path, content[0])
+        return merged
+
+    async def feature(self) -> tuple[Feature, int] | None:
+        """Finalized features and the version of their znode; None when there is none."""
+        found = await self._zk.get_or_none(layout.FEATURE)
+        return None if found is None else (Feature.decode(found[0]), found[1].version)
 
     async def notices(self, parent: str) -> dict[str, bytes]:
         """Content of every child of `/isr_change_notification` or `/log_dir_event_notification`, by path."""
@@ -175,6 +203,72 @@ class Store:
                 results[write.partition] = Written(stat.version if isinstance(stat, ZnodeStat) else 0)
         found = await self.leaderships(failed)
         return results | {partition: Conflict(found.get(partition)) for partition in failed}
+
+    async def set_assignments(self, changes: Mapping[TopicPartition, ReplicaAssignment]) -> set[str]:
+        """Change the assignment of partitions and nothing else of their topics; the topics that are gone or garbled.
+
+        Conditional on what was read, so that partitions which others add meanwhile stay.
+        """
+        by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
+        for partition, assignment in changes.items():
+            by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
+        gone: set[str] = set()
+        while by_topic:
+            writes, missing = await self._assignment_writes(by_topic)
+            outcomes = dict(zip(writes, await self._transact([[write] for write in writes.values()]), strict=True))
+            missing |= {topic for topic, outcome in outcomes.items() if isinstance(outcome, NoNode)}
+            again = {topic for topic, outcome in outcomes.items() if isinstance(outcome, BadVersion)}
+            for topic, outcome in outcomes.items():
+                if isinstance(outcome, ZkError) and topic not in missing | again:
+                    raise outcome
+            gone |= missing
+            by_topic = {topic: by_topic[topic] for topic in again}
+        return gone
+
+    async def _assignment_writes(
+        self, by_topic: Mapping[str, Mapping[int, ReplicaAssignment]]
+    ) -> tuple[dict[str, SetData], set[str]]:
+        found = await self._zk.get_many(layout.topic_path(topic) for topic in by_topic)
+        writes, missing = {}, set()
+        for topic, assignments in by_topic.items():
+            content = found[layout.topic_path(topic)]
+            if content is None:
+                missing.add(topic)
+                continue
+            data, stat = content
+            try:
+                current = TopicAssignment.decode(topic, data)
+            except LayoutError as error:
+                log.error("the assignment of a topic cannot be changed: %s", error)
+                missing.add(topic)
+                continue
+            changed = replace(current, partitions={**current.partitions, **assignments})
+            writes[topic] = SetData(changed.path, changed.encode(), stat.version)
+        return writes, missing
+
+    async def drop_reassignments(self, is_over: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
+        """Take the wishes that are over out of `/admin/reassign_partitions`; without any left the znode goes."""
+        path = layout.REASSIGN_PARTITIONS
+        while True:
+            found = await self._zk.get_or_none(path)
+            if found is None:
+                return
+            wishes, stat = _decoded_reassignments(found[0]), found[1]
+            left = {part: replicas for part, replicas in wishes.items() if not is_over(part, replicas)}
+            if left and len(left) == len(wishes):
+                return
+            change = SetData(path, layout.encode_reassignment(left), stat.version)
+            try:
+                await self._one([change if left else Delete(path, stat.version)])
+            except (BadVersion, NoNode):
+                continue
+            return
+
+    async def put_feature(self, feature: Feature, version: int | None) -> None:
+        """Replace `/feature` if it has that version, make it if `version` is None. `BadVersion`, `NodeExists`."""
+        data = feature.encode()
+        change = Create(layout.FEATURE, data) if version is None else SetData(layout.FEATURE, data, version)
+        await self._one([change])
 
     async def set_topic(self, topic: TopicAssignment) -> None:
         """Write id and assignment of a topic that exists."""
@@ -228,6 +322,23 @@ class Store:
             if isinstance(outcome, ZkError) and outcome.path == layout.CONTROLLER_EPOCH:
                 raise ControllerMovedError(f"the reign of controller epoch {self._seat.epoch} is over")
         return outcomes
+
+
+def _decoded_settings(path: str, data: bytes) -> dict[str, str]:
+    """The overrides in a znode; none if it cannot be understood: that shall not end a reign."""
+    try:
+        return layout.decode_config(path, data)
+    except LayoutError as error:
+        log.error("settings are passed over: %s", error)
+        return {}
+
+
+def _decoded_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    try:
+        return layout.decode_reassignment(data)
+    except LayoutError as error:
+        log.error("wishes for reassignments are passed over: %s", error)
+        return {}
 
 
 def _state_operations(write: StateWrite) -> list[Operation]:

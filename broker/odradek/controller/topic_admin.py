@@ -14,6 +14,7 @@ from odradek.base.errors import (
     InvalidPartitionsError,
     InvalidTopicError,
     NotControllerError,
+    ReassignmentInProgressError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -53,13 +54,18 @@ async def create_topic(
 async def create_partitions(zk: ZkClient, name: str, additions: Mapping[int, Sequence[int]]) -> None:
     """Add partitions; their numbers go on after the last one.
 
-    Raises `UnknownTopicOrPartitionError`, `InvalidPartitionsError`, `InvalidReplicaAssignmentError`;
+    Raises `UnknownTopicOrPartitionError`, `ReassignmentInProgressError`, `InvalidPartitionsError`,
+    `InvalidReplicaAssignmentError`;
     `NotControllerError`, which clients retry, when the topic was changed at the same time.
     """
     found = await zk.get_or_none(layout.topic_path(name))
     if found is None:
         raise UnknownTopicOrPartitionError(f"there is no topic {name}")
     topic = TopicAssignment.decode(name, found[0])
+    if any(assignment.is_being_reassigned for assignment in topic.partitions.values()):
+        raise ReassignmentInProgressError(
+            f"Partitions of topic {name} are being reassigned: add more when that is done."
+        )
     present = len(topic.partitions)
     if sorted(additions) != list(range(present, present + len(additions))) or not additions:
         raise InvalidPartitionsError(f"topic {name} has {present} partitions; new ones must be numbered from there")

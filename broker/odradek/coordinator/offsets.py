@@ -189,7 +189,7 @@ def _value(offset: OffsetToCommit, now_ms: int) -> OffsetValue:
     return OffsetValue(
         offset=offset.offset,
         metadata=offset.metadata,
-        commit_timestamp_ms=now_ms,
+        commit_timestamp_ms=now_ms if offset.commit_timestamp_ms is None else offset.commit_timestamp_ms,
         leader_epoch=offset.leader_epoch,
         expire_timestamp_ms=now_ms + offset.retention_ms if offset.retention_ms is not None else NO_TIMESTAMP,
     )

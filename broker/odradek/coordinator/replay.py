@@ -24,8 +24,9 @@ from odradek.coordinator.log_records import (
     decode_key,
     decode_offset_value,
 )
-from odradek.records.batch import BatchHeader, ControlType, check_crc, iterate, read_control_type
-from odradek.records.record import Record, iterate_batch
+from odradek.records.batch import BatchHeader, ControlType, read_control_type
+from odradek.records.formats import check_entry, iterate_entries, iterate_records
+from odradek.records.record import Record
 
 logger = logging.getLogger(__name__)
 
@@ -50,17 +51,21 @@ class Replay:
     def read(self, records: bytes) -> Iterator[int]:
         """Take over a record set; yields after each batch how many records it had.
 
-        Raises `CorruptMessageError` when a batch is damaged: then the log below is, and nothing may be served from it.
+        Raises `CorruptMessageError` or `InvalidRecordError` when a batch, or a message of a log from before Kafka 0.11,
+        is damaged: then the log below is, and nothing may be served from it.
         """
-        for position, header in iterate(records):
-            check_crc(records, position, header)
-            batch = iterate_batch(records, position, header, limit=UNPACKED_LIMIT_BYTES)
+        for position, header in iterate_entries(records):
+            check_entry(records, position, header)
+            batch = iterate_records(records, position, header, limit=UNPACKED_LIMIT_BYTES)
+            count = 0
             if header.is_control:
                 self._end_transaction(header, next(batch, None))
+                count = 1
             else:
                 for record in batch:
                     self._take(header, record)
-            yield header.record_count
+                    count += 1
+            yield count
 
     def _end_transaction(self, header: BatchHeader, marker: Record | None) -> None:
         if marker is None:

@@ -114,12 +114,14 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetToCommit:
-    """An offset of one partition; `retention_ms` None stands for the broker's retention."""
+    """An offset of one partition; None stands for the broker's retention and the broker's time."""
 
     offset: int
     metadata: str = ""
     leader_epoch: int = NO_EPOCH
     retention_ms: int | None = None
+    commit_timestamp_ms: int | None = None
+    """OffsetCommit 1 brings the time from which an offset's retention counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,10 +72,14 @@ class Journal:
         self._topic_partition = topic_partition
         self._writer = writer
         self._clock = clock
-        self._limit_bytes = limit_bytes - HEADER_SIZE
+        self.limit(limit_bytes)
         self._queue: deque[_Append] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+
+    def limit(self, limit_bytes: int) -> None:
+        """Put another limit in force for batches to come."""
+        self._limit_bytes = limit_bytes - HEADER_SIZE
 
     def append(self, records: Sequence[KeyValue], done: Callable[[Offset | ProtocolError], None]) -> None:
         """Queue records; see `RecordLog`."""
@@ -181,6 +185,12 @@ class CoordinatorRuntime(Generic[ShardT]):
         self._partitions: dict[TopicPartition, _Partition[ShardT]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
+
+    def limit_batches(self, limit_bytes: int) -> None:
+        """`max.message.bytes` of the topic is another now."""
+        self._batch_limit_bytes = limit_bytes
+        for partition in self._partitions.values():
+            partition.journal.limit(limit_bytes)
 
     # Leadership
 

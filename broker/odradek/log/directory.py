@@ -1,7 +1,8 @@
 """One log directory (one disk): its lock, its owner, its checkpoint files, and what it holds when the broker starts.
 
-Paths enter, `Found` directories and checkpointed offsets leave; `log.manager` calls it on worker threads while it
-starts, and for checkpoints later. Invariant: a directory is used by one broker of one cluster at a time.
+Paths enter, `LogDirectory` objects with what was found and checkpointed leave; `log.loading` calls it on worker threads
+while the broker starts, and `log.disk_work` for checkpoints later. Invariant: a directory is used by one broker of one
+cluster at a time.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from posixpath import dirname
 from typing import Final
 
-from odradek.base.errors import ConfigError, StorageError
+from odradek.base.errors import ConfigError, InvalidTopicError, StorageError
 from odradek.base.ports import Files
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
@@ -37,6 +39,9 @@ class LogDirectory:
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
     log_start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     found: list[TopicPartition] = field(default_factory=list)
+    """Current logs that are not loaded yet."""
+    futures: list[tuple[TopicPartition, str]] = field(default_factory=list)
+    """Logs that were being moved to here, with the names of their directories."""
     deleted: list[str] = field(default_factory=list)
     """Directories of deleted logs whose removal was not done yet."""
 
@@ -51,11 +56,15 @@ def open_directory(files: Files, path: str, owner: MetaProperties) -> LogDirecto
     Raises `ConfigError` when another process has it or it is another broker's or cluster's, `StorageError` when the
     disk fails.
     """
-    files.make_directories(path)
+    if not files.exists(path):
+        files.make_directories(path)
+        files.sync_directory(dirname(path))
     try:
         release = files.lock(f"{path}/{checkpoints.LOCK_FILE}")
     except StorageError as error:
-        raise ConfigError(f"log directory {path} is in use or can not be locked: {error}") from error
+        if not error.held:
+            raise
+        raise ConfigError(f"log directory {path} is in use: {error}") from error
     try:
         _claim(files, path, owner)
         directory = LogDirectory(path=path, release=release, clean=_take_clean_mark(files, path))
@@ -107,10 +116,15 @@ def _look(files: Files, directory: LogDirectory) -> None:
             directory.deleted.append(path)
             continue
         topic_partition = parse_log_name(name)
-        if topic_partition is None:
-            logger.warning("%s is no log of a partition; it is left alone", path)
-        else:
+        future = parse_future_name(name)
+        if topic_partition is not None:
             directory.found.append(topic_partition)
+        elif future is not None:
+            directory.futures.append((future, name))
+        elif name.endswith(STRAY_SUFFIX):
+            logger.warning("%s is a stray log, whose partition was not assigned to this broker any more", path)
+        else:
+            logger.warning("%s is no log of a partition; it is left alone", path)
 
 
 def parse_log_name(name: str) -> TopicPartition | None:
@@ -121,6 +135,24 @@ def parse_log_name(name: str) -> TopicPartition | None:
     if not dash or not topic or not (partition.isascii() and partition.isdecimal()):
         return None
     return TopicPartition(topic, int(partition))
+
+
+def parse_future_name(name: str) -> TopicPartition | None:
+    """The partition whose future log a directory of this name is; None for other names."""
+    if not name.endswith(FUTURE_SUFFIX):
+        return None
+    return parse_log_name(name.removesuffix(FUTURE_SUFFIX).rpartition(".")[0])
+
+
+def future_name(topic_partition: TopicPartition, unique: str) -> str:
+    """Name of a future log's directory; `InvalidTopicError` when the topic's name leaves no room for it.
+
+    It is not cut as a deleted log's is, since it must tell the partition after a restart.
+    """
+    name = f"{topic_partition}.{unique}{FUTURE_SUFFIX}"
+    if len(name) > LONGEST_NAME:
+        raise InvalidTopicError(f"the name of topic {topic_partition.topic} is too long for a log that moves")
+    return name
 
 
 def deleted_name(topic_partition: TopicPartition, unique: str) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
+
+from odradek.base.types import NO_TIMESTAMP
 
 OFFSET_ENTRY_BYTES: Final = 8
 TIME_ENTRY_BYTES: Final = 12
@@ -42,6 +44,10 @@ def _column(typecode: str, content: bytes | bytearray) -> array[int]:
     return column
 
 
+def _position(entry: int) -> int:
+    return entry & _LOW_HALF
+
+
 class OffsetIndex:
     """Sparse map of relative offsets to file positions; an entry is one 64-bit number, so that bisect runs in C."""
 
@@ -63,6 +69,11 @@ class OffsetIndex:
         """Position of the last entry at or below; 0 when there is none."""
         slot = bisect_right(self._entries, relative_offset << 32 | _LOW_HALF) - 1
         return self._entries[slot] & _LOW_HALF if slot >= 0 else 0
+
+    def offset_at(self, position: int) -> int | None:
+        """Relative offset of the first entry at or above a position; None when there is none."""
+        slot = bisect_left(self._entries, position, key=_position)
+        return self._entries[slot] >> 32 if slot < len(self._entries) else None
 
     def last(self) -> tuple[int, int]:
         """(relative offset, position) of the last entry; (0, 0) when empty."""
@@ -111,8 +122,8 @@ class TimeIndex:
         return len(self._timestamps)
 
     def append_if_later(self, timestamp: int, relative_offset: int) -> None:
-        """Add an entry when its timestamp is above all others."""
-        if self._timestamps and timestamp <= self._timestamps[-1]:
+        """Add an entry when its timestamp is above all others; records without one, of -1, never get an entry."""
+        if timestamp <= (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
             return
         self._timestamps.append(timestamp)
         self._offsets.append(relative_offset)

@@ -2,7 +2,8 @@
 
 Record sets enter from producers, coordinators and leaders; positions in files leave to fetches. `LogManager` makes and
 keeps logs; replication appends, reads and truncates; everything runs on the event loop, without waiting. What may
-block for long (syncs, removals) is handed to the `LogHost`.
+block for long (syncs, removals) is handed to the `LogHost`. `log.state` has the parts of a log, `log.storage` its
+files, `log.flush` what of them is durable.
 
 Invariants: log start <= high watermark <= log end; segments hold whole batches with rising offsets; a failed append
 leaves the log as it was, or takes its directory offline. The tuple of segments is replaced, never changed, so a read
@@ -12,140 +13,43 @@ under way sees one state.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from uuid import UUID
+from collections.abc import Mapping, Sequence
 
-from odradek.base.config import TopicConfig
 from odradek.base.errors import (
     CorruptMessageError,
     KafkaStorageError,
     OffsetOutOfRangeError,
     RecordListTooLargeError,
     StorageError,
+    UnsupportedForMessageFormatError,
 )
 from odradek.base.types import NO_TIMESTAMP
-from odradek.log import checkpoints
-from odradek.log.epoch_cache import EpochEndOffset
 from odradek.log.flush import FlushTicket
-from odradek.log.producer_state import ActiveProducer, Duplicate, Marker
-from odradek.log.recovery import LoadedLog, load_producers, write_snapshot
+from odradek.log.producer_files import load_producers, write_snapshot
+from odradek.log.producer_state import Duplicate, EndedTransaction, Marker
 from odradek.log.retention import RetentionRules, expired_segments
-from odradek.log.segment import INT32_MAX, Segment, whole_batches
-from odradek.log.segment_list import ReadBounds, SegmentList
+from odradek.log.segment import INT32_MAX, whole_batches
+from odradek.log.segment_list import ReadBounds
 from odradek.log.stamping import markers_in, stamp_offsets, stamp_time
-from odradek.log.values import AppendInfo, LogContext, LogSlice, TimestampOffset
+from odradek.log.state import LogState
+from odradek.log.swapping import cleanable_segments
+from odradek.log.transactions import AbortedTransaction
+from odradek.log.values import AppendInfo, CleanedSwap, LogSlice, SegmentView, TimestampOffset
 from odradek.records.admission import prepare
-from odradek.records.batch import BatchHeader, TimestampType
+from odradek.records.batch import MAGIC, BatchHeader, TimestampType
 from odradek.records.validate import AppendOrigin, AppendRules, check_append
+
+_CLIENT = AppendOrigin.CLIENT
+_LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+"""By names of their own: see `records.validate`."""
 
 logger = logging.getLogger(__name__)
 
 
-class PartitionLog:
+class PartitionLog(LogState):
     """One partition's log."""
 
-    __slots__ = (
-        "_clock",
-        "_epochs",
-        "_failure",
-        "_files",
-        "_generation",
-        "_host",
-        "_jitter_ms",
-        "_new_names",
-        "_producers",
-        "_segments",
-        "_timestamp_type",
-        "_unflushed_records",
-        "config",
-        "directory",
-        "high_watermark",
-        "last_flush_ms",
-        "log_end_offset",
-        "log_start_offset",
-        "recovery_point",
-        "topic_id",
-        "topic_partition",
-    )
-
-    def __init__(self, context: LogContext, loaded: LoadedLog, config: TopicConfig, topic_id: UUID | None) -> None:
-        """A log that goes on where `loaded` ends. `topic_id` is None where none is known."""
-        self._files = context.files
-        self._clock = context.clock
-        self._host = context.host
-        self.topic_partition = loaded.topic_partition
-        self.topic_id = topic_id
-        self.directory = loaded.directory
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.next_offset
-        self.recovery_point = loaded.recovery_point
-        """Every batch below is durable."""
-        self.high_watermark = loaded.log_start_offset
-        """Set by replication."""
-        self.last_flush_ms = context.clock.monotonic_ms()
-        self._epochs = loaded.epochs
-        self._producers = loaded.producers
-        self._unflushed_records = 0
-        self._generation = 0
-        self._failure: StorageError | None = None
-        self._new_names = True
-        self._jitter_ms = 0
-        self._segments = SegmentList(loaded.segments)
-        self.update_config(config)
-        self._draw_jitter()
-
-    def __repr__(self) -> str:
-        """For assertions: name, start, high watermark, end."""
-        return (
-            f"PartitionLog({self.topic_partition}, {self.log_start_offset}..{self.high_watermark}"
-            f"..{self.log_end_offset}, {len(self._segments.all)} segments)"
-        )
-
-    # State
-
-    @property
-    def active_segment(self) -> Segment:
-        """The segment that is appended to."""
-        return self._segments.active
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """All segments in order; a snapshot."""
-        return self._segments.all
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all segments, without indexes."""
-        return self._segments.size_bytes
-
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """Begin of the earliest transaction that is open or whose end is not replicated; None when there is none."""
-        return self._producers.first_unstable_offset(self.high_watermark)
-
-    @property
-    def latest_epoch(self) -> int:
-        """The newest leader epoch in the log; -1 when there is none."""
-        return self._epochs.latest_epoch
-
-    @property
-    def is_offline(self) -> bool:
-        """Whether the log's directory failed."""
-        return self._failure is not None
-
-    def active_producers(self) -> list[ActiveProducer]:
-        """The producers that are remembered, by id."""
-        return self._producers.active()
-
-    def update_config(self, config: TopicConfig) -> None:
-        """Put other settings in force."""
-        self.config = config
-        self._timestamp_type = (
-            TimestampType.LOG_APPEND_TIME
-            if config.message_timestamp_type == "LogAppendTime"
-            else TimestampType.CREATE_TIME
-        )
-        self._segments.active.limit_indexes(config.segment_index_bytes)
+    __slots__ = ()
 
     # Append
 
@@ -156,16 +60,22 @@ class PartitionLog:
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         zstd_allowed: bool = True,
+        any_format: bool = False,
     ) -> AppendInfo:
-        """Check, number, stamp (in `records` itself, when it is writable) and write record batches.
+        """Check, rewrite if the topic asks for it, number, stamp and write record batches or message sets.
 
-        Raises what `check_append` raises, the sequence errors of idempotence, `RecordListTooLargeError` above
-        `segment.bytes`, `KafkaStorageError` when the disk refuses.
+        What need not be rewritten is stamped in `records` itself, when it is writable. `zstd_allowed` and `any_format`:
+        see `AppendRules`. Raises what `prepare` raises, the sequence errors of idempotence, `RecordListTooLargeError`
+        above `segment.bytes`, `KafkaStorageError` when the disk refuses or has little room left.
         """
+        self._host.check_room(self)
         config = self.config
         now_ms = self._clock.wall_ms()
-        sequenced, first_offset = origin is AppendOrigin.CLIENT, self.log_end_offset
-        records, headers = prepare(records, self._rules(now_ms, origin, zstd_allowed=zstd_allowed), first_offset)
+        sequenced, first_offset = origin is _CLIENT, self.log_end_offset
+        changing = (config.max_message_bytes, now_ms, origin, zstd_allowed, any_format)
+        # Made so for every append, as is the result: calls with so many arguments take more than twice as long.
+        rules = tuple.__new__(AppendRules, changing + self._rules_of_topic)
+        records, headers = prepare(records, rules, first_offset)
         size = len(records)
         if size > config.segment_bytes:
             raise RecordListTooLargeError(f"a record set of {size} bytes exceeds segment.bytes={config.segment_bytes}")
@@ -176,7 +86,7 @@ class PartitionLog:
         log_append_time = NO_TIMESTAMP
         if records.readonly:
             records = memoryview(bytearray(records))
-        if self._timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if self._timestamp_type is _LOG_APPEND_TIME:
             log_append_time = now_ms
             headers = stamp_time(records, headers, now_ms)
         offset, max_timestamp = stamp_offsets(records, headers, first_offset, leader_epoch)
@@ -186,41 +96,39 @@ class PartitionLog:
         except StorageError as error:
             raise self._write_failed(error) from error
         self.log_end_offset = offset
-        if leader_epoch > self._epochs.latest_epoch:
+        if headers[0].magic < MAGIC:
+            self._epochs.clear()
+        elif leader_epoch > self._epochs.latest_epoch:
             self._epochs.assign(leader_epoch, first_offset)
-        self._note_producers(headers, first_offset, markers)
+        if headers[0].producer_id >= 0 or len(headers) > 1:
+            self._note_producers(headers, first_offset, markers)
         count = offset - first_offset
         self._count_unflushed(count)
-        return AppendInfo(
-            first_offset, offset - 1, count, size, max_timestamp, log_append_time, self.log_start_offset, leader_epoch
-        )
-
-    def _rules(self, now_ms: int, origin: AppendOrigin, *, zstd_allowed: bool) -> AppendRules:
-        config = self.config
-        return AppendRules(
-            config.max_message_bytes,
-            now_ms,
-            origin,
-            self._timestamp_type,
-            config.timestamp_before_max_ms,
-            config.timestamp_after_max_ms,
-            config.compacted,
-            zstd_allowed,
-        )
+        start = self.log_start_offset
+        done = (first_offset, offset - 1, count, size, max_timestamp, log_append_time, start, leader_epoch, False)
+        return tuple.__new__(AppendInfo, done)
 
     def append_as_follower(self, records: memoryview) -> AppendInfo:
         """Write batches with the offsets and epochs that the leader gave them; an incomplete last one is left out.
 
-        Raises `CorruptMessageError` for a wrong batch, and for one that overlaps the log; `KafkaStorageError`.
+        An empty log then begins with the first batch, even if that begins below. Raises `CorruptMessageError` for a
+        wrong batch, and for one that overlaps the log; `KafkaStorageError`.
         """
+        self._host.check_room(self)
         records = records[: whole_batches(records)]
         config = self.config
         headers = check_append(records, AppendRules(INT32_MAX, 0, AppendOrigin.REPLICATION))
         first, last = headers[0], headers[-1]
         if first.base_offset < self.log_end_offset:
-            raise CorruptMessageError(
-                f"{self.topic_partition} ends at {self.log_end_offset}, a batch at {first.base_offset} does not follow"
-            )
+            if not self.log_start_offset == self.log_end_offset <= last.last_offset:
+                raise CorruptMessageError(
+                    f"{self.topic_partition} ends at {self.log_end_offset}, a batch at {first.base_offset} does not "
+                    "follow"
+                )
+            # The leader's log begins within this batch (DeleteRecords), which can only be had as a whole. No checkpoint
+            # of the lower start is needed: the batch reaches above the one on the disk, or nothing was written.
+            self._begin_at(first.base_offset)
+            self._restart_from(first.base_offset)
         markers = markers_in(records, headers)
         size = len(records)
         last_offset = last.last_offset
@@ -235,7 +143,11 @@ class PartitionLog:
         for place, header in enumerate(headers):
             if header.leader_epoch > self._epochs.latest_epoch:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
-            self._producers.record(header, header.base_offset, markers.get(place))
+            elif header.magic < MAGIC:
+                # Its epoch is not in it: better none is known than a wrong one.
+                self._epochs.clear()
+            if header.producer_id >= 0:
+                self._note_ended(self._producers.record(header, header.base_offset, markers.get(place)))
         self._count_unflushed(count)
         start, epoch = self.log_start_offset, last.leader_epoch
         return AppendInfo(first.base_offset, last_offset, count, size, max_timestamp, NO_TIMESTAMP, start, epoch)
@@ -258,16 +170,23 @@ class PartitionLog:
         offset = first_offset
         for place, header in enumerate(headers):
             if header.producer_id >= 0:
-                self._producers.record(header, offset, markers.get(place))
+                self._note_ended(self._producers.record(header, offset, markers.get(place)))
             offset += header.last_offset_delta + 1
 
+    def _note_ended(self, ended: EndedTransaction | None) -> None:
+        if ended is not None and ended.is_aborted:
+            self._segments.active.add_aborted(AbortedTransaction(*ended[:4]))
+
     def _count_unflushed(self, records: int) -> None:
-        self._unflushed_records += records
-        if self._unflushed_records >= self.config.flush_messages:
+        durability = self._durability
+        durability.unflushed_records += records
+        if durability.unflushed_records >= self.config.flush_messages:
             self.flush()
 
     def _write_failed(self, error: StorageError) -> KafkaStorageError:
-        """Undo a write that failed; the log goes on (a full disk may get room again) unless that fails too."""
+        """Undo a write that found no room: the log goes on when there is some again. Any other error ends it."""
+        if not error.full:
+            return self._fail(error)
         try:
             self._segments.active.cut_debris()
         except StorageError as second:
@@ -293,65 +212,45 @@ class PartitionLog:
 
     def _make_room(self, size: int, first_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Begin a new segment when the active one can not take the append, or is old enough."""
-        self._check_online()
-        active = self._segments.active
-        if (
-            active.size + size > self.config.segment_bytes
-            or active.index_full
-            or last_offset - active.base_offset > INT32_MAX
-            or (active.size and self._is_due(active, max_timestamp))
-        ):
+        if self._failure is not None:
+            self._check_online()
+        if self._storage.is_full(size, last_offset, max_timestamp):
             self._roll(first_offset, last_offset)
+        if self._segments.active.indexes_vouch:
+            self._withdraw_indexes()
 
-    def _is_due(self, active: Segment, timestamp: int) -> bool:
-        """Whether the segment is older than `segment.ms`: by the records' own time, if they have one."""
-        return active.age_ms(timestamp, self._clock.wall_ms()) > self.config.segment_ms - self._jitter_ms
+    def _withdraw_indexes(self) -> None:
+        """Remove the index files that vouch for the active segment as it was loaded; the next flush makes it durable.
+
+        So it is before the recovery point gets beyond what is written now.
+        """
+        try:
+            self._segments.active.remove_indexes()
+        except StorageError as error:
+            raise self._fail(error) from error
+        self._durability.has_new_names = True
 
     def roll_if_due(self, now_ms: int) -> bool:
         """Begin a new segment when the active one holds something and is older than `segment.ms` at `now_ms`."""
         self._check_online()
-        active = self._segments.active
-        if not active.size or not self._is_due(active, now_ms):
+        if not self._segments.active.size or not self._storage.is_due(now_ms):
             return False
         self._roll(self.log_end_offset, self.log_end_offset)
         return True
 
-    def _draw_jitter(self) -> None:
-        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        self._jitter_ms = int(self._clock.random() * bound) if bound > 0 else 0
-
     def _roll(self, first_offset: int, last_offset: int) -> None:
-        """Begin a segment that can hold the offsets from `first_offset` to `last_offset`.
-
-        It begins where the last batch ends, even if the next one leaves a gap: recovery then knows by a gap between
-        two segments that a crash took batches.
-        """
-        active = self._segments.active
+        if self._durability.is_checkpoint_stale:
+            self._host.checkpoint_now(self)
+            self._check_online()
         try:
-            base_offset = active.next_offset()
-            if last_offset - base_offset > INT32_MAX:
-                base_offset = first_offset
-            if active.size == 0 and active.base_offset == base_offset:
-                return
-            write_snapshot(self._files, self.directory, self._producers, base_offset)
-            segment = self._new_segment(base_offset)
+            rolled = self._storage.roll(first_offset, last_offset, self._producers)
         except StorageError as error:
+            if not error.full:
+                raise self._fail(error) from error
             raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
-        if active.size:
-            active.seal()
-            self._segments.replace((*self._segments.all, segment))
-        else:
-            self._segments.replace((*self._segments.all[:-1], segment))
-            self._discard((active,), 0)
-        self._draw_jitter()
-        self._host.flush_soon(self)
-
-    def _new_segment(self, base_offset: int) -> Segment:
-        segment = Segment(self._files, self.directory, base_offset, created_ms=self._clock.wall_ms())
-        segment.create()
-        segment.limit_indexes(self.config.segment_index_bytes)
-        self._new_names = True
-        return segment
+        if rolled:
+            self._durability.has_new_names = True
+            self._host.flush_soon(self)
 
     # Read
 
@@ -376,9 +275,32 @@ class PartitionLog:
         except StorageError as error:
             raise self._fail(error) from error
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record at or after a time; None when there is none. May raise `CorruptMessageError`."""
+    def aborted_transactions(self, offset: int, upper_offset: int) -> tuple[tuple[int, int], ...]:
+        """(producer id, first offset) of the aborted transactions that overlap `offset` .. below `upper_offset`.
+
+        In the order of their markers. Raises `KafkaStorageError`, `CorruptMessageError`.
+        """
         self._check_online()
+        try:
+            return self._segments.aborted(offset, upper_offset)
+        except StorageError as error:
+            raise self._fail(error) from error
+
+    def aborted_within(self, offset: int, found: LogSlice) -> tuple[tuple[int, int], ...]:
+        """The same for what `read` gave for `offset`; some more, as the index is sparse. Raises the same."""
+        end = self._segments.end_of(offset, found)
+        return self.aborted_transactions(offset, self.log_end_offset if end is None else end)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record at or after a time; None when there is none. May raise `CorruptMessageError`.
+
+        Raises `UnsupportedForMessageFormatError` while the topic keeps format 0, whose records have no time.
+        """
+        self._check_online()
+        if not self._rules_of_topic.magic:
+            raise UnsupportedForMessageFormatError(
+                f"{self.topic_partition} keeps message.format.version={self.config.message_format_version}: no times"
+            )
         try:
             return self._segments.find_timestamp(timestamp_ms, self.log_start_offset)
         except StorageError as error:
@@ -388,20 +310,6 @@ class PartitionLog:
         """The first record with the largest timestamp (KIP-734); None for an empty log."""
         newest = self._segments.newest_timestamp()
         return self.offset_for_timestamp(newest) if newest >= 0 else None
-
-    # Leader epochs
-
-    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
-        """Where a leader epoch ends in this log; (-1, -1) when it is not known (KIP-279)."""
-        return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
-
-    def assign_epoch_start(self, leader_epoch: int, start_offset: int) -> None:
-        """Note that this broker leads in `leader_epoch` from `start_offset` on. Durable with the next flush."""
-        self._epochs.assign(leader_epoch, start_offset)
-
-    def epoch_of(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`; -1 when unknown."""
-        return self._epochs.epoch_of(offset)
 
     # Truncate, start offset, retention
 
@@ -413,53 +321,48 @@ class PartitionLog:
         """
         self._check_online()
         if offset >= self.log_end_offset:
+            # An epoch that began but got no record here may be another leader's by now.
+            self._epochs.truncate_from_end(self.log_end_offset)
             return
         if offset < self._segments.start_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        place = self._segments.holding(offset) + 1
-        kept, dropped = self._segments.all[:place], self._segments.all[place:]
         try:
-            if dropped:
-                # Before the cut: a crash that brought later segments back would leave a gap before them, and index
-                # files would vouch for batches that are not synced.
-                self._discard(reversed(dropped), 0)
-                kept[-1].remove_indexes()
-                self._files.sync_directory(self.directory)
-            cut = kept[-1].truncate(offset)
-            end = offset if cut is None else min(offset, cut.base_offset)
-            kept[-1].limit_indexes(self.config.segment_index_bytes)
-            self._producers = load_producers(self._files, self.directory, kept, self.log_start_offset, end)
+            end = self._storage.cut(offset)
+            self._producers = load_producers(self._files, self._segments.all, range(self.log_start_offset, end))
         except StorageError as error:
             raise self._fail(error) from error
-        self._segments.replace(kept)
-        self._restart_from(end)
+        self._cut_to(end)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on at `offset`. Raises `KafkaStorageError`."""
+        self._begin_at(offset)
+        self._cut_to(offset)
+
+    def _begin_at(self, offset: int) -> None:
         self._check_online()
         try:
-            self._discard(reversed(self._segments.all), 0)
-            # The old files must be gone before new ones come: a crash that brings them back would mix two logs.
-            self._files.sync_directory(self.directory)
-            segment = self._new_segment(offset)
-            self._producers = load_producers(self._files, self.directory, (), offset, offset)
+            self._storage.restart_at(offset)
+            self._producers = load_producers(self._files, self._segments.all, range(offset, offset))
         except StorageError as error:
             raise self._fail(error) from error
-        self._segments.replace((segment,))
         self._epochs.clear()
-        self.log_start_offset = offset
+        self.log_start_offset = max(self.log_start_offset, offset)
         self.high_watermark = offset
-        self._restart_from(offset)
+
+    def _cut_to(self, end: int) -> None:
+        is_below_start = end < self.log_start_offset
+        self._restart_from(end)
+        if is_below_start:
+            # After a crash everything below the log start of the checkpoint counts as deleted.
+            self._host.checkpoint_now(self)
 
     def _restart_from(self, end: int) -> None:
         self.log_end_offset = end
         self._epochs.truncate_from_end(end)
-        self.recovery_point = min(self.recovery_point, end)
         self.log_start_offset = min(self.log_start_offset, end)
         self.high_watermark = min(self.high_watermark, end)
-        self._generation += 1
-        self._new_names = True
+        self._durability.restart_from(end)
         self._host.checkpoint_soon(self)
         self._host.flush_soon(self)
 
@@ -476,6 +379,18 @@ class PartitionLog:
         self._host.checkpoint_soon(self)
         return True
 
+    def delete_records_before(self, offset: int) -> int:
+        """Let the log begin at `offset`, -1 for the high watermark; the log start then (KIP-107).
+
+        It is durable with the next checkpoint, which is asked for. Segments that lie wholly below go with the next
+        retention. Raises `OffsetOutOfRangeError` above the high watermark and below 0.
+        """
+        wanted = self.high_watermark if offset == -1 else offset
+        if wanted < 0:
+            raise OffsetOutOfRangeError(f"{self.topic_partition} can not begin at {offset}")
+        self.increment_log_start_offset(wanted)
+        return self.log_start_offset
+
     def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset
         self._epochs.truncate_from_start(offset)
@@ -491,76 +406,76 @@ class PartitionLog:
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
         )
-        expired = expired_segments(self._segments.facts(self.log_end_offset), rules, now_ms)
+        try:
+            facts = self._segments.facts(self.log_end_offset)
+        except StorageError as error:
+            raise self._fail(error) from error
+        expired = expired_segments(facts, rules, now_ms)
         if not expired.total:
             return 0
         if expired.total == len(self._segments.all):
             self._roll(self.log_end_offset, self.log_end_offset)
         logger.info("%s: retention removes %s of %d segments", self.topic_partition, expired, len(self._segments.all))
-        gone, kept = self._segments.all[: expired.total], self._segments.all[expired.total :]
-        self._segments.replace(kept)
-        if kept[0].base_offset > self.log_start_offset:
-            self._start_at(kept[0].base_offset)
+        start_offset = self._segments.all[expired.total].base_offset
+        if start_offset > self.log_start_offset:
+            self._start_at(start_offset)
         try:
-            self._discard(gone, self.config.file_delete_delay_ms)
+            self._storage.remove_oldest(expired.total)
         except StorageError as error:
             raise self._fail(error) from error
         return expired.total
 
-    def _discard(self, segments: Iterable[Segment], delay_ms: int) -> None:
-        """Mark the files of segments deleted, at once, and have them removed. Raises `StorageError`.
+    # Compaction
 
-        In the order given: from the side that is cut off inwards, so that a crash in between leaves no gap.
+    def cleanable(self) -> tuple[SegmentView, ...]:
+        """The segments that compaction may rewrite: sealed and durable, stable and replicated, from the begin on.
+
+        They lie below the recovery point that is checkpointed, as compaction leaves gaps that recovery would take for
+        lost batches above it. Empty for a log that is offline. Raises `KafkaStorageError`.
         """
-        paths = [path for segment in segments for path in segment.mark_deleted()]
-        if paths:
-            self._host.remove_later(paths, delay_ms)
+        if self._failure is not None or self._is_abandoned:
+            return ()
+        bound = min(self.high_watermark, self._durability.checkpointed)
+        unstable = self.first_unstable_offset
+        try:
+            return cleanable_segments(self._segments.all, bound if unstable is None else min(bound, unstable))
+        except StorageError as error:
+            raise self._fail(error) from error
 
-    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget idle producers (`producer.id.expiration.ms`); how many."""
-        return self._producers.expire(now_ms, expiration_ms)
+    def swap_cleaned(self, swap: CleanedSwap) -> bool:
+        """Put cleaned segments in the place of old ones; False when the log changed meanwhile, and nothing was done.
+
+        It changed when it was truncated, lost one of the segments to retention, was deleted or is offline; but for the
+        last two the cleaned files are removed. Several swaps of one pass come in rising order: `.cleaned` files below
+        are taken for those of a pass that failed, and removed. Readers, offsets and producers see no change. Raises
+        `KafkaStorageError`, and `CorruptMessageError` for cleaned files that are not whole, with nothing done.
+        """
+        if self._failure is not None or self._is_abandoned:
+            return False
+        try:
+            swapped = self._storage.swap(swap, is_current=swap.generation == self._durability.generation)
+        except StorageError as error:
+            raise self._fail(error) from error
+        if swapped:
+            self._durability.has_new_names = True
+            self._host.flush_soon(self)
+        return swapped
 
     # Flush, close
 
     def begin_flush(self) -> FlushTicket | None:
         """What a flush has to do now; None when everything is durable. The caller runs it and calls `end_flush`."""
         self._check_online()
-        segments, first = self._segments.all, self._segments.holding(self.recovery_point)
-        unwritten = tuple(segment for segment in segments[:-1] if not segment.indexes_written)
-        if self.recovery_point == self.log_end_offset and not (unwritten or self._new_names or self._epochs.changed):
-            return None
-        epochs = None
-        if self._epochs.changed:
-            path = f"{self.directory}/{checkpoints.LEADER_EPOCH_FILE}"
-            epochs = (path, checkpoints.encode_epochs(self._epochs.entries()))
-            self._epochs.changed = False
-        directories, self._new_names = (self.directory,) if self._new_names else (), False
-        self._unflushed_records = 0
-        self.last_flush_ms = self._clock.monotonic_ms()
         try:
-            return FlushTicket(
-                offset=self.log_end_offset,
-                generation=self._generation,
-                data=tuple(segment.file for segment in segments[first:]),
-                sealed=unwritten,
-                epochs=epochs,
-                directories=directories,
+            return self._durability.begin(
+                self.directory,
+                self._segments,
+                self._epochs,
+                end_offset=self.log_end_offset,
+                now_ms=self._clock.monotonic_ms(),
             )
         except StorageError as error:
             raise self._fail(error) from error
-
-    def end_flush(self, ticket: FlushTicket) -> None:
-        """Take note of a flush that is done."""
-        if ticket.generation != self._generation:
-            return
-        for segment in ticket.sealed:
-            segment.indexes_written = True
-            self._segments.cool(segment)
-        self.recovery_point = max(self.recovery_point, min(ticket.offset, self.log_end_offset))
-
-    def is_current(self, ticket: FlushTicket) -> bool:
-        """Whether the log was not truncated since the flush began."""
-        return ticket.generation == self._generation
 
     def flush_failed(self, error: StorageError) -> KafkaStorageError:
         """A sync failed: the kernel may have dropped the pages, so nothing unsynced can be trusted any more."""
@@ -585,8 +500,12 @@ class PartitionLog:
         if self._failure is None:
             active = self._segments.active
             try:
+                was_preallocated = active.is_preallocated
                 active.seal()
                 self.flush()
+                if was_preallocated:
+                    # The cut must be durable before index files vouch for the length, even if all batches were.
+                    active.file.sync()
                 if not active.indexes_written:
                     active.write_indexes()
                     active.indexes_written = True
@@ -595,8 +514,3 @@ class PartitionLog:
             except StorageError as error:
                 raise self._fail(error) from error
         self.abandon()
-
-    def abandon(self) -> None:
-        """Let go of all files without a flush; those in use by a reader stay open until it is done."""
-        for segment in self._segments.all:
-            segment.release()

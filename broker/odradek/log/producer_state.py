@@ -68,6 +68,19 @@ class RememberedBatch(NamedTuple):
         return first if first >= 0 else first + INT32_MAX + 1
 
 
+class EndedTransaction(NamedTuple):
+    """A transaction with records in this log whose marker has been recorded."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Offset of the marker."""
+    last_stable_offset: int
+    """Where the log is stable up to once the marker is replicated: the begin of the next open transaction, or the
+    offset after the marker."""
+    is_aborted: bool
+
+
 class Duplicate(NamedTuple):
     """The offsets that a repeated batch got when it came first."""
 
@@ -138,7 +151,8 @@ class ProducerState:
         `markers` has the content of control batches by their place in `headers`.
         Raises `OutOfOrderSequenceError`, `InvalidProducerEpochError` or `InvalidTransactionStateError`.
         """
-        staged: dict[int, tuple[int, int]] = {}
+        # What the batches before make of each producer: epoch, last sequence, whether a transaction is open.
+        staged: dict[int, tuple[int, int, bool]] = {}
         for place, header in enumerate(headers):
             producer_id = header.producer_id
             if producer_id < 0:
@@ -149,24 +163,35 @@ class ProducerState:
                 if duplicate is not None:
                     return duplicate
             if producer_id in staged:
-                epoch, last_sequence = staged[producer_id]
+                epoch, last_sequence, is_open = staged[producer_id]
             elif producer is not None:
                 epoch, last_sequence = producer.epoch, producer.last_sequence
+                is_open = producer.transaction_first_offset != NO_OFFSET
             else:
-                epoch, last_sequence = NO_EPOCH, NO_SEQUENCE
+                epoch, last_sequence, is_open = NO_EPOCH, NO_SEQUENCE, False
             _check_epoch(header, epoch)
             if header.is_control:
                 _check_coordinator(header, producer, markers.get(place))
-            elif sequenced:
-                _check_sequence(header, epoch, last_sequence, unwritten=unwritten)
-            staged[producer_id] = (header.producer_epoch, header.last_sequence)
+            else:
+                if sequenced:
+                    _check_sequence(header, epoch, last_sequence, unwritten=unwritten)
+                _check_transaction(header, is_open=is_open)
+            staged[producer_id] = (
+                header.producer_epoch,
+                header.last_sequence,
+                header.is_transactional and not header.is_control,
+            )
         return None
 
-    def record(self, header: BatchHeader, base_offset: int, marker: Marker | None = None) -> None:
-        """Take in a batch of a producer that is in the log from `base_offset`, whatever its sequence."""
+    def record(self, header: BatchHeader, base_offset: int, marker: Marker | None = None) -> EndedTransaction | None:
+        """Take in a batch of a producer that is in the log from `base_offset`, whatever its sequence.
+
+        The transaction that it ends, if it does. A control batch without a marker (compaction emptied it, as its
+        transaction is gone from the log) says nothing.
+        """
         producer_id = header.producer_id
-        if producer_id < 0:
-            return
+        if producer_id < 0 or (marker is None and header.is_control):
+            return None
         last_offset = base_offset + header.last_offset_delta
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -175,10 +200,8 @@ class ProducerState:
             producer.epoch = header.producer_epoch
             producer.batches = None
         producer.last_timestamp = header.max_timestamp
-        if header.is_control:
-            if marker is not None:
-                self._end_transaction(producer, marker, last_offset)
-            return
+        if marker is not None:
+            return self._end_transaction(producer_id, marker, last_offset)
         if producer.batches is None:
             producer.batches = deque(maxlen=REMEMBERED_BATCHES)
         producer.batches.append(
@@ -187,14 +210,20 @@ class ProducerState:
         if header.is_transactional and producer.transaction_first_offset == NO_OFFSET:
             producer.transaction_first_offset = base_offset
             self._running[base_offset] = NO_OFFSET
+        return None
 
-    def _end_transaction(self, producer: _Producer, marker: Marker, last_offset: int) -> None:
+    def _end_transaction(self, producer_id: int, marker: Marker, last_offset: int) -> EndedTransaction | None:
+        producer = self._producers[producer_id]
         producer.coordinator_epoch = marker.coordinator_epoch
         first_offset = producer.transaction_first_offset
-        if first_offset != NO_OFFSET:
-            self._running.pop(first_offset, None)
-            self._ended[first_offset] = last_offset
-            producer.transaction_first_offset = NO_OFFSET
+        if first_offset == NO_OFFSET:
+            # A transaction that wrote nothing here leaves nothing to hide.
+            return None
+        self._running.pop(first_offset, None)
+        self._ended[first_offset] = last_offset
+        producer.transaction_first_offset = NO_OFFSET
+        stable = min(self._running, default=last_offset + 1)
+        return EndedTransaction(producer_id, first_offset, last_offset, stable, marker.kind is ControlType.ABORT)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the earliest transaction begins that is open, or whose end is not yet below the high watermark."""
@@ -217,8 +246,8 @@ class ProducerState:
         return len(idle)
 
     def start_at(self, log_start_offset: int) -> None:
-        """Forget ended transactions whose begin is deleted; they are stable by definition."""
-        for first_offset in [first for first in self._ended if first < log_start_offset]:
+        """Forget ended transactions whose markers are deleted; they are stable by definition."""
+        for first_offset in [first for first, last in self._ended.items() if last < log_start_offset]:
             del self._ended[first_offset]
 
     def active(self) -> list[ActiveProducer]:
@@ -308,6 +337,13 @@ def _check_coordinator(header: BatchHeader, producer: _Producer | None, marker: 
         raise InvalidTransactionStateError(
             f"a marker for producer {header.producer_id} comes with coordinator epoch {marker.coordinator_epoch}, "
             f"but {producer.coordinator_epoch} has been seen"
+        )
+
+
+def _check_transaction(header: BatchHeader, *, is_open: bool) -> None:
+    if is_open and not header.is_transactional:
+        raise InvalidTransactionStateError(
+            f"producer {header.producer_id} has an open transaction and sends a batch that does not belong to one"
         )
 
 

@@ -6,9 +6,13 @@ are looked at. After a crash every segment from the one that holds the recovery 
 header and CRC; the log ends before the first batch that is wrong, and its indexes, leader epochs and producer state
 are made anew. Interrupted file operations are finished or undone first.
 
-Index files vouch for their segment: they are written after its batches are synced, and removed, durably, before it
-is written to again. So a recovery point that is too high, as a truncation leaves it until the next checkpoint, does no
-harm: what was written since has no index files and is walked.
+Index files vouch for their segment: they are written after its batches are synced. Before the segment is written to
+again they are removed, by the first append and not by `load`, and durably so by the flush that raises the recovery
+point above what that append wrote; before the segment is cut, at once. So a recovery point that is too high, as a
+truncation leaves it until the next checkpoint, does no harm: what was written since has no index files and is walked.
+
+Compaction leaves gaps within and between segments. They lie below the recovery point, or at least in segments with
+index files; a gap behind a segment that has neither on its side shows that a crash took whole batches.
 
 Invariant: `load` may be cut at any point and run again, with the same result.
 """
@@ -17,49 +21,50 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
 from odradek.base.config import TopicConfig
 from odradek.base.errors import CorruptMessageError, StorageError
-from odradek.base.ports import Files
+from odradek.base.ports import File, Files
 from odradek.base.types import NO_TIMESTAMP, TopicPartition
 from odradek.log import checkpoints
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
-from odradek.log.producer_state import Marker, ProducerState
+from odradek.log.interrupted import finish_interrupted
+from odradek.log.producer_files import (
+    Expiration,
+    load_producers,
+    newest_snapshot,
+    offset_of,
+    read_marker,
+    remove_stray_snapshots,
+    replay,
+)
+from odradek.log.producer_state import ProducerState
 from odradek.log.segment import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     INT32_MAX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
-    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     Segment,
     file_name,
-    walk_headers,
 )
-from odradek.records.batch import (
-    HEADER_SIZE,
-    BatchHeader,
-    check_crc,
-    read_control_type,
-    read_coordinator_epoch,
-    read_header,
-)
-from odradek.records.record import decode_batch
+from odradek.log.transactions import AbortedTransaction, TransactionIndex
+from odradek.records.batch import HEADER_SIZE, BatchHeader
+from odradek.records.formats import MIN_ENTRY_SIZE, check_entry, read_entry
 
 logger = logging.getLogger(__name__)
 
 WALK_BYTES: Final = 1 << 20
 """Read at once in a walk; a larger batch is read alone."""
 
-CONTROL_BATCH_LIMIT: Final = 1 << 16
+_ZEROS: Final = bytes(WALK_BYTES)
 _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
@@ -72,6 +77,8 @@ class LoadedLog:
     segments: tuple[Segment, ...]
     log_start_offset: int
     recovery_point: int
+    checkpointed: int
+    """Recovery point that the checkpoint on the disk is known to have at least."""
     next_offset: int
     epochs: EpochCache
     producers: ProducerState
@@ -83,7 +90,7 @@ class LoadRequest:
     """What is known of a log before it is read.
 
     `recovery_point` and `log_start_offset` are the checkpointed ones (0: none); `clean`: the broker stopped in order;
-    `now_ms`: wall time.
+    `now_ms`: wall time; `producer_expiration_ms`: silence after which a producer is forgotten, None for never.
     """
 
     topic_partition: TopicPartition
@@ -93,35 +100,46 @@ class LoadRequest:
     recovery_point: int = 0
     log_start_offset: int = 0
     clean: bool = False
+    producer_expiration_ms: int | None = None
 
 
 def load(files: Files, request: LoadRequest) -> LoadedLog:
     """Read a log directory; makes the first segment when there is none. Raises `StorageError`."""
     directory = request.directory
-    _finish_interrupted(files, directory)
-    epochs = _load_epochs(files, directory)
-    segments = _open_segments(files, request)
-    segments, next_offset = _check_segments(files, request, segments, epochs)
+    finish_interrupted(files, directory)
+    recovery = _Recovery(files, request, _load_epochs(files, directory))
+    recovery.run()
+    segments, next_offset, epochs = recovery.kept, recovery.next_offset, recovery.epochs
     if segments and next_offset < request.log_start_offset:
         # The records up to the log start were lost or never synced; what remains lies wholly below it.
         for segment in segments:
             _remove_segment(files, segment)
         segments = []
-    if not segments:
+    if segments:
+        # Those that were adopted go before the first append: thousands of logs would hold up a start.
+        if not segments[-1].indexes_vouch:
+            segments[-1].remove_indexes()
+    else:
         first = Segment(files, directory, request.log_start_offset, created_ms=request.now_ms)
-        first.create()
+        first.create(request.config.segment_bytes if request.config.preallocate else 0)
         segments, next_offset = [first], first.base_offset
     log_start_offset = max(request.log_start_offset, segments[0].base_offset)
-    epochs.truncate_from_end(next_offset)
+    # In this order: of an empty log nothing is left then, and so the next start finds nothing to change.
     epochs.truncate_from_start(log_start_offset)
-    producers = load_producers(files, directory, segments, log_start_offset, next_offset)
-    remove_stray_snapshots(files, directory, segments, next_offset)
+    epochs.truncate_from_end(next_offset)
+    producers = recovery.producers_at_end(log_start_offset) if segments is recovery.kept else None
+    if producers is None:
+        producers = load_producers(files, segments, range(log_start_offset, next_offset), _expiration(request))
+    for segment in segments[:-1]:
+        segment.release()
+    remove_stray_snapshots(files, directory, [*(segment.base_offset for segment in segments), next_offset])
     return LoadedLog(
         topic_partition=request.topic_partition,
         directory=directory,
         segments=tuple(segments),
         log_start_offset=log_start_offset,
         recovery_point=next_offset if request.clean else min(request.recovery_point, next_offset),
+        checkpointed=min(request.recovery_point, next_offset),
         next_offset=next_offset,
         epochs=epochs,
         producers=producers,
@@ -129,56 +147,9 @@ def load(files: Files, request: LoadRequest) -> LoadedLog:
     )
 
 
-# Interrupted file operations
-
-
-def _offset_of(name: str) -> int | None:
-    digits = name.split(".", 1)[0]
-    return int(digits) if digits.isdecimal() else None
-
-
-def _finish_interrupted(files: Files, directory: str) -> None:
-    """Remove what was marked deleted or half cleaned; put complete replacements (`.swap`) in place.
-
-    A cleaned segment is written as `.cleaned`, renamed to `.swap` when complete, and then to its final name after the
-    segments that it replaces are gone. A `.cleaned` file that is still there shows that the replacements from its
-    offset on are incomplete.
-    """
-    names = files.list(directory)
-    unfinished = [_offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
-    first_unfinished = min((offset for offset in unfinished if offset is not None), default=None)
-    swaps = []
-    for name in names:
-        offset = _offset_of(name)
-        is_swap = name.endswith(SWAP_SUFFIX)
-        void = is_swap and first_unfinished is not None and (offset is None or offset >= first_unfinished)
-        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")) or void:
-            files.remove(f"{directory}/{name}")
-        elif is_swap and offset is not None:
-            swaps.append((offset, name))
-    for offset, name in sorted(swaps, key=lambda swap: not swap[1].endswith(LOG_SUFFIX + SWAP_SUFFIX)):
-        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-            _remove_replaced(files, directory, offset, name)
-        files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
-
-
-def _remove_replaced(files: Files, directory: str, base_offset: int, swap_name: str) -> None:
-    """Remove the segments whose offsets the replacement covers, its own name excepted: the rename goes over that."""
-    replacement = Segment(files, directory, base_offset, created_ms=0)
-    file = files.open(f"{directory}/{swap_name}", read_only=True)
-    try:
-        end_offset = base_offset
-        for _, header in walk_headers(file, 0, file.size()):
-            end_offset = header.next_offset
-    finally:
-        file.close()
-    for name in files.list(directory):
-        offset = _offset_of(name)
-        if offset is not None and base_offset < offset < end_offset and name.endswith(SEGMENT_SUFFIXES):
-            files.remove(f"{directory}/{name}")
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-        if not files.exists(replacement.path(suffix) + SWAP_SUFFIX):
-            files.remove(replacement.path(suffix))
+def _expiration(request: LoadRequest) -> Expiration | None:
+    after_ms = request.producer_expiration_ms
+    return None if after_ms is None else Expiration(request.now_ms, after_ms)
 
 
 # Segments
@@ -187,67 +158,113 @@ def _remove_replaced(files: Files, directory: str, base_offset: int, swap_name: 
 def _open_segments(files: Files, request: LoadRequest) -> list[Segment]:
     """Segments of the `.log` files, in order; index files without one are removed."""
     names = files.list(request.directory)
-    bases = sorted(offset for name in names if name.endswith(LOG_SUFFIX) and (offset := _offset_of(name)) is not None)
+    bases = sorted(offset for name in names if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None)
     known = set(bases)
     for name in names:
-        if name.endswith(SEGMENT_SUFFIXES) and _offset_of(name) not in known:
+        if name.endswith(SEGMENT_SUFFIXES) and offset_of(name) not in known:
             files.remove(f"{request.directory}/{name}")
+    present = frozenset(names)
     segments = []
     for base_offset in bases:
         segment = Segment(files, request.directory, base_offset, created_ms=request.now_ms)
         segment.size = files.size(segment.path())
+        segment.has_aborted = file_name(base_offset, TRANSACTION_INDEX_SUFFIX) in present
         segments.append(segment)
     return segments
 
 
-def _check_segments(
-    files: Files, request: LoadRequest, segments: list[Segment], epochs: EpochCache
-) -> tuple[list[Segment], int]:
-    """Segments that hold whole batches, with their state set, and the offset after the last of them."""
-    next_offset = segments[0].base_offset if segments else 0
-    for place, segment in enumerate(segments):
-        is_last = place == len(segments) - 1
-        successor = None if is_last else segments[place + 1].base_offset
+class _Recovery:
+    """One pass over the segments of a log, in order: trusted by their index files, or walked."""
+
+    def __init__(self, files: Files, request: LoadRequest, epochs: EpochCache) -> None:
+        self.files = files
+        self.request = request
+        self.epochs = epochs
+        self.kept: list[Segment] = []
+        """Segments that hold whole batches, with their state set."""
+        self.next_offset = 0
+        """The offset after the last batch of them."""
+        self._producers: ProducerState | None = None
+        self._walked_from: int | None = None
+
+    def producers_at_end(self, log_start_offset: int) -> ProducerState | None:
+        """The producers of the whole log, if the walk has come by them; None when they have to be read."""
+        known, producers = self._walked_from, self._producers
+        if known is None or known < log_start_offset or producers is None or producers.end_offset != self.next_offset:
+            return None
+        producers.start_at(log_start_offset)
+        return producers
+
+    def run(self) -> None:
+        segments = _open_segments(self.files, self.request)
+        for place, segment in enumerate(segments):
+            following = segments[place + 1 :]
+            successor = following[0].base_offset if following else None
+            whole = self._check(segment, successor)
+            self.kept.append(segment)
+            if following:
+                segment.seal()
+            if not whole:
+                if following:
+                    logger.warning(
+                        "%s ends at offset %d; the %d segments after it are dropped",
+                        segment.path(),
+                        self.next_offset,
+                        len(following),
+                    )
+                for later in reversed(following):
+                    _remove_segment(self.files, later)
+                return
+
+    def _check(self, segment: Segment, successor: int | None) -> bool:
+        """Set a segment's state and `next_offset`; whether `successor` may follow."""
+        request = self.request
         # A crash may have lost anything from the recovery point on, and so in the segment that holds it.
-        walked = not request.clean and (successor is None or successor > request.recovery_point)
-        if walked:
+        suspect = not request.clean and (successor is None or successor > request.recovery_point)
+        vouched = _indexes_are_plausible(self.files, segment)
+        if suspect:
             # The batches that are walked tell their epochs better than a checkpoint that may be older.
-            epochs.truncate_from_end(segment.base_offset)
+            self.epochs.truncate_from_end(segment.base_offset)
         whole = True
-        if walked or not _adopt(files, segment, is_last=is_last):
-            walked = not request.clean
-            whole = recover_segment(files, segment, epochs, request.config.index_interval_bytes)
-            next_offset = segment.next_offset()
+        if suspect or not vouched or not _adopt(self.files, segment, is_last=successor is None):
+            whole = self._walk(segment, successor)
+            self.next_offset = segment.next_offset()
         else:
-            next_offset = segments[place + 1].base_offset if successor is not None else segment.next_offset()
-        if successor is not None and not _joins(next_offset, successor, after_crash=walked):
-            whole = False
-        if not is_last:
-            segment.seal()
-        if not whole:
-            if not is_last:
-                logger.warning(
-                    "%s ends at offset %d; the %d segments after it are dropped",
-                    segment.path(),
-                    next_offset,
-                    len(segments) - place - 1,
-                )
-            for later in reversed(segments[place + 1 :]):
-                _remove_segment(files, later)
-            return segments[: place + 1], next_offset
-    return segments, next_offset
+            self.next_offset = segment.next_offset() if successor is None else successor
+        if successor is None:
+            return whole
+        return whole and _joins(self.next_offset, successor, gap_is_loss=suspect and not vouched)
+
+    def _walk(self, segment: Segment, successor: int | None) -> bool:
+        producers = self._producers_at(segment.base_offset)
+        walk = SegmentWalk(
+            segment, epochs=self.epochs, producers=producers, interval=self.request.config.index_interval_bytes
+        )
+        return walk.recover(successor)
+
+    def _producers_at(self, offset: int) -> ProducerState:
+        """Producers as of a segment's begin: what transaction indexes are made from."""
+        producers = self._producers
+        if producers is None or producers.end_offset > offset:
+            offsets = range(min(self.request.log_start_offset, offset), offset)
+            expiration = _expiration(self.request)
+            producers = newest_snapshot(self.files, self.request.directory, offsets, expiration, removes=False)
+            self._walked_from = offset
+        if producers.end_offset < offset:
+            replay(producers, self.kept, range(producers.end_offset, offset))
+        self._producers = producers
+        return producers
 
 
-def _joins(end_offset: int, successor: int, *, after_crash: bool) -> bool:
+def _joins(end_offset: int, successor: int, *, gap_is_loss: bool) -> bool:
     """Whether a segment that begins at `successor` may follow.
 
-    In what a crash may have touched, a gap shows that batches at the end were lost as whole ones. (A log begins
-    segments where the last batch ends; only a gap that relative offsets can not span is left between segments. What
-    compaction leaves out lies below the checkpointed recovery point, or else the cleaner has to put it there first.)
+    A log begins segments where the last batch ends; only a gap that relative offsets can not span is left between
+    them, until compaction.
     """
     if end_offset > successor:
         return False
-    return not after_crash or end_offset == successor or successor - end_offset > INT32_MAX
+    return not gap_is_loss or end_offset == successor or successor - end_offset > INT32_MAX
 
 
 def _remove_segment(files: Files, segment: Segment) -> None:
@@ -257,8 +274,11 @@ def _remove_segment(files: Files, segment: Segment) -> None:
         files.remove(segment.path(suffix))
 
 
-def _adopt(files: Files, segment: Segment, *, is_last: bool) -> bool:
-    """Trust a segment and its index files after a look at their sizes; whether they are plausible."""
+# Trust
+
+
+def _indexes_are_plausible(files: Files, segment: Segment) -> bool:
+    """Whether the index files are there, with sizes and transactions that can be true."""
     try:
         offset_bytes = files.size(segment.path(INDEX_SUFFIX))
         time_bytes = files.size(segment.path(TIME_INDEX_SUFFIX))
@@ -268,12 +288,20 @@ def _adopt(files: Files, segment: Segment, *, is_last: bool) -> bool:
         raise
     if offset_bytes % OFFSET_ENTRY_BYTES or time_bytes % TIME_ENTRY_BYTES:
         return False
-    if segment.size and not time_bytes and offset_bytes:
-        return False
+    if segment.has_aborted:
+        index = TransactionIndex.decode(files.read(segment.path(TRANSACTION_INDEX_SUFFIX)), segment.base_offset)
+        segment.has_aborted = bool(index)
+        return index is not None
+    return True
+
+
+def _adopt(files: Files, segment: Segment, *, is_last: bool) -> bool:
+    """Take over the plausible index files of a segment; False when they prove wrong."""
     segment.indexes_written = True
-    if is_last:
-        return _adopt_last(files, segment)
-    return _adopt_newest_timestamp(files, segment, time_bytes)
+    try:
+        return _adopt_last(files, segment) if is_last else _adopt_newest_timestamp(files, segment)
+    except CorruptMessageError:
+        return False
 
 
 def _adopt_last(files: Files, segment: Segment) -> bool:
@@ -282,17 +310,13 @@ def _adopt_last(files: Files, segment: Segment) -> bool:
     time_index = TimeIndex.decode(files.read(segment.path(TIME_INDEX_SUFFIX)))
     if offset_index is None or time_index is None or offset_index.last()[1] > segment.size:
         return False
-    segment.set_indexes(offset_index, time_index)
-    try:
-        segment.restore_max_timestamp()
-        segment.load_first_timestamp()
-        end = _position_after_last(segment)
-    except CorruptMessageError:
+    if not len(time_index) and len(offset_index) and segment.load_first_timestamp() >= 0:
         return False
-    if end != segment.size:
-        return False
-    segment.remove_indexes()
-    return True
+    segment.set_indexes(offset_index, time_index, segment.transaction_index)
+    segment.restore_max_timestamp()
+    segment.load_first_timestamp()
+    segment.indexes_written = segment.indexes_vouch = _position_after_last(segment) == segment.size
+    return segment.indexes_vouch
 
 
 def _position_after_last(segment: Segment) -> int:
@@ -302,11 +326,13 @@ def _position_after_last(segment: Segment) -> int:
     return end
 
 
-def _adopt_newest_timestamp(files: Files, segment: Segment, time_bytes: int) -> bool:
+def _adopt_newest_timestamp(files: Files, segment: Segment) -> bool:
+    path = segment.path(TIME_INDEX_SUFFIX)
+    time_bytes = files.size(path)
     if not time_bytes:
         # Only records without timestamps leave no entry in a sealed segment.
-        return True
-    file = files.open(segment.path(TIME_INDEX_SUFFIX), read_only=True)
+        return not segment.size or segment.load_first_timestamp() < 0
+    file = files.open(path, read_only=True)
     try:
         timestamp, relative_offset = _TIME_ENTRY.unpack(file.pread(TIME_ENTRY_BYTES, time_bytes - TIME_ENTRY_BYTES))
     finally:
@@ -317,47 +343,114 @@ def _adopt_newest_timestamp(files: Files, segment: Segment, time_bytes: int) -> 
     return plausible
 
 
-def recover_segment(files: Files, segment: Segment, epochs: EpochCache, interval: int) -> bool:
-    """Walk a segment by header and CRC, cut it before the first wrong batch, and make its indexes anew.
+# Walk
 
-    Whether nothing had to be cut. A batch is wrong when it is cut short, fails its CRC, or its offsets do not follow.
+
+@dataclass(slots=True, kw_only=True)
+class SegmentWalk:
+    """Walks one segment by header and CRC and makes its indexes anew.
+
+    `epochs` and `producers` are as of the segment's begin and are brought to its end.
     """
-    file_size = files.size(segment.path())
-    segment.size = 0
-    segment.max_timestamp, segment.max_timestamp_offset = NO_TIMESTAMP, segment.base_offset
-    segment.first_timestamp = NO_TIMESTAMP
-    segment.bytes_since_index_entry = 0
-    segment.set_indexes(OffsetIndex(), TimeIndex())
-    next_offset = segment.base_offset
-    position = 0
-    while position < file_size:
-        header = _next_good_batch(segment, position, file_size, next_offset)
-        if header is None:
-            break
-        segment.rebuild_note(header, interval)
-        if header.leader_epoch > epochs.latest_epoch:
-            epochs.assign(header.leader_epoch, header.base_offset)
-        next_offset = header.next_offset
-        position = segment.size
-    if segment.size == file_size:
+
+    segment: Segment = field(kw_only=False)
+    epochs: EpochCache
+    producers: ProducerState
+    interval: int
+
+    def recover(self, successor: int | None) -> bool:
+        """Cut the segment before its first wrong batch; whether nothing was lost.
+
+        A batch is wrong when it is cut short, fails its CRC, or its offsets do not follow. Zeros behind the last batch
+        are room that was taken in advance, unless the segment then ends before its `successor` begins. Raises
+        `StorageError`.
+        """
+        segment = self.segment
+        file_size = segment.file.size()
+        segment.size = 0
+        segment.max_timestamp, segment.max_timestamp_offset = NO_TIMESTAMP, segment.base_offset
+        segment.first_timestamp = NO_TIMESTAMP
+        segment.bytes_since_index_entry = 0
+        segment.set_indexes(OffsetIndex(), TimeIndex(), TransactionIndex())
+        next_offset = segment.base_offset
+        for header, content in good_batches(segment.file, file_size, segment.base_offset):
+            if not self._take(header, content):
+                break
+            next_offset = header.next_offset
+        self.producers.end_offset = next_offset
+        if segment.size == file_size:
+            return True
+        empty = _is_zero(segment.file, segment.size, file_size) and successor in (None, next_offset)
+        logger.log(
+            logging.DEBUG if empty else logging.WARNING,
+            "%s is cut from %d to %d bytes: %s",
+            segment.path(),
+            file_size,
+            segment.size,
+            "zeros follow" if empty else "no whole batch follows",
+        )
+        segment.file.truncate(segment.size)
+        if not empty:
+            # Lest another crash bring the damage back under batches that are written over it: their offsets and
+            # epochs stand outside of the checksum.
+            segment.file.sync()
+        return empty
+
+    def _take(self, header: BatchHeader, content: memoryview) -> bool:
+        segment = self.segment
+        marker = None
+        if header.is_control:
+            try:
+                marker = read_marker(content, 0, header)
+            except CorruptMessageError:
+                return False
+        segment.rebuild_note(header, self.interval)
+        if header.leader_epoch > self.epochs.latest_epoch:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+        ended = self.producers.record(header, header.base_offset, marker)
+        if ended is not None and ended.is_aborted:
+            segment.add_aborted(AbortedTransaction(*ended[:4]))
         return True
-    logger.warning("%s is cut from %d to %d bytes: no whole batch follows", segment.path(), file_size, segment.size)
-    segment.file.truncate(segment.size)
-    return False
 
 
-def _next_good_batch(segment: Segment, position: int, file_size: int, next_offset: int) -> BatchHeader | None:
-    head = segment.file.pread(HEADER_SIZE, position)
-    try:
-        header = read_header(head)
-        if header.size > file_size - position or not next_offset <= header.base_offset:
-            return None
-        if header.last_offset - segment.base_offset > INT32_MAX:
-            return None
-        check_crc(segment.read_batch(position, header), 0, header)
-    except CorruptMessageError:
-        return None
-    return header
+def good_batches(file: File, file_size: int, base_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Header and memory of each entry from a file's begin up to the first wrong one. Raises `StorageError`.
+
+    The memory is good until the next step.
+    """
+    position, next_offset, needed = 0, base_offset, 0
+    while file_size - position >= MIN_ENTRY_SIZE:
+        chunk = memoryview(file.pread(min(max(needed, WALK_BYTES), file_size - position), position))
+        at = needed = 0
+        while True:
+            try:
+                header = read_entry(chunk[at : at + HEADER_SIZE])
+                if at + header.size > len(chunk):
+                    needed = header.size
+                    break
+                if header.base_offset < next_offset or header.last_offset - base_offset > INT32_MAX:
+                    return
+                check_entry(chunk, at, header)
+            except CorruptMessageError:
+                # A header that is cut by the end of the chunk is read again with what follows it.
+                if len(chunk) - at >= HEADER_SIZE or position + len(chunk) >= file_size:
+                    return
+                break
+            yield header, chunk[at : at + header.size]
+            next_offset = header.next_offset
+            at += header.size
+        position += at
+        if needed > file_size - position or (at == 0 and needed <= len(chunk)):
+            return
+
+
+def _is_zero(file: File, position: int, end: int) -> bool:
+    while position < end:
+        chunk = file.pread(min(WALK_BYTES, end - position), position)
+        if chunk != _ZEROS[: len(chunk)] or not chunk:
+            return False
+        position += len(chunk)
+    return True
 
 
 # Leader epochs, topic id
@@ -386,73 +479,3 @@ def _load_topic_id(files: Files, directory: str) -> UUID | None:
         if not error.missing:
             raise
     return None
-
-
-# Producers
-
-
-def load_producers(
-    files: Files, directory: str, segments: Sequence[Segment], log_start_offset: int, end_offset: int
-) -> ProducerState:
-    """Producer state as of `end_offset`: the newest good snapshot at or below, and the batches after it.
-
-    Snapshots that are corrupt or lie above `end_offset` are removed.
-    """
-    producers = _newest_snapshot(files, directory, log_start_offset, end_offset)
-    start_offset = max(producers.end_offset, log_start_offset)
-    for place, segment in enumerate(segments):
-        successor = segments[place + 1].base_offset if place + 1 < len(segments) else end_offset
-        if successor <= start_offset:
-            continue
-        begin = segment.locate(start_offset)
-        if begin is None:
-            continue
-        for position, header in segment.headers(begin.position):
-            if header.base_offset >= end_offset:
-                break
-            marker = read_marker(segment.read_batch(position, header), 0, header) if header.is_control else None
-            producers.record(header, header.base_offset, marker)
-    producers.end_offset = end_offset
-    return producers
-
-
-def _newest_snapshot(files: Files, directory: str, log_start_offset: int, end_offset: int) -> ProducerState:
-    for name in reversed(files.list(directory)):
-        offset = _offset_of(name)
-        if offset is None or not name.endswith(SNAPSHOT_SUFFIX):
-            continue
-        path = f"{directory}/{name}"
-        if offset <= end_offset:
-            try:
-                return ProducerState.decode(files.read(path), offset)
-            except CorruptMessageError as error:
-                logger.warning("%s: %s; an older one is used", path, error)
-        files.remove(path)
-    return ProducerState(log_start_offset)
-
-
-def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment], end_offset: int) -> None:
-    """Keep the snapshots of segment starts and of the log end; clean shutdowns leave others behind."""
-    kept = {segment.base_offset for segment in segments} | {end_offset}
-    for name in files.list(directory):
-        if name.endswith(SNAPSHOT_SUFFIX) and _offset_of(name) not in kept:
-            files.remove(f"{directory}/{name}")
-
-
-def read_marker(buffer: bytes | memoryview, position: int, header: BatchHeader) -> Marker | None:
-    """What a control batch says; None for one without a record or of a kind that ends no transaction."""
-    for record in decode_batch(buffer, position, header, limit=CONTROL_BATCH_LIMIT):
-        kind = read_control_type(record.key)
-        return None if kind is None else Marker(kind, read_coordinator_epoch(record.value))
-    return None
-
-
-def write_snapshot(files: Files, directory: str, producers: ProducerState, offset: int) -> None:
-    """Write the producers as of `offset`; not synced: a torn one fails its CRC. Raises `StorageError`."""
-    content = producers.encode()
-    file = files.open(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", create=True)
-    try:
-        file.pwritev((content,), 0)
-        file.truncate(len(content))
-    finally:
-        file.close()

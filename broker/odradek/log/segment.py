@@ -1,8 +1,9 @@
 """One segment: a run of batches in one `.log` file with its indexes.
 
-Whole, checked batches enter by `append`; positions leave by `locate` and the find functions. `log.partition_log` owns
-segments, `log.recovery` makes them from files. Invariant: bytes [0, size) of the file are whole batches with rising
-offsets; what lies behind `size` is the debris of a failed write and is cut before the next one.
+Whole, checked batches (or old messages and wrappers: entries of any record format) enter by `append`; positions leave
+by `locate` and the find functions. `log.storage` owns segments, `log.recovery` makes them from files. Invariant: bytes
+[0, size) of the file are whole entries with rising offsets. What lies behind `size` is room that was taken in advance,
+or the debris of a failed write, which is cut before the next one.
 
 A sealed segment (not the last of its log) keeps no open file and no index in memory until a read needs them, so that
 a broker may hold many more segments than it has descriptors.
@@ -10,15 +11,21 @@ a broker may hold many more segments than it has descriptors.
 
 from __future__ import annotations
 
+import logging
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from odradek.base.errors import CorruptMessageError, StorageError
+from odradek.base.errors import CorruptMessageError, InvalidRecordError, StorageError
 from odradek.base.ports import Buffer, File, Files
 from odradek.base.types import NO_TIMESTAMP
 from odradek.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
-from odradek.records.batch import HEADER_SIZE, BatchHeader, read_header
+from odradek.log.transactions import AbortedTransaction, TransactionIndex
+from odradek.records.batch import HEADER_SIZE, MAGIC, BatchHeader
+from odradek.records.formats import ENTRY_PREFIX, MAGIC_AT, MIN_ENTRY_SIZE, first_offset, read_entry
+from odradek.records.message_set import UNKNOWN_COUNT
+
+logger = logging.getLogger(__name__)
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -36,12 +43,15 @@ INT32_MAX: Final = 2**31 - 1
 SCAN_BYTES: Final = 8192
 """Read at once when batch headers are followed; twice the default distance between index entries."""
 
+UNPACKED_LIMIT: Final = 128 << 20
+"""Largest batch or wrapper, decompressed, that is looked into."""
+
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
+_PREFIX: Final = struct.Struct(">qi4xB6xi")
+"""Offset, length and magic of any entry; the last number is the delta of the last offset in format 2 only."""
 _LENGTH_OVERHEAD: Final = 12
-_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
-_LAST_OFFSET_DELTA_AT: Final = 23
-_WALK_NEEDS: Final = _LAST_OFFSET_DELTA_AT + 4
 _SMALLEST_LENGTH: Final = HEADER_SIZE - _LENGTH_OVERHEAD
+_SMALLEST_OLD_LENGTH: Final = MIN_ENTRY_SIZE - _LENGTH_OVERHEAD
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -62,11 +72,11 @@ def whole_batches(records: Buffer) -> int:
     """How many bytes of a fetched record set are whole batches; a fetch may cut the last one."""
     size = len(records)
     position = 0
-    while size - position >= HEADER_SIZE:
+    while size - position > MAGIC_AT:
         _, length = _OFFSET_AND_LENGTH.unpack_from(records, position)
         following = position + length + _LENGTH_OVERHEAD
         # A length that cannot be true stays in the result: the check of the batch says what is wrong with it.
-        if length < _SMALLEST_LENGTH:
+        if length < _SMALLEST_LENGTH and (records[position + MAGIC_AT] >= MAGIC or length < _SMALLEST_OLD_LENGTH):
             return size
         if following > size:
             break
@@ -76,11 +86,13 @@ def whole_batches(records: Buffer) -> int:
 
 def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each batch from `position`, which begins one, to `end`. Raises as `Segment.locate`."""
-    while end - position >= HEADER_SIZE:
+    while end - position >= MIN_ENTRY_SIZE:
         chunk = file.pread(min(SCAN_BYTES, end - position), position)
+        # Old messages are shorter than a header of today, but only the last one has nothing behind it.
+        needed = HEADER_SIZE if position + len(chunk) < end else MIN_ENTRY_SIZE
         at = 0
-        while len(chunk) - at >= HEADER_SIZE:
-            header = read_header(chunk, at)
+        while len(chunk) - at >= needed:
+            header = read_entry(chunk, at)
             yield position + at, header
             at += header.batch_length + _LENGTH_OVERHEAD
         if at == 0:
@@ -92,25 +104,31 @@ class Segment:
     """One segment of a log."""
 
     __slots__ = (
+        "_changed_ms",
         "_file",
+        "_has_index_room",
         "_index_room",
         "_offset_index",
         "_time_index",
         "_time_index_room",
+        "_transaction_index",
         "base_offset",
         "bytes_since_index_entry",
         "created_ms",
         "directory",
         "files",
         "first_timestamp",
+        "has_aborted",
+        "indexes_vouch",
         "indexes_written",
+        "is_preallocated",
         "max_timestamp",
         "max_timestamp_offset",
         "size",
     )
 
     def __init__(self, files: Files, directory: str, base_offset: int, *, created_ms: int) -> None:
-        """An empty segment; touches no file. `created_ms` is wall time, used where no record has a timestamp."""
+        """An empty segment; touches no file. `created_ms` is wall time: the age of records without timestamps."""
         self.files = files
         self.directory = directory
         self.base_offset = base_offset
@@ -122,9 +140,19 @@ class Segment:
         """Largest timestamp of the first batch; rolling by time counts from it. -1: not known."""
         self.bytes_since_index_entry = 0
         self.indexes_written = False
+        self.indexes_vouch = False
+        """Whether index files stand beside the last segment of its log, since it was loaded, that have to go before it
+        is written to or cut: most logs of a broker that starts get no batch for a while, and many never."""
+        self.has_aborted = False
+        """Whether its transaction index has an entry: most have none, and none is looked for then."""
+        self.is_preallocated = False
+        """Whether the file is longer than `size`, of zeros, until the segment is sealed."""
+        self._changed_ms: int | None = None
         self._file: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._transaction_index: TransactionIndex | None = None
+        self._has_index_room = False
         self._index_room = INT32_MAX
         self._time_index_room = INT32_MAX
 
@@ -138,12 +166,35 @@ class Segment:
         """Path of one of its files."""
         return f"{self.directory}/{file_name(self.base_offset, suffix)}"
 
-    def create(self) -> None:
-        """Make an empty `.log` file; an old one of the name is cut to nothing. Raises `StorageError`."""
+    def create(self, allocate_bytes: int = 0) -> None:
+        """Make an empty `.log` file; an old one of the name is cut to nothing. Raises `StorageError`.
+
+        `allocate_bytes` (`preallocate`): room on the disk that the file takes at once.
+        """
         self._file = self.files.open(self.path(), create=True)
         if self._file.size():
             self._file.truncate(0)
-        self.set_indexes(OffsetIndex(), TimeIndex())
+        if allocate_bytes:
+            self._file.allocate(allocate_bytes)
+            self.is_preallocated = True
+        self._changed_ms = self.created_ms
+        self.set_indexes(OffsetIndex(), TimeIndex(), TransactionIndex())
+
+    @property
+    def changed_ms(self) -> int:
+        """Wall time of its last batch, as far as it is known: of its file, for a segment that this broker found."""
+        if self._changed_ms is None:
+            self._changed_ms = self.files.modified_ms(self.path())
+        return self._changed_ms
+
+    @changed_ms.setter
+    def changed_ms(self, changed_ms: int) -> None:
+        self._changed_ms = changed_ms
+
+    @property
+    def newest_ms(self) -> int:
+        """Largest timestamp; where records have none, when the segment got its last batch."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self.changed_ms
 
     @property
     def file(self) -> File:
@@ -151,6 +202,10 @@ class Segment:
         if self._file is None:
             self._file = self.files.open(self.path())
         return self._file
+
+    def holds(self, file: File) -> bool:
+        """Whether a reader's file is the one that is open here."""
+        return file is self._file
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -166,6 +221,22 @@ class Segment:
             self._time_index = TimeIndex.decode(self._read(TIME_INDEX_SUFFIX)) or TimeIndex()
         return self._time_index
 
+    @property
+    def transaction_index(self) -> TransactionIndex:
+        """The aborted transactions that end here, read at first use. Raises `CorruptMessageError`, `StorageError`.
+
+        Unlike the other two it tells what can not be found elsewhere when a consumer asks.
+        """
+        if self._transaction_index is None:
+            if not self.has_aborted:
+                self._transaction_index = TransactionIndex()
+            else:
+                index = TransactionIndex.decode(self._read(TRANSACTION_INDEX_SUFFIX), self.base_offset)
+                if index is None:
+                    raise CorruptMessageError(f"{self.path(TRANSACTION_INDEX_SUFFIX)} is no transaction index")
+                self._transaction_index = index
+        return self._transaction_index
+
     def _read(self, suffix: str) -> bytes:
         try:
             return self.files.read(self.path(suffix))
@@ -174,14 +245,20 @@ class Segment:
                 return b""
             raise
 
-    def set_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
+    def set_indexes(
+        self, offset_index: OffsetIndex, time_index: TimeIndex, transaction_index: TransactionIndex
+    ) -> None:
         """Take over indexes that differ from the files'."""
         self._offset_index = offset_index
         self._time_index = time_index
+        self._transaction_index = transaction_index
+        self.has_aborted = bool(len(transaction_index))
+        self._has_index_room = False
         self.indexes_written = False
 
     def limit_indexes(self, index_bytes: int) -> None:
         """Bound the index files (`segment.index.bytes`)."""
+        self._has_index_room = False
         self._index_room = max(index_bytes // OFFSET_ENTRY_BYTES, 1)
         # One entry is kept back for the one that sealing adds.
         self._time_index_room = max(index_bytes // TIME_ENTRY_BYTES - 1, 1)
@@ -189,7 +266,12 @@ class Segment:
     @property
     def index_full(self) -> bool:
         """Whether no further index entry fits: time to roll."""
-        return len(self.offset_index) >= self._index_room or len(self.time_index) >= self._time_index_room
+        if not self._has_index_room:
+            # Asked with every append, while an entry comes with every few: so what was found stays known until then.
+            self._has_index_room = (
+                len(self.offset_index) < self._index_room and len(self.time_index) < self._time_index_room
+            )
+        return not self._has_index_room
 
     # Writing
 
@@ -230,7 +312,14 @@ class Segment:
             self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
             self.bytes_since_index_entry = 0
             self.indexes_written = False
+            self._has_index_room = False
         self.bytes_since_index_entry += header.batch_length + _LENGTH_OVERHEAD
+
+    def add_aborted(self, aborted: AbortedTransaction) -> None:
+        """Note a transaction whose abort marker was just written here."""
+        self.transaction_index.append(aborted)
+        self.has_aborted = True
+        self.indexes_written = False
 
     def rebuild_note(self, header: BatchHeader, interval: int) -> None:
         """Take in a batch that lies at `size` already: recovery builds a segment's state by these."""
@@ -240,19 +329,38 @@ class Segment:
     def cut_debris(self) -> None:
         """Cut the file back to `size` after a failed write. Raises `StorageError`."""
         self.file.truncate(self.size)
+        self.is_preallocated = False
 
-    def truncate(self, offset: int) -> BatchPlace | None:
-        """Cut the batch that holds `offset` and all later ones; the cut batch, or None when nothing was cut."""
+    def truncate(self, offset: int) -> int | None:
+        """Cut the batch that holds `offset` and all later ones; where that batch began, None when nothing was cut.
+
+        An old wrapper goes as a whole, too.
+        """
         place = self.locate(offset)
         if place is None:
             return None
+        begin = self._begin_of(place)
         self.file.truncate(place.position)
+        self.is_preallocated = False
         self.size = place.position
-        self.offset_index.truncate(place.base_offset - self.base_offset)
-        self.time_index.truncate(place.base_offset - self.base_offset)
+        self.offset_index.truncate(begin - self.base_offset)
+        self.time_index.truncate(begin - self.base_offset)
+        self.transaction_index.truncate(begin)
+        self.has_aborted = bool(len(self.transaction_index))
         self.indexes_written = False
         self.restore_max_timestamp()
-        return place
+        return begin
+
+    def _begin_of(self, place: BatchPlace) -> int:
+        header = read_entry(self.file.pread(min(place.size, HEADER_SIZE), place.position))
+        if header.record_count != UNKNOWN_COUNT:
+            return place.base_offset
+        try:
+            return first_offset(self.read_batch(place.position, header), 0, header, limit=UNPACKED_LIMIT)
+        except (CorruptMessageError, InvalidRecordError) as error:
+            # It goes anyway. The caller ends the log no higher than where it wanted it to end.
+            logger.warning("%s has an unreadable wrapper at position %d: %s", self.path(), place.position, error)
+            return place.base_offset
 
     def restore_max_timestamp(self) -> None:
         """Find the largest timestamp again: the last time index entry, then the batches after it."""
@@ -274,12 +382,19 @@ class Segment:
             self.first_timestamp = NO_TIMESTAMP
 
     def seal(self) -> None:
-        """Complete the time index, as the segment gets no more batches for now."""
+        """Complete the time index and give back unused room, as the segment gets no more batches for now.
+
+        Raises `StorageError`.
+        """
+        if self.is_preallocated:
+            self.file.truncate(self.size)
+            self.is_preallocated = False
         if self.size and self.max_timestamp >= 0:
             before = len(self.time_index)
             self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
             if len(self.time_index) != before:
                 self.indexes_written = False
+                self._has_index_room = False
 
     def write_indexes(self) -> None:
         """Put the indexes into their files and make them durable.
@@ -287,21 +402,29 @@ class Segment:
         Only for segments that get no batch meanwhile: it runs on a flush thread, and whoever started that sets
         `indexes_written` afterwards. Blocks, raises `StorageError`.
         """
-        for suffix, index in ((INDEX_SUFFIX, self.offset_index), (TIME_INDEX_SUFFIX, self.time_index)):
-            content = index.encode()
-            file = self.files.open(self.path(suffix), create=True)
-            try:
-                file.pwritev((content,), 0)
-                file.truncate(len(content))
-                file.sync()
-            finally:
-                file.close()
+        # The other two vouch for the transaction index, whose file is missing where it is empty.
+        if self.has_aborted:
+            self._write_index(TRANSACTION_INDEX_SUFFIX, self.transaction_index.encode())
+        else:
+            self.files.remove(self.path(TRANSACTION_INDEX_SUFFIX))
+        self._write_index(INDEX_SUFFIX, self.offset_index.encode())
+        self._write_index(TIME_INDEX_SUFFIX, self.time_index.encode())
+
+    def _write_index(self, suffix: str, content: bytes) -> None:
+        file = self.files.open(self.path(suffix), create=True)
+        try:
+            file.pwritev((content,), 0)
+            file.truncate(len(content))
+            file.sync()
+        finally:
+            file.close()
 
     def remove_indexes(self) -> None:
         """Remove the index files before the segment is written to again; the indexes stay in memory."""
-        self.set_indexes(self.offset_index, self.time_index)
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        self.set_indexes(self.offset_index, self.time_index, self.transaction_index)
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             self.files.remove(self.path(suffix))
+        self.indexes_vouch = False
 
     def sync(self) -> None:
         """Make the batches durable. Blocks, raises `StorageError`."""
@@ -313,20 +436,27 @@ class Segment:
         if self.indexes_written:
             self._offset_index = None
             self._time_index = None
+            self._transaction_index = None
 
-    def mark_deleted(self) -> list[str]:
-        """Rename its files, the producer snapshot of its start included; their new paths. Raises `StorageError`.
+    def mark_deleted(self, *, keep_snapshot: bool = False) -> list[str]:
+        """Rename its files, and the producer snapshot of its start unless kept; their new paths.
 
-        A reader that holds the `.log` file keeps it.
+        A reader that holds the `.log` file keeps it. Raises `StorageError`.
         """
         paths = []
-        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
+        for suffix in SEGMENT_SUFFIXES if keep_snapshot else (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
             path = self.path(suffix)
             if suffix == LOG_SUFFIX or self.files.exists(path):
                 self.files.rename(path, path + DELETED_SUFFIX)
                 paths.append(path + DELETED_SUFFIX)
         self.release()
         return paths
+
+    def move_to(self, directory: str) -> None:
+        """The log's directory has another name now; an open file goes on."""
+        self.directory = directory
+        if self._file is not None:
+            self._file.renamed_to(self.path())
 
     def close(self) -> None:
         """Close the file."""
@@ -346,22 +476,34 @@ class Segment:
         relative = offset - self.base_offset
         position = self.offset_index.floor_position(relative) if relative > 0 else 0
         pread = self.file.pread
-        while limit - position >= HEADER_SIZE:
+        unpack = _PREFIX.unpack_from
+        while limit - position >= MIN_ENTRY_SIZE:
             chunk = pread(min(SCAN_BYTES, limit - position), position)
             at = 0
-            last_start = len(chunk) - _WALK_NEEDS
+            last_start = len(chunk) - ENTRY_PREFIX
             while at <= last_start:
-                base_offset, length = _OFFSET_AND_LENGTH.unpack_from(chunk, at)
-                if length < _SMALLEST_LENGTH:
+                base_offset, length, magic, delta = unpack(chunk, at)
+                if magic != MAGIC:
+                    # What stands there is no delta: an old entry has one offset, that of its last message.
+                    delta = self._old_delta(magic, length, position + at)
+                elif length < _SMALLEST_LENGTH:
                     raise self._corrupt(position + at)
-                (delta,) = _LAST_OFFSET_DELTA.unpack_from(chunk, at + _LAST_OFFSET_DELTA_AT)
                 if base_offset + delta >= offset:
                     return BatchPlace(position + at, length + _LENGTH_OVERHEAD, base_offset, base_offset + delta)
                 at += length + _LENGTH_OVERHEAD
             if at == 0:
-                raise self._corrupt(position)
+                # A message of format 0 without key and value is a byte shorter than what is unpacked above.
+                header = read_entry(chunk)
+                if header.base_offset >= offset:
+                    return BatchPlace(position, header.size, header.base_offset, header.base_offset)
+                at = header.size
             position += at
         return None
+
+    def _old_delta(self, magic: int, length: int, position: int) -> int:
+        if magic > MAGIC or length < _SMALLEST_OLD_LENGTH:
+            raise self._corrupt(position)
+        return 0
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each batch from `position`, which begins one. Raises as `locate`."""
@@ -388,15 +530,17 @@ class Segment:
             last_offset = header.base_offset + header.last_offset_delta
         return last_offset + 1
 
-    def age_ms(self, timestamp: int, now_ms: int) -> int:
+    def age_ms(self, timestamp: int, wall_ms: Callable[[], int]) -> int:
         """Age at a record's `timestamp`, counted from the first batch's; from its creation when records have none."""
-        first = self.load_first_timestamp()
-        return timestamp - first if first >= 0 else now_ms - self.created_ms
+        first = self.first_timestamp
+        if first < 0:
+            first = self.load_first_timestamp()
+        return timestamp - first if first >= 0 else wall_ms() - self.created_ms
 
     def load_first_timestamp(self) -> int:
         """The largest timestamp of the first batch; -1 for an empty segment."""
-        if self.first_timestamp < 0 and self.size >= HEADER_SIZE:
-            self.first_timestamp = read_header(self.file.pread(HEADER_SIZE, 0), 0).max_timestamp
+        if self.first_timestamp < 0 and self.size:
+            self.first_timestamp = read_entry(self.file.pread(min(HEADER_SIZE, self.size), 0)).max_timestamp
         return self.first_timestamp
 
     def _corrupt(self, position: int) -> CorruptMessageError:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from odradek.log.retention import SegmentFacts
-from odradek.log.segment import Segment
+from odradek.log.segment import UNPACKED_LIMIT, Segment
 from odradek.log.values import LogSlice, TimestampOffset
-from odradek.records.record import iterate_batch
-
-DECOMPRESSED_LIMIT: Final = 128 << 20
-"""Largest batch, decompressed, that a search by timestamp looks into."""
+from odradek.records.formats import iterate_records
 
 
 class ReadBounds(NamedTuple):
@@ -65,12 +62,9 @@ class SegmentList:
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def facts(self, log_end: int) -> list[SegmentFacts]:
-        """What retention needs to know."""
+        """What retention needs to know. Raises `StorageError`."""
         ends = [*self._bases[1:], log_end]
-        return [
-            SegmentFacts(end, segment.size, segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms)
-            for end, segment in zip(ends, self.all, strict=True)
-        ]
+        return [SegmentFacts(end, segment.size, segment.newest_ms) for end, segment in zip(ends, self.all, strict=True)]
 
     def read(self, offset: int, bounds: ReadBounds) -> LogSlice:
         """Batches from the one that holds `offset`; empty when there is none below `bounds.end`.
@@ -121,6 +115,32 @@ class SegmentList:
         if segment is not self._warm and segment is not self.active:
             segment.release()
 
+    def aborted(self, offset: int, upper_offset: int) -> tuple[tuple[int, int], ...]:
+        """(producer id, first offset) of the aborted transactions that overlap a range of offsets.
+
+        Raises `StorageError`, `CorruptMessageError`.
+        """
+        found: list[tuple[int, int]] = []
+        for segment in self.all[self.holding(offset) :]:
+            if not segment.has_aborted:
+                continue
+            entries, complete = segment.transaction_index.collect(offset, upper_offset)
+            found += [(entry.producer_id, entry.first_offset) for entry in entries]
+            if complete:
+                break
+        return tuple(found)
+
+    def end_of(self, offset: int, found: LogSlice) -> int | None:
+        """An offset above all in a slice that `read` gave for `offset`, as near as an index tells; None: unknown."""
+        for slot in range(self.holding(offset), len(self.all)):
+            segment = self.all[slot]
+            if segment.holds(found.file):
+                end = segment.offset_index.offset_at(found.position + found.length)
+                if end is not None:
+                    return segment.base_offset + end
+                return self._bases[slot + 1] if slot + 1 < len(self._bases) else None
+        return None
+
     def find_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
         """The first record at or after a time and an offset. Raises `StorageError`, `CorruptMessageError`."""
         for segment in self.all:
@@ -139,7 +159,7 @@ class SegmentList:
 def _search(segment: Segment, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
     for position, header in segment.batches_for_timestamp(timestamp_ms, start_offset):
         batch = segment.read_batch(position, header)
-        for record in iterate_batch(batch, 0, header, limit=DECOMPRESSED_LIMIT):
+        for record in iterate_records(batch, 0, header, limit=UNPACKED_LIMIT):
             if record.timestamp >= timestamp_ms and record.offset >= start_offset:
                 return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
     return None

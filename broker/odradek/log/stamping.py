@@ -3,6 +3,10 @@
 Record memory and headers enter; the memory is changed in place, new values leave. `PartitionLog` calls it on every
 append, so nothing here looks at a record except in control batches. Invariant: only bytes outside of the CRC change,
 or the CRC is made new.
+
+Headers are those of `records/admission`: each entry, of any format, takes `last_offset_delta` + 1 offsets. A batch is
+numbered by its first record, an old message by its own, a wrapper of old messages by its last; those inside are right
+already, as they count from the first (format 1) or were written with their true offsets (format 0).
 """
 
 from __future__ import annotations
@@ -10,16 +14,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from odradek.base.types import NO_TIMESTAMP
+from odradek.log.producer_files import read_marker
 from odradek.log.producer_state import NO_MARKERS, Marker
-from odradek.log.recovery import read_marker
-from odradek.records.batch import CONTROL_FLAG, BatchHeader, stamp, stamp_log_append_time
+from odradek.records.batch import (
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    BatchHeader,
+    stamp,
+    stamp_log_append_time,
+)
+from odradek.records.message_set import stamp_offset, stamp_timestamp
 
 _LENGTH_OVERHEAD = 12
-"""Bytes of a batch that its length field does not count; added here, as a property call a batch would cost more."""
+"""Bytes of an entry that its length field does not count; added here, as a property call for each would cost more."""
 
 
 def markers_in(records: memoryview, headers: Sequence[BatchHeader]) -> Mapping[int, Marker]:
     """Content of the control batches, by their place in `headers`. Raises `CorruptMessageError`."""
+    if len(headers) == 1 and not headers[0].attributes & CONTROL_FLAG:
+        return NO_MARKERS
     found: dict[int, Marker] | None = None
     position = 0
     for place, header in enumerate(headers):
@@ -35,22 +49,37 @@ def markers_in(records: memoryview, headers: Sequence[BatchHeader]) -> Mapping[i
 def stamp_offsets(
     records: memoryview, headers: Sequence[BatchHeader], offset: int, leader_epoch: int
 ) -> tuple[int, int]:
-    """Number the batches from `offset` on; the offset after the last record and the largest timestamp."""
+    """Number the entries from `offset` on; the offset after the last record and the largest timestamp."""
     position = 0
     max_timestamp = NO_TIMESTAMP
     for header in headers:
-        stamp(records, position, offset, leader_epoch)
+        following = offset + header.last_offset_delta + 1
+        if header.magic == MAGIC:
+            stamp(records, position, offset, leader_epoch)
+        else:
+            stamp_offset(records, position, following - 1)
         position += header.batch_length + _LENGTH_OVERHEAD
-        offset += header.last_offset_delta + 1
+        offset = following
         if header.max_timestamp > max_timestamp:
             max_timestamp = header.max_timestamp
     return offset, max_timestamp
 
 
 def stamp_time(records: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> tuple[BatchHeader, ...]:
-    """Give the batches log-append time; their headers as they are then."""
+    """Give the entries log-append time, but for those of format 0, which have no time; their headers as they are then.
+
+    An entry that has this time already, as one that was rewritten on its way in, is left as it is.
+    """
     position = 0
+    stamped: list[BatchHeader] = []
     for header in headers:
-        stamp_log_append_time(records, position, header, now_ms)
+        if header.magic == MAGIC:
+            stamp_log_append_time(records, position, header, now_ms)
+            header = header._replace(max_timestamp=now_ms)
+        elif header.magic and not (header.attributes & LOG_APPEND_TIME_FLAG and header.max_timestamp == now_ms):
+            stamp_timestamp(records, position, header, now_ms)
+            attributes = header.attributes | LOG_APPEND_TIME_FLAG
+            header = header._replace(attributes=attributes, base_timestamp=now_ms, max_timestamp=now_ms)
         position += header.size
-    return tuple(header._replace(max_timestamp=now_ms) for header in headers)
+        stamped.append(header)
+    return tuple(stamped)

@@ -57,8 +57,49 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentView:
+    """One sealed segment as the cleaner sees it: files that do not change until a swap replaces them."""
+
+    base_offset: int
+    next_offset: int
+    """Base offset of the segment after it."""
+    size: int
+    """Bytes of the `.log` file."""
+    newest_ms: int
+    """Largest timestamp of its records; `changed_ms` where they have none."""
+    path: str
+    """Path of the `.log` file; index files stand beside it."""
+    changed_ms: int
+    """Wall time at which the segment got its last batch, kept by a swap: what delete horizons of old formats and
+    records without timestamps go by."""
+    has_aborted: bool = False
+    """Whether a `.txnindex` file stands beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanedSwap:
+    """Segments that were rewritten: `cleaned` are to stand in the place of `replaced`.
+
+    Both are base offsets in rising order. `replaced` is an unbroken run of the segments that `cleanable` told, and
+    `cleaned` begins with the same offset, so that the log keeps its begin. Of each cleaned segment these files are
+    there, complete and synced, in the log's directory: `.log.cleaned`, `.index.cleaned`, `.timeindex.cleaned`, and
+    `.txnindex.cleaned` if it has an entry.
+    """
+
+    generation: int
+    """`PartitionLog.generation` when `cleanable` was asked."""
+    replaced: tuple[int, ...]
+    cleaned: tuple[int, ...]
+
+
 class LogHost(Protocol):
-    """What a log asks of the one who keeps it."""
+    """What a log asks of the one who keeps it.
+
+    After every write of the recovery point checkpoint that succeeded, for each log in it, the host calls
+    `log.checkpointed(recovery_point)` on the loop with the value that was written: the cleaner may only touch what
+    lies below.
+    """
 
     def flush_soon(self, log: PartitionLog) -> None:
         """Flush off the loop, soon."""
@@ -66,6 +107,15 @@ class LogHost(Protocol):
 
     def checkpoint_soon(self, log: PartitionLog) -> None:
         """The recovery point or log start may differ from the checkpointed one for the worse: write them again."""
+        ...
+
+    def checkpoint_now(self, log: PartitionLog) -> None:
+        """Write the recovery points of the log's directory before returning, and tell `log.checkpointed`.
+
+        Asked for when a log that was truncated below its checkpointed recovery point begins a segment before
+        `checkpoint_soon` was heard: a crash must not find a recovery point above batches that are not durable.
+        Blocks the loop for one small synced write; rare. A failure takes the directory offline.
+        """
         ...
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
@@ -76,6 +126,10 @@ class LogHost(Protocol):
         """The log's directory can not be trusted any more."""
         ...
 
+    def check_room(self, log: PartitionLog) -> None:
+        """Raise `KafkaStorageError` while the log's directory keeps its last free bytes (`log.space`)."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogContext:
@@ -84,3 +138,5 @@ class LogContext:
     files: Files
     clock: Clock
     host: LogHost
+    validate_records: bool = True
+    """`log.record.validation` is `full`: look at each record of what clients produce."""

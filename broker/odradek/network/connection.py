@@ -10,6 +10,8 @@ Invariants:
 - A request of an API that is not pipelined is alone: it is handed over when all before it are answered, and nothing
   after it is handed over until it is answered, as in Kafka. Pipelined ones run together up to a count and a size.
 - While requests wait, or the peer does not read its responses, reading pauses: the peer's own window holds it back.
+- Answers given while requests are handed over leave together when that ends, or when they have become many bytes: a
+  system call for each would cost more than most requests.
 - A frame's memory is borrowed: it is valid until the handler returns, and `Request.frame` is empty from then on.
 """
 
@@ -32,6 +34,12 @@ logger = logging.getLogger(__name__)
 
 _PIPELINED: Final = frozenset(key for key, row in API_TABLE.items() if row.pipelined)
 _NO_FRAME: Final = memoryview(b"")
+
+_TOGETHER_BYTES: Final = 64 << 10
+"""Responses wait for each other up to so many bytes."""
+
+_JOINED_BYTES: Final = 4 << 10
+"""Up to so many bytes copying several buffers into one is cheaper than to send them from where they are."""
 
 
 @dataclass(slots=True)
@@ -175,6 +183,9 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer: Final = FrameBuffer(self._options.max_frame_bytes)
         self._pending: Final[deque[Request]] = deque()
         self._pending_bytes = 0
+        self._outgoing: list[Buffer] = []
+        self._outgoing_bytes = 0
+        self._together_bytes: Final = min(_TOGETHER_BYTES, self._options.write_high_water_bytes)
         self._exclusive = False
         self._write_paused = False
         self._read_paused = False
@@ -227,6 +238,8 @@ class Connection(asyncio.BufferedProtocol):
             self._wake_up.cancel()
             self._wake_up = None
         self._pending.clear()
+        self._outgoing = []
+        self._outgoing_bytes = 0
         self._buffer.release()
         if self._accepted:
             self._accepted = False
@@ -257,14 +270,16 @@ class Connection(asyncio.BufferedProtocol):
         """Hand over what has arrived and may run, then pause or resume reading."""
         self._handing_over = True
         try:
+            next_frame = self._buffer.next_frame
             while not self._closing and not self._is_full():
-                frame = self._buffer.next_frame()
+                frame = next_frame()
                 if frame is None or not self._hand_over_one(frame):
                     break
         except (MalformedFrameError, UnsupportedVersionError) as error:
             self._refuse(str(error))
         finally:
             self._handing_over = False
+            self._send()
         if not self._closing:
             self._balance_reading()
 
@@ -332,27 +347,39 @@ class Connection(asyncio.BufferedProtocol):
             return
         if request is not pending[0]:
             return
-        out: list[Buffer] = []
-        while pending and pending[0].is_answered:
-            answered = pending.popleft()
-            self._pending_bytes -= answered.size_bytes
-            out += answered._answer or ()
+        while pending and (buffers := pending[0]._answer) is not None:
+            self._pending_bytes -= pending.popleft()._size
+            if buffers:
+                self._outgoing += buffers
+                self._outgoing_bytes += len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         self._exclusive = False
-        if out:
-            self._write(out)
+        if not self._handing_over or self._outgoing_bytes >= self._together_bytes:
+            self._send()
         if self._closing and not pending:
-            self._transport.close()
+            self._end()
         else:
             self._schedule()
 
-    def _write(self, buffers: list[Buffer]) -> None:
-        transport = cast(asyncio.Transport, self._transport)
-        self._counters.bytes_out += sum(map(len, buffers))
+    def _send(self) -> None:
+        """Hand what is to leave to the transport, which sends it at once if it can."""
+        buffers, size, transport = self._outgoing, self._outgoing_bytes, self._transport
+        if not buffers or transport is None:
+            return
+        self._outgoing, self._outgoing_bytes = [], 0
+        self._counters.bytes_out += size
         self._active_ms = self._clock.monotonic_ms()
         if len(buffers) == 1:
             transport.write(buffers[0])
+        elif size <= _JOINED_BYTES:
+            transport.write(b"".join(buffers))
         else:
             transport.writelines(buffers)
+
+    def _end(self) -> None:
+        """Close once everything is sent."""
+        self._send()
+        if self._transport is not None:
+            self._transport.close()
 
     # Called by the owner ------------------------------------------------------------------------------------------
 
@@ -383,11 +410,12 @@ class Connection(asyncio.BufferedProtocol):
             self._read_paused = True
             self._transport.pause_reading()
         if not self._pending:
-            self._transport.close()
+            self._end()
 
     def abort(self, reason: str) -> None:
         """Close at once; unsent responses are lost. Idempotent."""
         self._closing = True
+        self._send()
         if self._transport is not None:
             logger.info("%s: connection ended: %s", self, reason)
             self._transport.abort()

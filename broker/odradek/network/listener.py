@@ -13,7 +13,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from odradek.base.errors import ConfigError
@@ -74,7 +74,7 @@ class Listener:
         self.counters: Final = NetworkCounters()
         self._handler: Final = handler
         self._clock: Final = clock
-        self._options: Final = options or ListenerOptions()
+        self._options = options or ListenerOptions()
         self._connections: Final[set[Connection]] = set()
         self._per_host: Final[Counter[str]] = Counter()
         self._make_socket: Final = bind
@@ -84,6 +84,12 @@ class Listener:
         self._empty.set()
         self._refused_seen = 0
         self._closed = False
+
+    def limit(self, *, max_connections: int, max_connections_per_ip: int) -> None:
+        """Put other limits in force for connections to come; those that are open stay."""
+        self._options = replace(
+            self._options, max_connections=max_connections, max_connections_per_ip=max_connections_per_ip
+        )
 
     @property
     def connections(self) -> frozenset[Connection]:

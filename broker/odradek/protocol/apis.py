@@ -3,8 +3,8 @@
 Enters: an API key and a version, from a frame or from code. Leaves: the entry that tells header versions, entity types
 and how the network may schedule the request. Called by the codec, the network and the server's dispatch.
 Invariant: a version in the table is served with the behaviour of that version, because a client believes what it is
-told (KIP-35). Ranges are those of Apache Kafka 3.9 in ZooKeeper mode, less the oldest versions whose layout is not
-written yet. Entity types load on first use: importing every version of every API at start would cost most of a second.
+told (KIP-35). Ranges are those of Apache Kafka 3.9 in ZooKeeper mode. Entity types load on first use: importing every
+version of every API at start would cost most of a second.
 """
 
 from __future__ import annotations
@@ -149,16 +149,16 @@ def _table(*rows: Api) -> Mapping[ApiKey, Api]:
 
 
 API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
-    Api(ApiKey.PRODUCE, "Produce", 3, 11, 9, pipelined=True),
-    Api(ApiKey.FETCH, "Fetch", 4, 17, 12),
-    Api(ApiKey.LIST_OFFSETS, "ListOffsets", 1, 9, 6),
+    Api(ApiKey.PRODUCE, "Produce", 0, 11, 9, pipelined=True),
+    Api(ApiKey.FETCH, "Fetch", 0, 17, 12),
+    Api(ApiKey.LIST_OFFSETS, "ListOffsets", 0, 9, 6),
     Api(ApiKey.METADATA, "Metadata", 0, 12, 9),
     Api(ApiKey.LEADER_AND_ISR, "LeaderAndIsr", 0, 7, 4, internal=True),
     Api(ApiKey.STOP_REPLICA, "StopReplica", 0, 4, 2, internal=True),
     Api(ApiKey.UPDATE_METADATA, "UpdateMetadata", 0, 8, 6, internal=True),
     Api(ApiKey.CONTROLLED_SHUTDOWN, "ControlledShutdown", 0, 3, 3, internal=True),
-    Api(ApiKey.OFFSET_COMMIT, "OffsetCommit", 2, 9, 8),
-    Api(ApiKey.OFFSET_FETCH, "OffsetFetch", 1, 9, 6),
+    Api(ApiKey.OFFSET_COMMIT, "OffsetCommit", 0, 9, 8),
+    Api(ApiKey.OFFSET_FETCH, "OffsetFetch", 0, 9, 6),
     Api(ApiKey.FIND_COORDINATOR, "FindCoordinator", 0, 6, 3),
     Api(ApiKey.JOIN_GROUP, "JoinGroup", 0, 9, 6),
     Api(ApiKey.HEARTBEAT, "Heartbeat", 0, 4, 4),
@@ -167,19 +167,44 @@ API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
     Api(ApiKey.DESCRIBE_GROUPS, "DescribeGroups", 0, 5, 5),
     Api(ApiKey.LIST_GROUPS, "ListGroups", 0, 5, 3),
     Api(ApiKey.API_VERSIONS, "ApiVersions", 0, 4, 3),
-    Api(ApiKey.CREATE_TOPICS, "CreateTopics", 2, 7, 5),
-    Api(ApiKey.DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
+    Api(ApiKey.CREATE_TOPICS, "CreateTopics", 0, 7, 5),
+    Api(ApiKey.DELETE_TOPICS, "DeleteTopics", 0, 6, 4),
+    Api(ApiKey.DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
     Api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", 0, 5, 2),
-    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
-    Api(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
-    Api(ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 4, 2),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 0, 4, 4),
+    Api(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", 0, 4, 4),
+    Api(ApiKey.ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", 0, 2, 2),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", 0, 4, 2),
     Api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
     Api(ApiKey.DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
+    Api(ApiKey.ELECT_LEADERS, "ElectLeaders", 0, 2, 2),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
-    Api(ApiKey.ALTER_PARTITION, "AlterPartition", 2, 3, 0, internal=True),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 0, 0),
+    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
+    Api(ApiKey.ALTER_PARTITION, "AlterPartition", 0, 3, 0, internal=True),
+    Api(ApiKey.UPDATE_FEATURES, "UpdateFeatures", 0, 1, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 1, 0),
 )
 """What this broker serves, by API key, in the order of the keys as far as Kafka's own answer has it."""
+
+_KIO_SINCE: Final[Mapping[ApiKey, int]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: 3,
+        ApiKey.FETCH: 4,
+        ApiKey.LIST_OFFSETS: 1,
+        ApiKey.OFFSET_COMMIT: 2,
+        ApiKey.OFFSET_FETCH: 1,
+        ApiKey.CREATE_TOPICS: 2,
+        ApiKey.DELETE_TOPICS: 1,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
+        ApiKey.DESCRIBE_CONFIGS: 1,
+        ApiKey.ALTER_REPLICA_LOG_DIRS: 1,
+        ApiKey.DESCRIBE_LOG_DIRS: 1,
+        ApiKey.ALTER_PARTITION: 2,
+    }
+)
+"""First version that kio has, where Kafka has older ones; those are `legacy`'s (KIP-896 removed them from Kafka 4)."""
 
 _INTERBROKER: Final = frozenset(
     {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN}
@@ -197,10 +222,10 @@ def api(key: int) -> Api:
 
 @lru_cache(maxsize=1024)
 def _entity_type(key: ApiKey, version: int, direction: str) -> type[Any]:
-    """Import and return one entity type. kio lacks the requests that Kafka 4 dropped; those are `interbroker`'s."""
-    if key in _INTERBROKER:
-        interbroker = import_module("odradek.protocol.interbroker")
-        made: type[Any] = interbroker.entity_type(key, version, direction)
+    """Import and return one entity type; what Kafka 4 dropped comes from `interbroker` and `legacy`."""
+    if key in _INTERBROKER or version < _KIO_SINCE.get(key, 0):
+        own = import_module(f"odradek.protocol.{'interbroker' if key in _INTERBROKER else 'legacy'}")
+        made: type[Any] = own.entity_type(key, version, direction)
         return made
     module = import_module(f"kio.schema.{key.name.lower()}.v{version}.{direction}")
     found: type[Any] = getattr(module, API_TABLE[key].name + direction.capitalize())

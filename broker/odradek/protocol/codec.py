@@ -52,7 +52,7 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
-_KEYS: Final[dict[int, ApiKey]] = {int(key): key for key in API_TABLE}
+_ROWS: Final[dict[int, Api]] = {int(key): row for key, row in API_TABLE.items()}
 _CONTROLLED_SHUTDOWN: Final = ApiKey.CONTROLLED_SHUTDOWN
 _API_VERSIONS: Final = ApiKey.API_VERSIONS
 
@@ -68,10 +68,10 @@ def decode_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
         key, version, correlation_id, length = _REQUEST_START.unpack_from(frame)
     except struct_error:
         return _decode_short_header(frame)
-    known = _KEYS.get(key)
-    if known is None:
+    row = _ROWS.get(key)
+    if row is None:
         raise UnsupportedVersionError(f"API key {key} is not served")
-    row = API_TABLE[known]
+    known = row.key
     if not row.min_version <= version <= row.max_version and known is not _API_VERSIONS:
         raise UnsupportedVersionError(f"{row.name} version {version} is not served")
     if version == 0 and known is _CONTROLLED_SHUTDOWN:
@@ -92,7 +92,8 @@ def decode_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
         raise MalformedFrameError(f"client id length {length}")
     if version >= row.flexible_since:
         position = _after_tagged_fields(frame, position)
-    return RequestHeader(known, version, correlation_id, client_id), position
+    # Made for every request: this way it takes half the time of the call.
+    return tuple.__new__(RequestHeader, (known, version, correlation_id, client_id)), position
 
 
 def _after_tagged_fields(frame: bytes | memoryview, position: int) -> int:

@@ -1,9 +1,11 @@
 """What Fetch requests and responses hold, and the pieces of their layout that both share.
 
 Enters and leaves nothing itself; `hotpath_fetch_request` and `hotpath_fetch_response` build on it.
-Versions 4 to 17: sessions from 7 (KIP-227), leader epochs from 9 (KIP-320), rack from 11 (KIP-392), flexible and
-diverging epochs from 12 (KIP-595), topic ids from 13 (KIP-516), replica state from 15 (KIP-903). Tagged fields that we
-have no use for (cluster id, replica directory, node endpoints, snapshot id) are skipped and never sent.
+Versions 0 to 17: throttle time from 1, a bound of the whole response from 3 (KIP-74), isolation levels and aborted
+transactions from 4 (KIP-98), log start offsets from 5, sessions from 7 (KIP-227), leader epochs from 9 (KIP-320), rack
+from 11 (KIP-392), flexible and diverging epochs from 12 (KIP-595), topic ids from 13 (KIP-516), replica state from 15
+(KIP-903). Tagged fields that we have no use for (cluster id, replica directory, node endpoints, snapshot id) are
+skipped and never sent.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.wire import Reader, base128, compact_string, legacy_string
 
 FLEXIBLE_SINCE: Final = API_TABLE[ApiKey.FETCH].flexible_since
+THROTTLE_SINCE: Final = 1
+MAX_BYTES_SINCE: Final = 3
+ISOLATION_SINCE: Final = 4
 LOG_START_SINCE: Final = 5
 SESSIONS_SINCE: Final = 7
 LEADER_EPOCH_SINCE: Final = 9

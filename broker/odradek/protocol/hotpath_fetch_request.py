@@ -18,9 +18,11 @@ from odradek.protocol.codec import encode_request_header
 from odradek.protocol.hotpath_fetch import (
     COMPACT,
     FLEXIBLE_SINCE,
+    ISOLATION_SINCE,
     LEADER_EPOCH_SINCE,
     LEGACY,
     LOG_START_SINCE,
+    MAX_BYTES_SINCE,
     RACK_SINCE,
     REPLICA_STATE_SINCE,
     SESSIONS_SINCE,
@@ -42,9 +44,14 @@ _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _TWO_INT32: Final = Struct(">ii")
 _REPLICA_STATE: Final = Struct(">iq")
+_OLDEST_START: Final = Struct(">iii")
+_START_WITHOUT_ISOLATION: Final = Struct(">iiii")
 _START: Final = Struct(">iiiib")
 _START_WITHOUT_REPLICA: Final = Struct(">iiib")
 _FRAME_ERRORS: Final = (struct_error, IndexError, UnicodeDecodeError)
+
+UNBOUNDED_BYTES: Final = (1 << 31) - 1
+"""`max_bytes` of the versions that have no bound of the whole response."""
 
 
 def _partition_layout(version: int) -> Struct:
@@ -56,7 +63,7 @@ def _partition_layout(version: int) -> Struct:
     return Struct(">iqqi") if version >= LOG_START_SINCE else Struct(">iqi")
 
 
-_PARTITION_LAYOUTS: Final = {version: _partition_layout(version) for version in range(4, 18)}
+_PARTITION_LAYOUTS: Final = {version: _partition_layout(version) for version in range(18)}
 
 
 def _full_row(version: int, row: tuple[int, ...]) -> tuple[int, ...]:
@@ -98,14 +105,16 @@ def decode_fetch(version: int, frame: bytes | memoryview, position: int) -> Fetc
 
 
 def _decode_request(version: int, frame: bytes | memoryview, position: int) -> tuple[FetchRequest, int]:
-    replica_id = -1
     if version >= REPLICA_STATE_SINCE:
         max_wait_ms, min_bytes, max_bytes, isolation_level = _START_WITHOUT_REPLICA.unpack_from(frame, position)
         position += _START_WITHOUT_REPLICA.size
-    else:
+        request = FetchRequest(max_wait_ms, min_bytes, max_bytes, [], isolation_level)
+    elif version >= ISOLATION_SINCE:
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level = _START.unpack_from(frame, position)
         position += _START.size
-    request = FetchRequest(max_wait_ms, min_bytes, max_bytes, [], isolation_level, replica_id)
+        request = FetchRequest(max_wait_ms, min_bytes, max_bytes, [], isolation_level, replica_id)
+    else:
+        request, position = _decode_old_start(version, frame, position)
     if version >= SESSIONS_SINCE:
         request.session_id, request.session_epoch = _TWO_INT32.unpack_from(frame, position)
         position += 8
@@ -119,6 +128,16 @@ def _decode_request(version: int, frame: bytes | memoryview, position: int) -> t
     if version >= FLEXIBLE_SINCE:
         _decode_request_tags(version, reader, request)
     return request, reader.position
+
+
+def _decode_old_start(version: int, frame: bytes | memoryview, position: int) -> tuple[FetchRequest, int]:
+    if version >= MAX_BYTES_SINCE:
+        replica_id, max_wait_ms, min_bytes, max_bytes = _START_WITHOUT_ISOLATION.unpack_from(frame, position)
+        position += _START_WITHOUT_ISOLATION.size
+    else:
+        (replica_id, max_wait_ms, min_bytes), max_bytes = _OLDEST_START.unpack_from(frame, position), UNBOUNDED_BYTES
+        position += _OLDEST_START.size
+    return FetchRequest(max_wait_ms, min_bytes, max_bytes, [], replica_id=replica_id), position
 
 
 def _legacy_entries(version: int, frame: bytes | memoryview, position: int, entries: list[FetchEntry]) -> int:
@@ -215,8 +234,12 @@ def encode_fetch_request(version: int, correlation_id: int, client_id: str | Non
     start = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
     if version >= REPLICA_STATE_SINCE:
         out = bytearray(_START_WITHOUT_REPLICA.pack(*start))
-    else:
+    elif version >= ISOLATION_SINCE:
         out = bytearray(_START.pack(request.replica_id, *start))
+    elif version >= MAX_BYTES_SINCE:
+        out = bytearray(_START_WITHOUT_ISOLATION.pack(request.replica_id, *start[:3]))
+    else:
+        out = bytearray(_OLDEST_START.pack(request.replica_id, *start[:2]))
     if version >= SESSIONS_SINCE:
         out += _TWO_INT32.pack(request.session_id, request.session_epoch)
     groups = grouped(request.entries)

@@ -19,10 +19,12 @@ from odradek.protocol.codec import BROKER_ELEMENT_BUDGET, encode_response_header
 from odradek.protocol.hotpath_fetch import (
     COMPACT,
     FLEXIBLE_SINCE,
+    ISOLATION_SINCE,
     LEGACY,
     LOG_START_SINCE,
     RACK_SINCE,
     SESSIONS_SINCE,
+    THROTTLE_SINCE,
     FetchedPartition,
     FetchResponse,
     encoded_topic,
@@ -39,6 +41,8 @@ _INT32: Final = Struct(">i")
 _TWO_INT32: Final = Struct(">ii")
 _EPOCH_AND_OFFSET: Final = Struct(">iq")
 _ABORTED: Final = Struct(">qq")
+_OLDEST_PARTITION: Final = Struct(">ihqi")
+"""A partition up to the length of its records, that included."""
 _BEFORE_ABORTED_V4: Final = Struct(">ihqq")
 _BEFORE_ABORTED: Final = Struct(">ihqqq")
 _LEGACY_PLAIN: Final = Struct(">ihqqqiii")
@@ -64,7 +68,7 @@ def encode_fetch_response(
     form = COMPACT if version >= FLEXIBLE_SINCE else LEGACY
     encode_start = _flexible_partition if version >= FLEXIBLE_SINCE else _legacy_partition
     out: list[Buffer] = []
-    part = bytearray(_INT32.pack(throttle_time_ms))
+    part = bytearray(_INT32.pack(throttle_time_ms) if version >= THROTTLE_SINCE else b"")
     if version >= SESSIONS_SINCE:
         part += _INT16.pack(error_code) + _INT32.pack(session_id)
     groups = grouped(partitions)
@@ -90,6 +94,8 @@ def _legacy_partition(version: int, row: FetchedPartition) -> bytes:
     aborted = row.aborted_transactions
     if aborted is None and version >= RACK_SINCE:
         return _LEGACY_PLAIN.pack(*row[2:7], -1, row.preferred_read_replica, len(row.records))
+    if version < ISOLATION_SINCE:
+        return _OLDEST_PARTITION.pack(*row[2:5], len(row.records))
     out = _BEFORE_ABORTED.pack(*row[2:7]) if version >= LOG_START_SINCE else _BEFORE_ABORTED_V4.pack(*row[2:6])
     if aborted is None:
         out += b"\xff\xff\xff\xff"
@@ -131,14 +137,14 @@ def decode_fetch_response(version: int, frame: memoryview) -> FetchResponse:
     flexible = version >= FLEXIBLE_SINCE
     if flexible:
         reader.skip_tagged_fields()
-    response = FetchResponse([], throttle_time_ms=reader.int32())
+    response = FetchResponse([], throttle_time_ms=reader.int32() if version >= THROTTLE_SINCE else 0)
     if version >= SESSIONS_SINCE:
         response.error_code, response.session_id = reader.int16(), reader.int32()
     length = Reader.compact_array_length if flexible else Reader.array_length
     decode_partition = _read_flexible_partition if flexible else _read_legacy_partition
     for _ in range(required(length(reader))):
         topic, topic_id = read_topic(version, reader)
-        for _ in range(required(length(reader, 27))):
+        for _ in range(required(length(reader, _OLDEST_PARTITION.size))):
             response.partitions.append(decode_partition(version, reader, topic, topic_id))
         if flexible:
             reader.skip_tagged_fields()
@@ -175,6 +181,9 @@ def _read_aborted(reader: Reader, count: int, *, flexible: bool) -> tuple[tuple[
 
 
 def _read_legacy_partition(version: int, reader: Reader, topic: str | None, topic_id: UUID | None) -> FetchedPartition:
+    if version < ISOLATION_SINCE:
+        partition, code, high, size = reader.unpack(_OLDEST_PARTITION)
+        return FetchedPartition(topic, topic_id, partition, code, high, records=_read_records(reader, size))
     if version >= LOG_START_SINCE:
         partition, code, high, stable, log_start = reader.unpack(_BEFORE_ABORTED)
     else:

@@ -10,138 +10,91 @@ KIPs: 380 (broker epochs), 455 (adding and removing replicas), 516 (topic ids), 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Final
-from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-from kio.schema.request_header.v1.header import RequestHeader as RequestHeader1
-from kio.schema.request_header.v2.header import RequestHeader as RequestHeader2
-from kio.schema.response_header.v0.header import ResponseHeader as ResponseHeader0
-from kio.schema.response_header.v1.header import ResponseHeader as ResponseHeader1
-from kio.static.constants import EntityType
-from kio.static.primitive import i8, i16, i32, i64
-
-from odradek.protocol.apis import API_TABLE, ApiKey
-from odradek.protocol.schema import REQUIRED
-
-_LAST: Final = 32767
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One field: `since` and `until` are the first and the last version that have it."""
-
-    name: str
-    kind: str
-    since: int = 0
-    until: int = _LAST
-    default: object = REQUIRED
-    is_array: bool = False
-    nullable: bool = False
-    tag: int | None = None
-    struct: tuple[_Row, ...] = ()
-
-
-def _integers(name: str, since: int = 0, default: object = REQUIRED) -> _Row:
-    return _Row(name, "int32", since, default=default, is_array=True)
-
-
-def _structs(name: str, rows: tuple[_Row, ...], since: int = 0, until: int = _LAST) -> _Row:
-    return _Row(name, "struct", since, until, is_array=True, struct=rows)
-
-
-_TYPES: Final[dict[str, Any]] = {
-    "int8": i8,
-    "int16": i16,
-    "int32": i32,
-    "int64": i64,
-    "bool": bool,
-    "string": str,
-    "uuid": UUID | None,
-    "error_code": ErrorCode,
-}
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.entities import Row, array, make_entity_type, structs
 
 _LEADER_AND_ISR_PARTITION: Final = (
-    _Row("topic_name", "string", 0, 1),
-    _Row("partition_index", "int32"),
-    _Row("controller_epoch", "int32"),
-    _Row("leader", "int32"),
-    _Row("leader_epoch", "int32"),
-    _integers("isr"),
-    _Row("partition_epoch", "int32"),
-    _integers("replicas"),
-    _integers("adding_replicas", 3, default=()),
-    _integers("removing_replicas", 3, default=()),
-    _Row("is_new", "bool", 1, default=False),
-    _Row("leader_recovery_state", "int8", 6, default=0),
+    Row("topic_name", "string", 0, 1),
+    Row("partition_index", "int32"),
+    Row("controller_epoch", "int32"),
+    Row("leader", "int32"),
+    Row("leader_epoch", "int32"),
+    array("isr", "int32"),
+    Row("partition_epoch", "int32"),
+    array("replicas", "int32"),
+    array("adding_replicas", "int32", 3, default=()),
+    array("removing_replicas", "int32", 3, default=()),
+    Row("is_new", "bool", 1, default=False),
+    Row("leader_recovery_state", "int8", 6, default=0),
 )
 _UPDATE_METADATA_PARTITION: Final = (
-    _Row("topic_name", "string", 0, 4),
-    _Row("partition_index", "int32"),
-    _Row("controller_epoch", "int32"),
-    _Row("leader", "int32"),
-    _Row("leader_epoch", "int32"),
-    _integers("isr"),
-    _Row("zk_version", "int32"),
-    _integers("replicas"),
-    _integers("offline_replicas", 4, default=()),
+    Row("topic_name", "string", 0, 4),
+    Row("partition_index", "int32"),
+    Row("controller_epoch", "int32"),
+    Row("leader", "int32"),
+    Row("leader_epoch", "int32"),
+    array("isr", "int32"),
+    Row("zk_version", "int32"),
+    array("replicas", "int32"),
+    array("offline_replicas", "int32", 4, default=()),
 )
 _PARTITION_ERROR: Final = (
-    _Row("topic_name", "string"),
-    _Row("partition_index", "int32"),
-    _Row("error_code", "error_code"),
+    Row("topic_name", "string"),
+    Row("partition_index", "int32"),
+    Row("error_code", "error_code"),
 )
 
-_MESSAGES: Final[dict[tuple[ApiKey, str], tuple[_Row, ...]]] = {
+_MESSAGES: Final[dict[tuple[ApiKey, str], tuple[Row, ...]]] = {
     (ApiKey.LEADER_AND_ISR, "request"): (
-        _Row("controller_id", "int32"),
-        _Row("is_kraft_controller", "bool", 7, default=False),
-        _Row("controller_epoch", "int32"),
-        _Row("broker_epoch", "int64", 2, default=-1),
-        _Row("type", "int8", 5, default=0),
-        _structs("ungrouped_partition_states", _LEADER_AND_ISR_PARTITION, 0, 1),
-        _structs(
+        Row("controller_id", "int32"),
+        Row("is_kraft_controller", "bool", 7, default=False),
+        Row("controller_epoch", "int32"),
+        Row("broker_epoch", "int64", 2, default=-1),
+        Row("type", "int8", 5, default=0),
+        structs("ungrouped_partition_states", _LEADER_AND_ISR_PARTITION, 0, 1),
+        structs(
             "topic_states",
             (
-                _Row("topic_name", "string", 2),
-                _Row("topic_id", "uuid", 5),
-                _structs("partition_states", _LEADER_AND_ISR_PARTITION, 2),
+                Row("topic_name", "string", 2),
+                Row("topic_id", "uuid", 5),
+                structs("partition_states", _LEADER_AND_ISR_PARTITION, 2),
             ),
             2,
         ),
-        _structs("live_leaders", (_Row("broker_id", "int32"), _Row("host_name", "string"), _Row("port", "int32"))),
+        structs("live_leaders", (Row("broker_id", "int32"), Row("host_name", "string"), Row("port", "int32"))),
     ),
     (ApiKey.LEADER_AND_ISR, "response"): (
-        _Row("error_code", "error_code"),
-        _structs("partition_errors", _PARTITION_ERROR, 0, 4),
-        _structs(
+        Row("error_code", "error_code"),
+        structs("partition_errors", _PARTITION_ERROR, 0, 4),
+        structs(
             "topics",
             (
-                _Row("topic_id", "uuid", 5),
-                _structs("partition_errors", (_Row("partition_index", "int32"), _Row("error_code", "error_code")), 5),
+                Row("topic_id", "uuid", 5),
+                structs("partition_errors", (Row("partition_index", "int32"), Row("error_code", "error_code")), 5),
             ),
             5,
         ),
     ),
     (ApiKey.STOP_REPLICA, "request"): (
-        _Row("controller_id", "int32"),
-        _Row("is_kraft_controller", "bool", 4, default=False),
-        _Row("controller_epoch", "int32"),
-        _Row("broker_epoch", "int64", 1, default=-1),
-        _Row("delete_partitions", "bool", 0, 2),
-        _structs("ungrouped_partitions", (_Row("topic_name", "string"), _Row("partition_index", "int32")), 0, 0),
-        _structs("topics", (_Row("name", "string"), _integers("partition_indexes")), 1, 2),
-        _structs(
+        Row("controller_id", "int32"),
+        Row("is_kraft_controller", "bool", 4, default=False),
+        Row("controller_epoch", "int32"),
+        Row("broker_epoch", "int64", 1, default=-1),
+        Row("delete_partitions", "bool", 0, 2),
+        structs("ungrouped_partitions", (Row("topic_name", "string"), Row("partition_index", "int32")), 0, 0),
+        structs("topics", (Row("name", "string"), array("partition_indexes", "int32")), 1, 2),
+        structs(
             "topic_states",
             (
-                _Row("topic_name", "string"),
-                _structs(
+                Row("topic_name", "string"),
+                structs(
                     "partition_states",
                     (
-                        _Row("partition_index", "int32"),
-                        _Row("leader_epoch", "int32", default=-1),
-                        _Row("delete_partition", "bool"),
+                        Row("partition_index", "int32"),
+                        Row("leader_epoch", "int32", default=-1),
+                        Row("delete_partition", "bool"),
                     ),
                 ),
             ),
@@ -149,102 +102,57 @@ _MESSAGES: Final[dict[tuple[ApiKey, str], tuple[_Row, ...]]] = {
         ),
     ),
     (ApiKey.STOP_REPLICA, "response"): (
-        _Row("error_code", "error_code"),
-        _structs("partition_errors", _PARTITION_ERROR),
+        Row("error_code", "error_code"),
+        structs("partition_errors", _PARTITION_ERROR),
     ),
     (ApiKey.UPDATE_METADATA, "request"): (
-        _Row("controller_id", "int32"),
-        _Row("is_kraft_controller", "bool", 8, default=False),
-        _Row("type", "int8", 8, default=0, tag=0),
-        _Row("controller_epoch", "int32"),
-        _Row("broker_epoch", "int64", 5, default=-1),
-        _structs("ungrouped_partition_states", _UPDATE_METADATA_PARTITION, 0, 4),
-        _structs(
+        Row("controller_id", "int32"),
+        Row("is_kraft_controller", "bool", 8, default=False),
+        Row("type", "int8", 8, default=0, tag=0),
+        Row("controller_epoch", "int32"),
+        Row("broker_epoch", "int64", 5, default=-1),
+        structs("ungrouped_partition_states", _UPDATE_METADATA_PARTITION, 0, 4),
+        structs(
             "topic_states",
             (
-                _Row("topic_name", "string"),
-                _Row("topic_id", "uuid", 7),
-                _structs("partition_states", _UPDATE_METADATA_PARTITION),
+                Row("topic_name", "string"),
+                Row("topic_id", "uuid", 7),
+                structs("partition_states", _UPDATE_METADATA_PARTITION),
             ),
             5,
         ),
-        _structs(
+        structs(
             "live_brokers",
             (
-                _Row("id", "int32"),
-                _Row("v0_host", "string", 0, 0),
-                _Row("v0_port", "int32", 0, 0),
-                _structs(
+                Row("id", "int32"),
+                Row("v0_host", "string", 0, 0),
+                Row("v0_port", "int32", 0, 0),
+                structs(
                     "endpoints",
                     (
-                        _Row("port", "int32"),
-                        _Row("host", "string"),
-                        _Row("listener", "string", 3),
-                        _Row("security_protocol", "int16"),
+                        Row("port", "int32"),
+                        Row("host", "string"),
+                        Row("listener", "string", 3),
+                        Row("security_protocol", "int16"),
                     ),
                     1,
                 ),
-                _Row("rack", "string", 2, default=None, nullable=True),
+                Row("rack", "string", 2, default=None, nullable=True),
             ),
         ),
     ),
-    (ApiKey.UPDATE_METADATA, "response"): (_Row("error_code", "error_code"),),
+    (ApiKey.UPDATE_METADATA, "response"): (Row("error_code", "error_code"),),
     (ApiKey.CONTROLLED_SHUTDOWN, "request"): (
-        _Row("broker_id", "int32"),
-        _Row("broker_epoch", "int64", 2, default=-1),
+        Row("broker_id", "int32"),
+        Row("broker_epoch", "int64", 2, default=-1),
     ),
     (ApiKey.CONTROLLED_SHUTDOWN, "response"): (
-        _Row("error_code", "error_code"),
-        _structs("remaining_partitions", (_Row("topic_name", "string"), _Row("partition_index", "int32"))),
+        Row("error_code", "error_code"),
+        structs("remaining_partitions", (Row("topic_name", "string"), Row("partition_index", "int32"))),
     ),
 }
 
 
 def entity_type(key: ApiKey, version: int, direction: str) -> type[Any]:
     """A new entity type of a message; `apis` keeps it. `KeyError` for what is not in the table."""
-    name = API_TABLE[key].name + direction.capitalize()
-    return _make(name, _MESSAGES[key, direction], _class_attributes(key, version, direction))
-
-
-def _class_attributes(key: ApiKey, version: int, direction: str) -> dict[str, Any]:
-    flexible = API_TABLE[key].is_flexible(version)
-    if direction == "request":
-        header: Any = RequestHeader2 if flexible else RequestHeader1
-    else:
-        header = ResponseHeader1 if flexible else ResponseHeader0
-    return {
-        "__type__": EntityType.request if direction == "request" else EntityType.response,
-        "__version__": i16(version),
-        "__flexible__": flexible,
-        "__api_key__": i16(key),
-        "__header_schema__": header,
-    }
-
-
-def _make(name: str, rows: tuple[_Row, ...], attributes: dict[str, Any]) -> type[Any]:
-    version = attributes["__version__"]
-    made: list[tuple[str, Any, Any]] = []
-    for row in rows:
-        if not row.since <= version <= row.until:
-            continue
-        annotation: Any
-        if row.struct:
-            nested = attributes | {"__type__": EntityType.nested}
-            annotation = _make(f"{name}_{row.name}", row.struct, nested)
-        else:
-            annotation = _TYPES[row.kind]
-        if row.is_array:
-            annotation = tuple[annotation, ...]
-        elif row.nullable:
-            annotation = annotation | None
-        made.append((row.name, annotation, _dataclass_field(row)))
-    return make_dataclass(name, made, namespace=dict(attributes), frozen=True, slots=True, kw_only=True)
-
-
-def _dataclass_field(row: _Row) -> Any:
-    metadata: dict[str, object] = {} if row.struct else {"kafka_type": row.kind}
-    if row.tag is not None:
-        metadata["tag"] = row.tag
-    if row.default is REQUIRED:
-        return field(metadata=metadata)
-    return field(default=row.default, metadata=metadata)
+    return make_entity_type(_MESSAGES[key, direction], key, version, direction)

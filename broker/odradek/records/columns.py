@@ -4,22 +4,25 @@ Headers with unpacked records sections enter; one contiguous buffer and arrays o
 source, the clients' batch interface and compaction call it. Invariant: every position and length that leaves lies
 inside the buffer and inside its own record; a set that contradicts itself raises and yields nothing.
 
-How: one short Python loop follows the record lengths, which is the only step that needs the one before it. Then each
-field of all records is read by one vectorised step. The loop only guesses; the first vectorised step proves its chain.
+How: `records.begins` follows the record lengths, which is the only step that needs the one before it. Then each field
+of all records is read by one vectorised step, of which the first one proves the chain that was followed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
-from odradek.records.batch import BatchHeader, ControlType, check_crc, iterate, read_control_type
+from odradek.records.batch import MAGIC, BatchHeader, ControlType, check_crc, read_control_type, read_header
+from odradek.records.begins import find_begins
+from odradek.records.convert import up_entry
+from odradek.records.formats import iterate_entries
 from odradek.records.record import decode_batch, record_bytes
 from odradek.records.varint import decode_varint
 
@@ -59,6 +62,8 @@ class Columns:
     """Records as columns of equal length; starts are positions in `buffer`, a length of -1 is a null."""
 
     buffer: bytes
+    begin: Integers
+    """Where each record begins, with its length."""
     offset: Integers
     timestamp_ms: Integers
     timestamp_type: Integers
@@ -73,6 +78,15 @@ class Columns:
         return len(self.offset)
 
 
+class KeyColumns(NamedTuple):
+    """Keys alone: positions in `buffer`; a length of -1 is a null."""
+
+    buffer: bytes
+    offset: Integers
+    start: Integers
+    length: Integers
+
+
 def unpack(
     buffer: Buffer,
     *,
@@ -84,15 +98,22 @@ def unpack(
     """The batches in `buffer` that may hold records of [start_offset, end_offset), unpacked to at most `limit` each.
 
     Control batches, those of `aborted` transactions (producer id, first offset) and a cut-off end are left out.
-    `CorruptMessageError` when a CRC is false or a batch is unsound.
+    Messages and wrappers of formats 0 and 1 come as the batches that they would be. `CorruptMessageError` when a CRC is
+    false or a batch is unsound, `InvalidRecordError` when a wrapper breaks its format's rules.
     """
     transactions = _AbortedTransactions(aborted)
-    for position, header in iterate(buffer):
-        if header.base_offset >= end_offset:
-            return
+    for position, header in iterate_entries(buffer):
         # A marker before the wanted range still ends a transaction that is listed as aborted.
         if header.next_offset <= start_offset and not header.is_control:
             continue
+        if header.magic < MAGIC:
+            batch = up_entry(buffer, position, header, limit=limit)
+            header = read_header(batch)
+            if header.base_offset < end_offset:
+                yield header, record_bytes(batch, 0, header, limit=len(batch))
+                continue
+        if header.base_offset >= end_offset:
+            return
         check_crc(buffer, position, header)
         covered = transactions.cover(header, buffer, position)
         if not (covered or header.is_control):
@@ -141,18 +162,17 @@ def decode(
         if not header.is_control and header.next_offset > start_offset and header.base_offset < end_offset
     ]
     data = b"".join([*(payload for _, payload in wanted), _PADDING])
-    reader = _Reader(data, np.array(_follow_lengths(data, wanted), dtype=np.int64))
+    begin = _find_begins(data, wanted)
+    reader = _Reader(data, begin)
     end = reader.read_record_lengths()
-    reader.position += 1  # attributes of a record are unused
-    timestamp_delta = reader.read_numbers()
-    offset_delta = reader.read_numbers()
-    reader.check(reader.position <= end)
+    timestamp_delta, offset_delta = reader.read_deltas(end)
     key_start, key_length = reader.read_field(end)
     value_start, value_length = reader.read_field(end)
     headers = _read_headers(reader, end, collect=with_headers)
     offset, timestamp_ms, timestamp_type = _add_bases(wanted, offset_delta, timestamp_delta)
     columns = Columns(
         buffer=data,
+        begin=begin,
         offset=offset,
         timestamp_ms=timestamp_ms,
         timestamp_type=timestamp_type,
@@ -166,31 +186,30 @@ def decode(
     return columns if bool(inside.all()) else _select(columns, inside)
 
 
-def _follow_lengths(data: bytes, batches: Sequence[Unpacked]) -> list[int]:
+def decode_keys(batches: Sequence[Unpacked]) -> KeyColumns:
+    """The keys of all records in `batches`, of which none is a control batch; what follows a key is not looked at.
+
+    `CorruptMessageError`: see `decode`.
+    """
+    data = b"".join([*(payload for _, payload in batches), _PADDING])
+    reader = _Reader(data, _find_begins(data, batches))
+    end = reader.read_record_lengths()
+    _, offset_delta = reader.read_deltas(end)
+    start, length = reader.read_field(end)
+    return KeyColumns(data, _offsets(batches, offset_delta), start, length)
+
+
+def _find_begins(data: bytes, batches: Sequence[Unpacked]) -> Integers:
     """Where each record begins. A length's sign is ignored here and refused by `read_record_lengths`."""
-    begins: list[int] = []
-    append = begins.append
+    parts: list[Integers] = [np.zeros(0, dtype=np.int64)]
     position = end = 0
-    try:
-        for header, payload in batches:
-            end += len(payload)
-            for _ in range(header.record_count):
-                append(position)
-                byte = data[position]
-                if byte < 0x80:
-                    position += 1 + (byte >> 1)
-                    continue
-                following = data[position + 1]
-                if following < 0x80:
-                    position += 2 + ((byte & 0x7F | following << 7) >> 1)
-                    continue
-                length, position = decode_varint(data, position)
-                position += abs(length)
-            if position != end:
-                raise CorruptMessageError(f"the records of the batch at offset {header.base_offset} do not fill it")
-    except IndexError:
-        raise CorruptMessageError("a record reaches beyond its batch") from None
-    return begins
+    for header, payload in batches:
+        end += len(payload)
+        begins, position = find_begins(data, position, header.record_count)
+        parts += begins
+        if position != end:
+            raise CorruptMessageError(f"the records of the batch at offset {header.base_offset} do not fill it")
+    return np.concatenate(parts)
 
 
 class _Reader:
@@ -217,6 +236,13 @@ class _Reader:
         self.check(end == following[: len(end)])
         return end
 
+    def read_deltas(self, end: Integers) -> tuple[Integers, Integers]:
+        """Timestamp and offset deltas, which must lie before `end`, of cursors behind the lengths."""
+        self.position += 1  # attributes of a record are unused
+        timestamp_delta, offset_delta = self.read_numbers(), self.read_numbers()
+        self.check(self.position <= end)
+        return timestamp_delta, offset_delta
+
     def read_numbers(self) -> Integers:
         """The varint at each cursor; a cursor may stand up to ten bytes before the end of the padding."""
         value, self.position = _varints(self.array, self.position)
@@ -234,9 +260,24 @@ class _Reader:
 
 def _varints(data: NDArray[np.uint8], position: Integers) -> tuple[Integers, Integers]:
     byte = data[position]
-    value = (byte & 0x7F).astype(np.uint64)
     position = position + 1
-    going_on = np.flatnonzero(byte >= 0x80)
+    longer = byte >= 0x80
+    if longer.all():
+        following = data[position]
+        if not (following >= 0x80).any():
+            value = (following.astype(np.int64) << 7) + (byte & 0x7F)
+            return (value >> 1) ^ -(value & 1), position + 1
+    elif not longer.any():
+        value = byte.astype(np.int64)
+        return (value >> 1) ^ -(value & 1), position
+    return _long_varints(data, byte, position, np.flatnonzero(longer))
+
+
+def _long_varints(
+    data: NDArray[np.uint8], byte: NDArray[np.uint8], position: Integers, going_on: Integers
+) -> tuple[Integers, Integers]:
+    """The same for numbers of any widths: `position` is behind the first `byte` of each."""
+    value = (byte & 0x7F).astype(np.uint64)
     shift = 7
     while going_on.size:
         byte = data[position[going_on]]
@@ -256,15 +297,11 @@ def _add_bases(
 ) -> tuple[Integers, Integers, Integers]:
     """Offsets, timestamps and their types from the deltas and each batch's header."""
     headers = [header for header, _ in batches]
-    of_batch = np.repeat(np.arange(len(headers)), np.array([header.record_count for header in headers], dtype=np.int64))
+    counts = np.array([header.record_count for header in headers], dtype=np.int64)
 
     def spread(values: list[int]) -> Integers:
-        return np.array(values, dtype=np.int64)[of_batch]
+        return np.repeat(np.array(values, dtype=np.int64), counts)
 
-    last_delta = spread([header.last_offset_delta for header in headers])
-    if not ((offset_delta >= 0) & (offset_delta <= last_delta)).all():
-        raise CorruptMessageError("a record's offset lies outside its batch")
-    offset = spread([header.base_offset for header in headers]) + offset_delta
     base_timestamp = spread([header.base_timestamp for header in headers])
     timestamp = base_timestamp + timestamp_delta
     # A sum has wrapped around when both terms have the other sign.
@@ -273,7 +310,16 @@ def _add_bases(
     timestamp_type = spread([header.timestamp_type for header in headers])
     if timestamp_type.any():
         timestamp = np.where(timestamp_type == 1, spread([header.max_timestamp for header in headers]), timestamp)
-    return offset, timestamp, timestamp_type
+    return _offsets(batches, offset_delta), timestamp, timestamp_type
+
+
+def _offsets(batches: Sequence[Unpacked], offset_delta: Integers) -> Integers:
+    counts = np.array([header.record_count for header, _ in batches], dtype=np.int64)
+    last_delta = np.array([header.last_offset_delta for header, _ in batches], dtype=np.int64)
+    if not ((offset_delta >= 0) & (offset_delta <= np.repeat(last_delta, counts))).all():
+        raise CorruptMessageError("a record's offset lies outside its batch")
+    base_offset = np.array([header.base_offset for header, _ in batches], dtype=np.int64)
+    return np.repeat(base_offset, counts) + offset_delta
 
 
 def _read_headers(reader: _Reader, end: Integers, *, collect: bool) -> HeaderColumns | None:
@@ -347,6 +393,7 @@ def _select(columns: Columns, inside: NDArray[np.bool_]) -> Columns:
         )
     return Columns(
         buffer=columns.buffer,
+        begin=columns.begin[inside],
         offset=columns.offset[inside],
         timestamp_ms=columns.timestamp_ms[inside],
         timestamp_type=columns.timestamp_type[inside],

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
-from odradek.compression import Codec, decompress
-from odradek.records.batch import HEADER_SIZE, BatchHeader, TimestampType
+from odradek.compression import decompress
+from odradek.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, TimestampType
 from odradek.records.varint import decode_varint
 
 _MIN_RECORD_BYTES: Final = 7
@@ -20,6 +20,10 @@ _MIN_RECORD_BYTES: Final = 7
 
 _MIN_TIMESTAMP: Final = -(1 << 63)
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
+
+
+Message = tuple[int, int, bytes | None, bytes | None]
+"""Offset, timestamp in milliseconds (-1: none), key, value: a record without its object, as conversions handle it."""
 
 
 class Record(NamedTuple):
@@ -49,8 +53,8 @@ def record_bytes(buffer: Buffer, position: int, header: BatchHeader, *, limit: i
     if end > len(buffer):
         raise CorruptMessageError(f"the batch at offset {header.base_offset} is cut short")
     section = memoryview(buffer)[position + HEADER_SIZE : end]
-    codec = header.codec
-    data: bytes | memoryview = section if codec is Codec.NONE else decompress(codec, section, limit=limit)
+    packed = header.attributes & CODEC_MASK
+    data: bytes | memoryview = decompress(header.codec, section, limit=limit) if packed else section
     if header.record_count * _MIN_RECORD_BYTES > len(data):
         raise CorruptMessageError(
             f"the batch at offset {header.base_offset} claims {header.record_count} records in {len(data)} bytes"
@@ -97,6 +101,12 @@ def decode_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: i
     `limit` bounds the unpacked bytes. `CorruptMessageError`: see `iterate_batch`.
     """
     return list(iterate_batch(buffer, position, header, limit=limit))
+
+
+def check_headers(data: bytes, position: int, end: int) -> None:
+    """`CorruptMessageError` unless a record's headers reach exactly from `position` to its `end`."""
+    if end > len(data) or _read_headers(data, position, end)[1] != end:
+        raise CorruptMessageError("a record does not fill its length")
 
 
 def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:

@@ -1,18 +1,24 @@
-"""Every check of a record set before a byte of it is kept.
+"""Every check of a record set before a byte of it is kept: its entries first, the records in them in `structure`.
 
-The records field of a Produce or Fetch, or a coordinator's batch, enters; the headers of its batches leave, or an
-error with its wire code. `log` calls it once per append. Invariant: a set that passes is tiled exactly by whole batches
-with true CRCs, so the log may be walked by lengths alone. Cost: one header and one CRC a batch; records are looked at
-only where a rule is about them (keys of compacted topics, a lower bound of timestamps).
+The records field of a Produce or Fetch, or a coordinator's batch, enters; the headers of its entries leave, or an
+error with its wire code. `admission` calls it on every leader's append, `log` itself on a follower's. Invariant: a set
+that passes is tiled exactly by whole entries with true CRCs, so the log may be walked by lengths alone. Cost: one
+header and one CRC an entry.
 
-The rules and their codes are those of Kafka's log validation, with each produced batch as its client made it.
+The rules, their order and their codes are those of Kafka's log validation; `tests/interop/test_append_like_kafka`
+holds them to it and names what differs. So a client may leave a piece of an entry behind the last whole one, which is
+not kept, and may claim log-append time in a topic of create time, which `admission` takes back.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from struct import Struct
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
+from odradek.base.config import TopicConfig
 from odradek.base.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -24,19 +30,31 @@ from odradek.base.types import NO_TIMESTAMP
 from odradek.compression import Codec
 from odradek.records.batch import (
     CODEC_MASK,
+    CONTROL_FLAG,
     HEADER_SIZE,
     LOG_APPEND_TIME_FLAG,
     MAGIC,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     TimestampType,
     check_crc,
     read_header,
 )
-from odradek.records.record import iterate_batch
+from odradek.records.formats import MAGIC_AT, MIN_ENTRY_SIZE, check_entry, read_entry
+from odradek.records.message_set import UNKNOWN_COUNT
 
 UNBOUNDED_MS: Final = (1 << 63) - 1
-_MAGIC_AT: Final = 16
 _DECOMPRESSED_LIMIT_BYTES: Final = 128 << 20
+_LEAST_LIMIT_BYTES: Final = 16 << 20
+_MOST_RATIO: Final = 64
+"""No client's records pack better than to a sixty-fourth; a bomb does."""
+
+_SIZE: Final = Struct(">i")
+_SIZE_AT: Final = 8
+_LOG_OVERHEAD: Final = 12
+_CRC_AT: Final = 17
+_COVERED_AT: Final = 21
+"""Where a batch's length and CRC stand, and from where the CRC covers it."""
 
 
 class AppendOrigin(Enum):
@@ -47,49 +65,122 @@ class AppendOrigin(Enum):
     REPLICATION = "replication"
 
 
-class AppendRules(NamedTuple):
-    """What a topic asks of an append. A tuple, because one is made for each append.
+_CLIENT: Final = AppendOrigin.CLIENT
+_COORDINATOR: Final = AppendOrigin.COORDINATOR
+_CREATE_TIME: Final = TimestampType.CREATE_TIME
+_ZSTD: Final = int(Codec.ZSTD)
+"""By names of their own, as to look up a member in its class takes as long as a call, for every batch."""
 
-    `timestamp_before_max_ms` and `timestamp_after_max_ms` bound how far a create time may lie from `now_ms`;
-    `zstd_allowed` is false for Produce below version 7 (KIP-110); `decompressed_limit_bytes` bounds the memory for a
-    look at packed records.
+
+class AppendRules(NamedTuple):
+    """What a topic asks of an append. A tuple, because one is made for each append; the first fields change with each.
+
+    `zstd_allowed` is false for Produce below version 7 (KIP-110), `any_format` true below version 3, which may carry
+    formats 0 and 1. `timestamp_before_max_ms` and `timestamp_after_max_ms` bound how far a create time may lie from
+    `now_ms`. `magic` is the format that the log keeps, `codec` its compression (None: as it came), `compression_level`
+    that codec's effort (None: its default). `validate_records`: look at each record of what a client sends.
+    `decompressed_limit_bytes` bounds the memory for a look at packed records.
     """
 
     max_message_bytes: int
     now_ms: int
     origin: AppendOrigin = AppendOrigin.CLIENT
+    zstd_allowed: bool = True
+    any_format: bool = False
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     timestamp_before_max_ms: int = UNBOUNDED_MS
     timestamp_after_max_ms: int = UNBOUNDED_MS
     compacted: bool = False
-    zstd_allowed: bool = True
+    magic: int = MAGIC
+    codec: Codec | None = None
+    compression_level: int | None = None
+    validate_records: bool = True
     decompressed_limit_bytes: int = _DECOMPRESSED_LIMIT_BYTES
+
+    @property
+    def judges_records(self) -> bool:
+        """Whether the topic has a rule about what single records hold."""
+        return self.compacted or (
+            self.timestamp_type is _CREATE_TIME
+            and (self.timestamp_before_max_ms != UNBOUNDED_MS or self.timestamp_after_max_ms != UNBOUNDED_MS)
+        )
+
+    @property
+    def looks_at_records(self) -> bool:
+        """Whether a client's records are looked at one by one; if not, the newest timestamp of the header has to do."""
+        return (
+            self.validate_records
+            or self.compacted
+            or (self.timestamp_before_max_ms != UNBOUNDED_MS and self.timestamp_type is TimestampType.CREATE_TIME)
+        )
+
+
+class TopicRules(NamedTuple):
+    """The part of `AppendRules` that a topic's settings fix, in the same order: made when they change."""
+
+    timestamp_type: TimestampType
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    compacted: bool
+    magic: int
+    codec: Codec | None
+    compression_level: int | None
+    validate_records: bool
+    decompressed_limit_bytes: int
+
+
+def rules_of_topic(config: TopicConfig, *, validate_records: bool) -> TopicRules:
+    """What a topic's settings ask of every append. `validate_records` is the broker's `log.record.validation`."""
+    return TopicRules(
+        TimestampType.LOG_APPEND_TIME
+        if config.message_timestamp_type == "LogAppendTime"
+        else TimestampType.CREATE_TIME,
+        config.timestamp_before_max_ms,
+        config.timestamp_after_max_ms,
+        config.compacted,
+        config.magic,
+        _CODECS[config.compression_type],
+        config.compression_level,
+        validate_records,
+        min(max(config.max_message_bytes * _MOST_RATIO, _LEAST_LIMIT_BYTES), _DECOMPRESSED_LIMIT_BYTES),
+    )
+
+
+_CODECS: Final[dict[str, Codec | None]] = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    **{codec.name.lower(): codec for codec in Codec if codec},
+}
+"""What `compression.type` means."""
 
 
 def check_append(records: memoryview, rules: AppendRules) -> tuple[BatchHeader, ...]:
-    """The headers of all batches in `records`, which must hold at least one.
+    """The headers of all entries in `records`, which must hold at least one.
 
-    `CorruptMessageError`: cut short, a false CRC, impossible fields or offsets. `MessageTooLargeError`: a batch above
-    `max_message_bytes` (not for replication: the leader decided). `InvalidRecordError`, `InvalidTimestampError`,
-    `UnsupportedCompressionTypeError`: a client's batch breaks a rule.
+    They tile `records`, but for a piece of an entry that a client may leave behind its last one.
+    `CorruptMessageError`: a false CRC, impossible fields or offsets, of replication cut short. `MessageTooLargeError`:
+    an entry above `max_message_bytes` (not for replication: the leader decided). `InvalidRecordError`,
+    `InvalidTimestampError`, `UnsupportedCompressionTypeError`: a client's entry breaks a rule.
     """
-    if rules.origin is AppendOrigin.CLIENT:
+    if rules.origin is _CLIENT:
+        if rules.any_format and len(records) > MAGIC_AT and records[MAGIC_AT] < MAGIC:
+            return _check_message_set(records, rules)
         return (_check_client_batch(records, rules),)
-    limit = rules.max_message_bytes if rules.origin is AppendOrigin.COORDINATOR else None
-    return _check_own_batches(records, limit)
+    limit = rules.max_message_bytes if rules.origin is _COORDINATOR else None
+    return _check_own_entries(records, limit)
 
 
-def _check_own_batches(records: memoryview, max_message_bytes: int | None) -> tuple[BatchHeader, ...]:
+def _check_own_entries(records: memoryview, max_message_bytes: int | None) -> tuple[BatchHeader, ...]:
     headers: list[BatchHeader] = []
     position = 0
     next_offset = 0
     while position < len(records):
-        header = read_header(records, position)
+        header = read_entry(records, position)
         if max_message_bytes is not None and header.size > max_message_bytes:
-            raise _too_large(header, max_message_bytes)
-        check_crc(records, position, header)
+            raise _too_large(header.size, max_message_bytes)
+        check_entry(records, position, header)
         if max_message_bytes is None and header.base_offset < next_offset:
-            raise CorruptMessageError(f"offset {header.base_offset} follows a batch that ends at {next_offset - 1}")
+            raise CorruptMessageError(f"offset {header.base_offset} follows an entry that ends at {next_offset - 1}")
         next_offset = header.next_offset
         headers.append(header)
         position += header.size
@@ -99,83 +190,148 @@ def _check_own_batches(records: memoryview, max_message_bytes: int | None) -> tu
 
 
 def _check_client_batch(records: memoryview, rules: AppendRules) -> BatchHeader:
-    if len(records) < HEADER_SIZE:
-        raise InvalidRecordError(f"a produced record set of {len(records)} bytes holds no batch")
-    # The magic byte lies at the same place in all formats; old ones may not be produced with these versions.
-    if records[_MAGIC_AT] != MAGIC:
-        raise InvalidRecordError(f"records of format {records[_MAGIC_AT]} may not be produced, only {MAGIC}")
-    header = read_header(records)
-    if header.size > len(records):
-        raise CorruptMessageError(f"the batch claims {header.size} bytes, {len(records)} are there")
-    if header.size < len(records):
-        raise InvalidRecordError("a produced record set must hold exactly one batch")
-    if header.size > rules.max_message_bytes:
-        raise _too_large(header, rules.max_message_bytes)
+    if not _begins(records, 0):
+        raise InvalidRecordError(f"a produced record set of {len(records)} bytes holds no whole batch")
+    if records[MAGIC_AT] != MAGIC:
+        raise InvalidRecordError(f"records of format {records[MAGIC_AT]} may not be produced so, only {MAGIC}")
+    header = _read_client_header(records)
+    if header.attributes & CODEC_MASK:
+        _check_codec(header, rules)
+    size = header.batch_length + _LOG_OVERHEAD
+    if size != len(records) and _begins(records, size):
+        raise InvalidRecordError(
+            f"a produced record set must hold exactly one batch: it has {len(records)} bytes, the batch {size}"
+        )
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"a produced batch must have base offset 0, not {header.base_offset}")
+    if size > rules.max_message_bytes:
+        raise _too_large(size, rules.max_message_bytes)
     check_crc(records, 0, header)
     _check_client_fields(header)
-    _check_codec(header, rules)
     _check_timestamps(header, rules)
-    needs_keys = rules.compacted
-    needs_timestamps = (
-        rules.timestamp_before_max_ms != UNBOUNDED_MS and rules.timestamp_type is TimestampType.CREATE_TIME
-    )
-    if needs_keys or needs_timestamps:
-        _check_records(records, header, rules, needs_timestamps=needs_timestamps)
     return header
 
 
-def _too_large(header: BatchHeader, limit: int) -> MessageTooLargeError:
-    return MessageTooLargeError(f"a batch of {header.size} bytes exceeds max.message.bytes = {limit}")
+def _begins(records: memoryview, position: int) -> bool:
+    """Whether a whole entry begins at `position`; false for a piece of one. `CorruptMessageError` for neither."""
+    left = len(records) - position
+    if left < _LOG_OVERHEAD:
+        return False
+    (size,) = _SIZE.unpack_from(records, position + _SIZE_AT)
+    if size < MIN_ENTRY_SIZE - _LOG_OVERHEAD:
+        raise CorruptMessageError(f"no entry has a size of {size}")
+    if left <= MAGIC_AT:
+        return False
+    if records[position + MAGIC_AT] > MAGIC:
+        raise CorruptMessageError(f"an entry of the unknown format {records[position + MAGIC_AT]}")
+    return bool(size + _LOG_OVERHEAD <= left)
+
+
+def _read_client_header(records: memoryview) -> BatchHeader:
+    """The header; `InvalidRecordError` where it is as the client wrote it, CRC and all, and yet cannot be true."""
+    try:
+        return read_header(records)
+    except CorruptMessageError as error:
+        end = _LOG_OVERHEAD + int.from_bytes(records[_SIZE_AT:_LOG_OVERHEAD], "big")
+        crc = int.from_bytes(records[_CRC_AT:_COVERED_AT], "big")
+        if HEADER_SIZE <= end <= len(records) and crc32c(records[_COVERED_AT:end]) == crc:
+            raise InvalidRecordError(str(error)) from error
+        raise
+
+
+def _too_large(size: int, limit: int) -> MessageTooLargeError:
+    return MessageTooLargeError(f"an entry of {size} bytes exceeds max.message.bytes = {limit}")
+
+
+def check_size(header: BatchHeader, rules: AppendRules) -> None:
+    """`MessageTooLargeError` when an entry that was rewritten became larger than the topic takes."""
+    if header.size > rules.max_message_bytes:
+        raise _too_large(header.size, rules.max_message_bytes)
 
 
 def _check_client_fields(header: BatchHeader) -> None:
-    if header.base_offset != 0:
-        raise InvalidRecordError(f"a produced batch must have base offset 0, not {header.base_offset}")
+    attributes = header.attributes
     if header.record_count == 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecordError(
             f"{header.record_count} records do not fit a last offset delta of {header.last_offset_delta}"
         )
-    if header.is_control:
+    if attributes & CONTROL_FLAG:
         raise InvalidRecordError("clients may not write control records")
     if header.producer_id >= 0:
-        if header.base_sequence < 0 or header.producer_epoch < 0:
-            raise InvalidRecordError(
-                f"producer {header.producer_id} sent epoch {header.producer_epoch} "
-                f"and sequence {header.base_sequence}; neither may be negative"
-            )
-    elif header.is_transactional:
+        # Which epochs may come, the log's producer state says.
+        if header.base_sequence < 0:
+            raise InvalidRecordError(f"producer {header.producer_id} sent the sequence {header.base_sequence}")
+    elif attributes & TRANSACTIONAL_FLAG:
         raise InvalidRecordError("a transactional batch needs a producer id")
 
 
 def _check_codec(header: BatchHeader, rules: AppendRules) -> None:
     codec = header.attributes & CODEC_MASK
-    if codec > Codec.ZSTD:
+    if codec > _ZSTD:
         raise UnsupportedCompressionTypeError(f"codec {codec} is unknown")
-    if codec == Codec.ZSTD and not rules.zstd_allowed:
+    if codec == _ZSTD and not rules.zstd_allowed:
         raise UnsupportedCompressionTypeError("zstd needs Produce version 7 or later")
+
+
+def _check_timestamp_type(header: BatchHeader, rules: AppendRules) -> None:
+    """A producer sets log-append time when it passes on what it fetched. That is taken back where its times count."""
+    if header.attributes & LOG_APPEND_TIME_FLAG and (
+        rules.timestamp_type is TimestampType.LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP
+    ):
+        raise InvalidTimestampError("a producer may not set the timestamp type to log-append time")
 
 
 def _check_timestamps(header: BatchHeader, rules: AppendRules) -> None:
     if header.attributes & LOG_APPEND_TIME_FLAG:
-        raise InvalidTimestampError("a producer may not set the timestamp type to log-append time")
-    if rules.timestamp_type is TimestampType.CREATE_TIME:
-        _check_timestamp(header.max_timestamp, rules)
+        _check_timestamp_type(header, rules)
+    # The records tell better, but where nobody looks at them the header has to do.
+    if not (rules.validate_records or rules.looks_at_records):
+        fault = timestamp_fault(header.max_timestamp, rules)
+        if fault is not None:
+            raise InvalidTimestampError(fault)
 
 
-def _check_timestamp(timestamp_ms: int, rules: AppendRules) -> None:
-    if timestamp_ms == NO_TIMESTAMP:
-        return
+def timestamp_fault(timestamp_ms: int, rules: AppendRules) -> str | None:
+    """What is wrong with a record's timestamp in this topic; None when nothing is."""
+    if timestamp_ms == NO_TIMESTAMP or rules.timestamp_type is not _CREATE_TIME:
+        return None
     late_ms = rules.now_ms - timestamp_ms
-    if late_ms > rules.timestamp_before_max_ms or -late_ms > rules.timestamp_after_max_ms:
-        raise InvalidTimestampError(
-            f"timestamp {timestamp_ms} is more than {rules.timestamp_before_max_ms} ms before or "
-            f"{rules.timestamp_after_max_ms} ms after the broker's {rules.now_ms}"
-        )
+    before_max_ms, after_max_ms = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
+    if (late_ms <= before_max_ms or before_max_ms == UNBOUNDED_MS) and (
+        -late_ms <= after_max_ms or after_max_ms == UNBOUNDED_MS
+    ):
+        return None
+    return (
+        f"timestamp {timestamp_ms} is more than {rules.timestamp_before_max_ms} ms before or "
+        f"{rules.timestamp_after_max_ms} ms after the broker's {rules.now_ms}"
+    )
 
 
-def _check_records(records: memoryview, header: BatchHeader, rules: AppendRules, *, needs_timestamps: bool) -> None:
-    for record in iterate_batch(records, 0, header, limit=rules.decompressed_limit_bytes):
-        if rules.compacted and record.key is None:
-            raise InvalidRecordError("a compacted topic takes no record without a key")
-        if needs_timestamps:
-            _check_timestamp(record.timestamp, rules)
+def _check_message_set(records: memoryview, rules: AppendRules) -> tuple[BatchHeader, ...]:
+    """Entries of format 0 or 1: plain messages, or one wrapper."""
+    headers: list[BatchHeader] = []
+    magic = records[MAGIC_AT]
+    position = 0
+    while _begins(records, position):
+        if records[position + MAGIC_AT] != magic:
+            found = records[position + MAGIC_AT]
+            raise InvalidRecordError(f"a message of format {found} stands among messages of format {magic}")
+        header = read_entry(records, position)
+        if header.size > rules.max_message_bytes:
+            raise _too_large(header.size, rules.max_message_bytes)
+        check_entry(records, position, header)
+        _check_message(header, rules)
+        headers.append(header)
+        position += header.size
+    if not headers:
+        raise InvalidRecordError(f"a produced message set of {len(records)} bytes holds no whole message")
+    if len(headers) > 1 and any(header.record_count == UNKNOWN_COUNT for header in headers):
+        raise InvalidRecordError("a produced message set holds more than its wrapper")
+    return tuple(headers)
+
+
+def _check_message(header: BatchHeader, rules: AppendRules) -> None:
+    if header.attributes & CODEC_MASK == Codec.ZSTD:
+        raise InvalidRecordError(f"a wrapper of format {header.magic} is packed with zstd, which came later")
+    _check_codec(header, rules)
+    _check_timestamp_type(header, rules)

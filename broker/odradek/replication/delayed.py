@@ -6,11 +6,12 @@ role changes. Each answers exactly once through its `respond`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 
 from odradek.base.errors import RequestTimedOutError
 from odradek.base.types import TopicPartition
+from odradek.replication.fetch_session import FetchSession
 from odradek.replication.reader import PartitionReader, upper_bound
 from odradek.replication.requests import AppendResult, Fetchable, FetchParams, FetchResult
 from odradek.replication.table import HostedPartition, PartitionTable
@@ -79,7 +80,7 @@ class _Awaited(NamedTuple):
 class DelayedFetch(DelayedOperation):
     """Waits until enough bytes can be read or something happened to a partition; then reads again."""
 
-    __slots__ = ("_awaited", "_entries", "_params", "_reader", "_respond")
+    __slots__ = ("_awaited", "_entries", "_params", "_reader", "_respond", "_session")
 
     def __init__(
         self,
@@ -87,18 +88,21 @@ class DelayedFetch(DelayedOperation):
         entries: Sequence[Fetchable],
         reader: PartitionReader,
         respond: FetchResponder,
+        *,
+        session: FetchSession | None = None,
     ) -> None:
-        """`entries` are all readable now."""
+        """`entries` are all readable now. Those of `session` that rest may join them while this waits."""
         super().__init__(params.max_wait_ms)
         self._params: Final = params
         self._entries: Final = entries
         self._reader: Final = reader
         self._respond: Final = respond
+        self._session: Final = session
         self._awaited: list[_Awaited] = []
 
-    def wait_for(self, find: Callable[[TopicPartition], HostedPartition | None]) -> list[TopicPartition]:
-        """Take down how the partitions stand; the keys to watch."""
-        keys: list[TopicPartition] = []
+    def wait_for(self, find: Callable[[TopicPartition], HostedPartition | None]) -> list[Hashable]:
+        """Take down how the partitions stand; the keys to watch: these, and the session for what rests."""
+        keys: list[Hashable] = [] if self._session is None else [self._session]
         for entry in self._entries:
             partition = find(entry.topic_partition)
             if partition is not None:
@@ -114,6 +118,11 @@ class DelayedFetch(DelayedOperation):
         """Whether the minimum of bytes is there, or a role, an epoch or a truncation has to be told."""
         params = self._params
         size_bytes = 0
+        if self._session is not None:
+            for entry, rest in self._session.woken(self._entries):
+                self._awaited.append(
+                    _Awaited(rest.partition, rest.leader_epoch, rest.is_leader, entry.fetch_offset, entry.max_bytes)
+                )
         for partition, leader_epoch, is_leader, offset, max_bytes in self._awaited:
             if partition.leader_epoch != leader_epoch or partition.is_leader is not is_leader:
                 return True
@@ -128,11 +137,16 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         """Answer with whatever can be read."""
+        if self._session is not None:
+            self._session.refresh(self._entries)
         self._respond(self._reader.read(self._params, self._entries).results)
 
     def _available(self, partition: HostedPartition, offset: int, upper: int, max_bytes: int) -> int:
-        if self._params.min_bytes <= 1:
+        params = self._params
+        if params.replica_id >= 0 and self._reader.is_held_back(partition, params.replica_id):
+            return 0
+        if params.min_bytes <= 1:
             return 1  # any record will do
         if offset < partition.log.log_start_offset:
-            return self._params.min_bytes  # an error to tell
+            return params.min_bytes  # an error to tell
         return partition.log.read(offset, max_bytes=max_bytes, max_offset=upper, min_one_batch=True).length

@@ -4,14 +4,19 @@ A decoded Fetch request enters `FetchSessions.open`; a `FetchContext` leaves. It
 given their results, says what has to be told: everything in a full response, and in an incremental one only partitions
 with records, changed marks or errors. `server/data` calls.
 
+Theory of operation. An entry of a session is awake or rests. Awake ones are read with each request. One whose read gave
+nothing at all is put to rest (`RestingEntries`) until its partition changes or the client asks something else of it. A
+change that comes while a request waits wakes the entry into that request.
+
 Invariants: a session's epoch rises with each request, so that a repeated or lost request is noticed; at most `slots`
 sessions exist; a partition that gave records goes to the end of the session's order, so that none starves when the
-response is full. Cost of an incremental request: one step for each changed entry plus a short loop over the results.
+response is full; with and without resting entries a session gives the same answers. Cost of an incremental request:
+one step for each changed or awake entry, and a comparison for each resting one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -22,9 +27,11 @@ from odradek.base.errors import (
     UnknownTopicIdError,
 )
 from odradek.base.ports import Clock
-from odradek.base.types import NO_EPOCH, NO_OFFSET, ZERO_UUID, TopicPartition
+from odradek.base.types import NO_BROKER, NO_EPOCH, NO_OFFSET, ZERO_UUID, TopicPartition
+from odradek.log.partition_log import PartitionLog
 from odradek.protocol.hotpath import FetchEntry, FetchRequest
 from odradek.replication.requests import FetchResult
+from odradek.replication.resting import Rest, RestingEntries
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -41,15 +48,23 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == EPOCH_MAX else epoch + 1
 
 
+PartitionKey = tuple[str | int, int]
+
+
 class FetchPartition:
     """What is asked of one partition, and inside a session what was last told about it. Satisfies `Fetchable`."""
 
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
+        "key",
         "last_fetched_epoch",
+        "log",
         "log_start_offset",
         "max_bytes",
+        "rank",
+        "rest",
+        "session",
         "told_log_start_offset",
         "told_mark",
         "told_stable_offset",
@@ -72,12 +87,20 @@ class FetchPartition:
         """`topic` is empty when the request names the topic by its id only."""
         self.topic_partition = TopicPartition(topic, partition)
         self.topic_id: Final = topic_id
+        self.key: Final = _key(topic, topic_id, partition)
+        """What tells the partitions of a session apart."""
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
         self.log_start_offset = log_start_offset
         self.told_mark = self.told_stable_offset = self.told_log_start_offset = NO_OFFSET
+        self.session: FetchSession | None = None
+        self.rank = 0
+        """Place in the session's order."""
+        self.rest: Rest | None = None
+        self.log: PartitionLog | None = None
+        """While it rests, of what."""
 
     @classmethod
     def of(cls, entry: FetchEntry) -> FetchPartition:
@@ -93,12 +116,6 @@ class FetchPartition:
             log_start_offset=entry.log_start_offset,
         )
 
-    @property
-    def key(self) -> PartitionKey:
-        """What tells the partitions of a session apart."""
-        topic, number = self.topic_partition
-        return _key(topic, self.topic_id, number)
-
     def ask(self, newer: FetchEntry) -> None:
         """Take over what a later request of the session asks."""
         self.fetch_offset = newer.fetch_offset
@@ -110,7 +127,7 @@ class FetchPartition:
     def tell(self, result: FetchResult) -> bool:
         """Whether an incremental response must carry the result, given what was told before; remembers it."""
         mark, stable, start = result.high_watermark, result.last_stable_offset, result.log_start_offset
-        if result.error_code:
+        if result.error_code or result.preferred_read_replica != NO_BROKER:
             self.told_mark = NO_OFFSET  # so that the marks are told again when the error has gone
             return True
         is_news = (
@@ -123,8 +140,10 @@ class FetchPartition:
         self.told_mark, self.told_stable_offset, self.told_log_start_offset = mark, stable, start
         return is_news
 
-
-PartitionKey = tuple[str | int, int]
+    def wake(self) -> Hashable | None:
+        """Read again with the next request, or the one that waits; the session if one does. Only while it rests."""
+        assert self.session is not None
+        return self.session.woke(self)
 
 
 def _key(topic: str | None, topic_id: UUID | None, number: int) -> PartitionKey:
@@ -141,19 +160,55 @@ class FetchAnswer(NamedTuple):
 
 
 class FetchSession:
-    """One client's memory. `partitions` stand in the order in which they are read."""
+    """One client's memory."""
 
-    __slots__ = ("created_ms", "epoch", "is_privileged", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+    __slots__ = (
+        "_awake",
+        "_is_stale",
+        "_reader",
+        "_reading",
+        "_resting",
+        "_sleepers",
+        "_top",
+        "_woken",
+        "created_ms",
+        "epoch",
+        "is_privileged",
+        "last_used_ms",
+        "noted_ms",
+        "partitions",
+        "session_id",
+        "uses_topic_ids",
+    )
 
-    def __init__(self, session_id: int, partitions: Iterable[FetchPartition], *, now_ms: float) -> None:
-        """A session as its first, full request leaves it."""
+    def __init__(
+        self,
+        session_id: int,
+        partitions: Iterable[FetchPartition],
+        *,
+        now_ms: float,
+        resting: RestingEntries | None = None,
+    ) -> None:
+        """A session as its first, full request leaves it. Without `resting` every entry is always read."""
         self.session_id: Final = session_id
-        self.partitions: Final = {partition.key: partition for partition in partitions}
+        self.partitions: Final[dict[PartitionKey, FetchPartition]] = {}
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.created_ms: Final = now_ms
         self.last_used_ms = now_ms
+        self.noted_ms = now_ms
+        """When the last fetch of a follower arrived: it stands for all that rests."""
         self.is_privileged = False
         self.uses_topic_ids = False
+        self._resting: Final = resting
+        self._awake: Final[dict[PartitionKey, FetchPartition]] = {}
+        self._sleepers: Final[set[FetchPartition]] = set()
+        self._woken: list[tuple[FetchPartition, Rest]] = []
+        self._reading: list[FetchPartition] | None = None
+        self._reader: object = None
+        self._is_stale = False
+        self._top = 0
+        for partition in partitions:
+            self._add(partition)
 
     def worth(self) -> tuple[bool, int, int]:
         """Order of eviction: consumers before followers, small before large."""
@@ -163,14 +218,122 @@ class FetchSession:
         """Add, change and forget partitions."""
         partitions = self.partitions
         for entry in request.entries:
-            key = _key(entry.topic, entry.topic_id, entry.partition)
-            known = partitions.get(key)
+            known = partitions.get(_key(entry.topic, entry.topic_id, entry.partition))
             if known is None:
-                partitions[key] = FetchPartition.of(entry)
+                self._add(FetchPartition.of(entry))
             else:
+                self._rouse(known)
                 known.ask(entry)
         for topic, topic_id, number in request.forgotten:
-            partitions.pop(_key(topic, topic_id, number), None)
+            gone = partitions.pop(_key(topic, topic_id, number), None)
+            if gone is not None:
+                self._rouse(gone)
+                del self._awake[gone.key]
+
+    def _add(self, partition: FetchPartition) -> None:
+        partition.session = self
+        self._to_the_end(partition)
+        self.partitions[partition.key] = self._awake[partition.key] = partition
+
+    def _to_the_end(self, partition: FetchPartition) -> None:
+        self._top += 1
+        partition.rank = self._top
+
+    # Rest
+
+    @property
+    def rests(self) -> bool:
+        """Whether any entry rests, and so may wake while a request waits."""
+        return bool(self._sleepers)
+
+    def begin(self, reader: object, topic_name: Callable[[UUID], str | None]) -> list[FetchPartition]:
+        """What to read for a request, in order. Who reads differently from last time (`reader`) reads everything."""
+        if reader != self._reader:
+            self._reader = reader
+            self.rouse_all()
+        else:
+            self._look_at_starts()
+        _resolve(self._awake.values(), topic_name)
+        self._woken.clear()
+        self._is_stale = False
+        self._reading = [entry for entry in self._in_order() if entry.topic_partition.topic]
+        return self._reading
+
+    def _in_order(self) -> list[FetchPartition]:
+        return sorted(self._awake.values(), key=_rank)
+
+    def nameless(self) -> list[FetchPartition]:
+        """Entries whose topic id nobody knows: they are answered without reading."""
+        return [entry for entry in self._in_order() if not entry.topic_partition.topic]
+
+    def woken(self, entries: object) -> list[tuple[FetchPartition, Rest]]:
+        """What woke since the last call or since `begin` gave `entries`, and how it stood before.
+
+        Nothing if a later request began: the answer to the earlier one is an error, whatever woke.
+        """
+        if entries is not self._reading:
+            return []
+        woken, self._woken = self._woken, []
+        return woken
+
+    def refresh(self, entries: object) -> None:
+        """Add to `entries`, which `begin` gave, what woke since; nothing if a later request began."""
+        if entries is self._reading and self._reading is not None:
+            self._look_at_starts()
+            if self._is_stale:
+                self._reading[:] = [entry for entry in self._in_order() if entry.topic_partition.topic]
+
+    def close(self, told: Sequence[tuple[FetchPartition, FetchResult]]) -> None:
+        """The answer is known: who gave records goes to the end, who gave nothing rests."""
+        self._reading = None
+        resting = self._resting
+        for entry, result in told:
+            if entry.session is not self or entry.rest is not None:
+                continue
+            if result.records is not None:
+                self._to_the_end(entry)
+            elif resting is not None and result.idle is not None and entry.key in self._awake:
+                entry.rest, entry.log = result.idle, result.idle.partition.log
+                del self._awake[entry.key]
+                self._sleepers.add(entry)
+                resting.put(entry)
+
+    def woke(self, entry: FetchPartition) -> Hashable | None:
+        """Take a resting entry that `RestingEntries` has let go; the session if a request of it waits."""
+        rest = entry.rest
+        assert rest is not None
+        entry.rest = entry.log = None
+        self._sleepers.discard(entry)
+        self._awake[entry.key] = entry
+        replica = rest.replica
+        if replica is not None and rest.partition.leader_epoch == rest.leader_epoch:
+            # Each fetch of the session since then has told that the follower was at the end.
+            replica.fetched(entry.fetch_offset, entry.log_start_offset, self.noted_ms, entry.fetch_offset)
+        if self._reading is None:
+            return None
+        self._is_stale = True
+        self._woken.append((entry, rest))
+        return self
+
+    def _rouse(self, entry: FetchPartition) -> None:
+        if entry.rest is not None:
+            assert self._resting is not None
+            self._resting.take(entry)
+            self.woke(entry)
+
+    def rouse_all(self) -> None:
+        """Let nothing rest any more: at the end of the session, or when its reader changed."""
+        for entry in list(self._sleepers):
+            self._rouse(entry)
+
+    def _look_at_starts(self) -> None:
+        moved = [one for one in self._sleepers if one.log.log_start_offset != one.told_log_start_offset]  # type: ignore[union-attr]
+        for entry in moved:
+            self._rouse(entry)
+
+
+def _rank(entry: FetchPartition) -> int:
+    return entry.rank
 
 
 class FetchContext:
@@ -179,35 +342,43 @@ class FetchContext:
     With an `error_code` there is nothing to read; `finish(())` gives the answer.
     """
 
-    __slots__ = ("_finish", "_unknown", "entries", "error_code")
+    __slots__ = ("_finish", "_nameless", "entries", "error_code", "session")
 
     def __init__(
         self,
-        entries: Iterable[FetchPartition],
+        entries: list[FetchPartition],
         finish: Callable[[list[tuple[FetchPartition, FetchResult]]], FetchAnswer],
         *,
+        nameless: Sequence[FetchPartition] = (),
         error_code: int = 0,
+        session: FetchSession | None = None,
     ) -> None:
-        """Entries whose topic id nobody knows are answered without reading."""
-        self.entries: Final[list[FetchPartition]] = []
-        self._unknown: Final[list[FetchPartition]] = []
-        for entry in entries:
-            (self.entries if entry.topic_partition.topic else self._unknown).append(entry)
+        """`nameless`: entries whose topic id nobody knows, which are answered without reading.
+
+        `session` of an incremental request: more `entries` may wake while it waits.
+        """
+        self.entries: Final = entries
+        self._nameless: Final = nameless
         self._finish: Final = finish
         self.error_code: Final = error_code
+        self.session: Final = session
 
     def finish(self, results: Sequence[FetchResult]) -> FetchAnswer:
         """The answer, from one result for each of `entries` in the same order. To be called once."""
         told = list(zip(self.entries, results, strict=True))
-        told += [(entry, FetchResult(UnknownTopicIdError.code)) for entry in self._unknown]
+        told += [(entry, FetchResult(UnknownTopicIdError.code)) for entry in self._nameless]
         return self._finish(told)
 
 
 class FetchSessions:
     """The sessions of this broker. `evictions` counts the evicted ones."""
 
-    def __init__(self, clock: Clock, slots: int) -> None:
-        """`slots`: `max.incremental.fetch.session.cache.slots`; with 0 every fetch is a full one."""
+    def __init__(self, clock: Clock, slots: int, resting: RestingEntries | None = None) -> None:
+        """`slots`: `max.incremental.fetch.session.cache.slots`; with 0 every fetch is a full one.
+
+        `resting` is that of the replica manager which reads; without it every entry is read with each request.
+        """
+        self._resting: Final = resting
         self._clock: Final = clock
         self._slots: Final = slots
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
@@ -230,11 +401,12 @@ class FetchSessions:
         `uses_topic_ids`: the request's version is 13 or later. Followers' sessions are worth more than consumers'.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)  # a full request ends the session that it names
+            self._end(request.session_id)  # a full request ends the session that it names
             if request.session_epoch == FINAL_EPOCH:
                 return _sessionless(request, topic_name)
-            entries = _resolved(map(FetchPartition.of, request.entries), topic_name)
-            return FetchContext(entries, lambda told: self._finish_full(told, request.replica_id >= 0, uses_topic_ids))
+            return _full(
+                request, topic_name, lambda told: self._finish_full(told, request.replica_id >= 0, uses_topic_ids)
+            )
         session = self._sessions.get(request.session_id)
         if session is None:
             return _failed(FetchSessionIdNotFoundError.code)
@@ -244,13 +416,23 @@ class FetchSessions:
             return _failed(FetchSessionTopicIdError.code)
         session.update(request)
         if not session.partitions:
-            del self._sessions[session.session_id]
+            self._end(session.session_id)
             return _sessionless(request, topic_name)
         session.last_used_ms = self._clock.monotonic_ms()
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         session.epoch = expected = next_epoch(session.epoch)
-        entries = _resolved(session.partitions.values(), topic_name)
-        return FetchContext(entries, lambda told: _finish_incremental(session, expected, told))
+        reader = (request.replica_id, request.replica_epoch, request.isolation_level, request.rack_id)
+        return FetchContext(
+            session.begin(reader, topic_name),
+            lambda told: _finish_incremental(session, expected, told),
+            nameless=session.nameless(),
+            session=session,
+        )
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.rouse_all()
 
     def _finish_full(
         self, told: list[tuple[FetchPartition, FetchResult]], is_privileged: bool, uses_topic_ids: bool
@@ -260,7 +442,8 @@ class FetchSessions:
             return FetchAnswer(0, NO_SESSION, told)
         for entry, result in told:
             entry.tell(result)
-        session = FetchSession(self._new_id(), (entry for entry, _ in told), now_ms=now_ms)
+        entries = (entry for entry, _ in told)
+        session = FetchSession(self._new_id(), entries, now_ms=now_ms, resting=self._resting)
         session.is_privileged = is_privileged
         session.uses_topic_ids = uses_topic_ids
         self._sessions[session.session_id] = session
@@ -294,28 +477,37 @@ class FetchSessions:
             if victim is None or (is_privileged, size, 0) < victim.worth():
                 return False
         assert victim is not None
-        del self._sessions[victim.session_id]
+        self._end(victim.session_id)
         self.evictions += 1
         return True
 
 
-def _resolved(entries: Iterable[FetchPartition], topic_name: Callable[[UUID], str | None]) -> Iterator[FetchPartition]:
-    """The entries, with their topic's name where it has become known."""
+def _resolve(entries: Iterable[FetchPartition], topic_name: Callable[[UUID], str | None]) -> None:
+    """Give the entries their topic's name where it has become known."""
     for entry in entries:
         if not entry.topic_partition.topic:
             name = topic_name(entry.topic_id)
             if name is not None:
                 entry.topic_partition = TopicPartition(name, entry.topic_partition.partition)
-        yield entry
+
+
+def _full(
+    request: FetchRequest,
+    topic_name: Callable[[UUID], str | None],
+    finish: Callable[[list[tuple[FetchPartition, FetchResult]]], FetchAnswer],
+) -> FetchContext:
+    entries = [FetchPartition.of(entry) for entry in request.entries]
+    _resolve(entries, topic_name)
+    nameless = [entry for entry in entries if not entry.topic_partition.topic]
+    return FetchContext([entry for entry in entries if entry.topic_partition.topic], finish, nameless=nameless)
 
 
 def _sessionless(request: FetchRequest, topic_name: Callable[[UUID], str | None]) -> FetchContext:
-    entries = _resolved(map(FetchPartition.of, request.entries), topic_name)
-    return FetchContext(entries, lambda told: FetchAnswer(0, NO_SESSION, told))
+    return _full(request, topic_name, lambda told: FetchAnswer(0, NO_SESSION, told))
 
 
 def _failed(code: int) -> FetchContext:
-    return FetchContext((), lambda _: FetchAnswer(code, NO_SESSION, []), error_code=code)
+    return FetchContext([], lambda _: FetchAnswer(code, NO_SESSION, []), error_code=code)
 
 
 def _finish_incremental(
@@ -325,9 +517,5 @@ def _finish_incremental(
         # Another request of the session came in while this one waited: a repetition.
         return FetchAnswer(InvalidFetchSessionEpochError.code, session.session_id, [])
     news = [pair for pair in told if pair[0].tell(pair[1])]
-    partitions = session.partitions
-    for entry, result in news:
-        key = entry.key
-        if result.records is not None and partitions.pop(key, None) is not None:
-            partitions[key] = entry
+    session.close(told)
     return FetchAnswer(0, session.session_id, news)

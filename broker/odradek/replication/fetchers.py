@@ -15,9 +15,10 @@ from zlib import crc32
 
 from odradek.base.config import BrokerConfig
 from odradek.base.ports import Clock
-from odradek.base.types import TopicPartition
+from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.replication.follower import ConnectLeader, Fetcher
 from odradek.replication.leader_session import Followed
+from odradek.replication.quota import ReplicationQuota
 from odradek.replication.table import HostedPartition
 
 logger = logging.getLogger(__name__)
@@ -34,8 +35,12 @@ class FetcherManager:
         connect: ConnectLeader,
         on_change: Callable[[TopicPartition], None],
         on_storage_failure: Callable[[TopicPartition], None],
+        quota: ReplicationQuota | None = None,
+        broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
     ) -> None:
-        """The callbacks are those of `Fetcher`."""
+        """The callbacks and the rest are those of `Fetcher`."""
+        self._quota: Final = quota
+        self._broker_epoch: Final = broker_epoch
         self._clock: Final = clock
         self._config: Final = config
         self._connect: Final = connect
@@ -71,7 +76,9 @@ class FetcherManager:
 
     def max_lag(self) -> int:
         """Largest number of records that a partition here is behind its leader's high watermark."""
-        return max((one.lag for fetcher in self._fetchers.values() for one in fetcher.followed.values()), default=0)
+        return max(
+            (one.lag or 0 for fetcher in self._fetchers.values() for one in fetcher.followed.values()), default=0
+        )
 
     async def close(self) -> None:
         """Cancel every loop and wait until it has ended; idempotent."""
@@ -91,6 +98,8 @@ class FetcherManager:
             connect=self._connect,
             on_change=self._on_change,
             on_storage_failure=self._on_storage_failure,
+            quota=self._quota,
+            broker_epoch=self._broker_epoch,
         )
         key = (leader_id, number)
         self._fetchers[key] = fetcher

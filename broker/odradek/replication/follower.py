@@ -27,10 +27,11 @@ from odradek.base.errors import (
     ProtocolError,
 )
 from odradek.base.ports import Clock
-from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ZERO_UUID, TopicPartition
+from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, ZERO_UUID, TopicPartition
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
 from odradek.replication.leader_session import Followed, LeaderSession
 from odradek.replication.partition import EpochEnd, truncation_target
+from odradek.replication.quota import ReplicationQuota
 
 DIVERGENCE_SINCE: Final = 12
 """First Fetch version whose response tells where logs part."""
@@ -81,8 +82,15 @@ class Fetcher:
         connect: ConnectLeader,
         on_change: Callable[[TopicPartition], None],
         on_storage_failure: Callable[[TopicPartition], None],
+        quota: ReplicationQuota | None = None,
+        broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
     ) -> None:
-        """`on_change` is told of risen high watermarks, `on_storage_failure` of logs that cannot be written."""
+        """`on_change` is told of what was copied or cut, `on_storage_failure` of logs that cannot be written.
+
+        `quota` holds back throttled replicas that are behind; `broker_epoch` is told to leaders.
+        """
+        self._quota: Final = quota
+        self._broker_epoch: Final = broker_epoch
         self.leader_id: Final = leader_id
         self._client_id: Final = client_id
         self._clock: Final = clock
@@ -141,6 +149,11 @@ class Fetcher:
         """One request and what follows from its answer, or a wait when every partition rests."""
         now_ms = self._clock.monotonic_ms()
         ready = [one for one in self.followed.values() if one.resume_ms <= now_ms]
+        if ready and self._quota is not None and self._quota.is_exceeded:
+            ready = [one for one in ready if not self._is_held_back(one)]
+            if not ready:
+                await self._wait(self._config.replica_fetch_backoff_ms)
+                return
         if not ready:
             await self._wait(min(one.resume_ms for one in self.followed.values()) - now_ms)
             return
@@ -168,10 +181,15 @@ class Fetcher:
             max_bytes=config.replica_fetch_response_max_bytes,
             entries=step.entries,
             replica_id=config.broker_id,
+            replica_epoch=self._broker_epoch(),
             session_id=step.session_id,
             session_epoch=step.epoch,
             forgotten=step.forgotten,
         )
+
+    def _is_held_back(self, one: Followed) -> bool:
+        """Whether a replica has to wait while the quota is exceeded: it is throttled and has not caught up."""
+        return one.lag != 0 and self._quota is not None and self._quota.is_throttled(one.partition.topic_partition)
 
     async def _wait(self, delay_ms: float) -> None:
         """Until a partition comes in or `delay_ms` are over (`inf`: until one comes in)."""
@@ -214,14 +232,18 @@ class Fetcher:
         if answer.diverging_epoch is not None:
             self._cut(one, EpochEnd(*answer.diverging_epoch))
             return
+        changed = False
         if len(answer.records):
+            if self._quota is not None:
+                self._quota.note(partition.topic_partition, len(answer.records))
             log.append_as_follower(memoryview(answer.records))
+            changed = True
         one.lag = max(0, answer.high_watermark - log.log_end_offset)
-        advanced = partition.follow(answer.high_watermark)
+        changed = partition.follow(answer.high_watermark) or changed
         start = min(answer.log_start_offset, log.high_watermark)
         if start > log.log_start_offset:
-            log.increment_log_start_offset(start)
-        if advanced:
+            changed = log.increment_log_start_offset(start) or changed
+        if changed:
             self._on_change(partition.topic_partition)
 
     def _guarded(self, one: Followed, work: Callable[[], None]) -> None:
@@ -267,12 +289,15 @@ class Fetcher:
         partition = one.partition
         log = partition.log
         if offset >= log.log_end_offset:
+            # No record goes, but an epoch in which this replica led without one: it would make it part for ever.
+            log.truncate_to(offset)
             return
         if offset < log.high_watermark:
             logger.warning("%s: cut to %d, below its high watermark", partition.topic_partition, offset)
         logger.info("%s: cut from %d to %d", partition.topic_partition, log.log_end_offset, offset)
         log.truncate_to(offset)
         partition.follow(log.high_watermark)
+        self._on_change(partition.topic_partition)
 
     async def _check_epochs(self, channel: LeaderChannel, ready: Sequence[Followed]) -> list[Followed]:
         """Ask an older leader where the logs part, before the first fetch; those that may be fetched now."""
@@ -319,5 +344,6 @@ class Fetcher:
             logger.warning("%s: starts anew at the leader's %d", one.partition.topic_partition, start)
             log.truncate_fully_and_start_at(start)
             one.partition.follow(start)
+            self._on_change(one.partition.topic_partition)
         else:
             self._rest_alone(one)  # nothing to set right: the leader cannot place our last epoch

@@ -28,7 +28,7 @@ class IsrChanges:
     """The proposals under way. `shrinks` and `expands` count the committed ones."""
 
     def __init__(self, clock: Clock, writer: IsrWriter, on_change: Callable[[HostedPartition], None]) -> None:
-        """`on_change` is called when a committed set may let the high watermark rise."""
+        """`on_change` is called when a proposal has ended: the high watermark may rise, or another be proposed."""
         self._clock: Final = clock
         self._writer: Final = writer
         self._on_change: Final = on_change
@@ -65,6 +65,7 @@ class IsrChanges:
                 code = error.code if isinstance(error, ProtocolError) else UnknownServerError.code
                 logger.info("%s: in-sync set %s not committed: %s", proposal.topic_partition, proposal.isr, error)
                 if partition.refuse(proposal, code) is not Refusal.RETRY:
+                    self._on_change(partition)
                     return
                 await self._clock.sleep_ms(delay_ms)
                 delay_ms = min(2 * delay_ms, RETRY_MAX_MS)

@@ -1,7 +1,8 @@
 """The follower's connection to a leader, over `network/channel`.
 
 Broker ids enter `LeaderConnector`, which finds the leader's endpoint in the cluster image; calls of `LeaderChannel`
-become requests in the highest versions that both sides know. Every failure of the connection is an `OdradekError`.
+become requests in the highest versions that both sides know and `inter.broker.protocol.version` allows. Every failure
+of the connection is an `OdradekError`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from odradek.base.config import BrokerConfig
-from odradek.base.errors import BrokerNotAvailableError, MalformedFrameError, error_for
+from odradek.base.errors import BrokerNotAvailableError, MalformedFrameError, UnsupportedVersionError, error_for
 from odradek.base.types import TopicPartition
 from odradek.cluster import ClusterView
 from odradek.network.channel import Channel, ChannelTimeouts
-from odradek.protocol.apis import ApiKey
+from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.hotpath import FetchRequest, FetchResponse, decode_fetch_response, encode_fetch_request
 from odradek.replication.follower import LeaderChannel
 from odradek.replication.partition import EpochEnd
+from odradek.replication.protocol_versions import highest_version
 
 READ_UNCOMMITTED: Final = 0
 
@@ -45,7 +47,7 @@ class LeaderConnector:
         )
         try:
             await channel.negotiate()
-            return _ChannelToLeader(channel, self._config.broker_id)
+            return _ChannelToLeader(channel, self._config)
         except BaseException:
             await channel.close()
             raise
@@ -54,10 +56,21 @@ class LeaderConnector:
 class _ChannelToLeader:
     """`LeaderChannel` over an open channel."""
 
-    def __init__(self, channel: Channel, replica_id: int) -> None:
+    def __init__(self, channel: Channel, config: BrokerConfig) -> None:
         self._channel: Final = channel
-        self._replica_id: Final = replica_id
-        self.fetch_version: Final = channel.pick(ApiKey.FETCH)
+        self._replica_id: Final = config.broker_id
+        self._protocol: Final = config.inter_broker_protocol_version
+        self.fetch_version: Final = self._pick(ApiKey.FETCH)
+
+    def _pick(self, api_key: ApiKey) -> int:
+        """The highest version that both sides know and the cluster's protocol allows."""
+        version = min(self._channel.pick(api_key), highest_version(api_key, self._protocol))
+        lowest, _ = self._channel.versions[api_key]
+        if version < max(lowest, API_TABLE[api_key].min_version):
+            raise UnsupportedVersionError(
+                f"{self._channel.peer} does not speak {api_key.name} as of release {self._protocol} any more"
+            )
+        return version
 
     async def fetch(self, request: FetchRequest, version: int) -> FetchResponse:
         client_id = self._channel.client_id
@@ -100,7 +113,7 @@ class _ChannelToLeader:
     ) -> Any:
         """Ask about one partition; its part of the response. Raises the error that it holds."""
         topic = {_TOPIC_FIELD[api_key]: topic_partition.topic, "partitions": [wanted]}
-        response = await self._channel.ask(api_key, self._channel.pick(api_key), {**head, "topics": [topic]})
+        response = await self._channel.ask(api_key, self._pick(api_key), {**head, "topics": [topic]})
         if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
             raise MalformedFrameError(f"{self._channel.peer} did not answer about {topic_partition}")
         found = response.topics[0].partitions[0]

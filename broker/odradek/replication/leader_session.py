@@ -35,8 +35,8 @@ class Followed:
         """Not fetched before this monotonic time: it had an error. `inf`: not until the next reign."""
         self.needs_epoch_check = True
         """Only for leaders that do not tell divergence in a fetch (below version 12)."""
-        self.lag = 0
-        """Records behind the leader's high watermark, as of the last fetch."""
+        self.lag: int | None = None
+        """Records behind the leader's high watermark, as of the last fetch; None before the first."""
 
     @property
     def is_current(self) -> bool:

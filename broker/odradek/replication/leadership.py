@@ -101,6 +101,9 @@ class Leadership:
             except ProtocolError as error:
                 logger.warning("%s: LeaderAndIsr refused: %s", topic_partition, error)
                 codes[topic_partition] = error.code
+        led = sum(not codes[tp] and state.leader == self._config.broker_id for tp, _, state in states)
+        taken = sum(not code for code in codes.values())
+        logger.info("controller epoch %d: now leads %d and follows %d partitions", controller_epoch, led, taken - led)
         return codes
 
     def _apply(self, topic_partition: TopicPartition, topic_id: UUID, state: LeaderAndIsrState) -> None:
@@ -149,7 +152,7 @@ class Leadership:
         is_new_leader = partition.become_leader(state, now_ms)
         # Followers may hold later epochs than our log has entries of: noting the start of ours tells them where to cut.
         partition.log.assign_epoch_start(state.leader_epoch, partition.log.log_end_offset)
-        logger.info("%s: leader in epoch %d, in-sync set %s", topic_partition, state.leader_epoch, state.isr)
+        logger.debug("%s: leader in epoch %d, in-sync set %s", topic_partition, state.leader_epoch, state.isr)
         partition.advance(now_ms)
         self._on_change(topic_partition)
         if is_new_leader:
@@ -160,7 +163,7 @@ class Leadership:
         topic_partition = partition.topic_partition
         self._fetchers.remove(topic_partition)
         partition.become_follower(state)
-        logger.info("%s: follower of %d in epoch %d", topic_partition, state.leader, state.leader_epoch)
+        logger.debug("%s: follower of %d in epoch %d", topic_partition, state.leader, state.leader_epoch)
         self._on_change(topic_partition)
         if state.leader != NO_BROKER:
             self._fetchers.add(partition)

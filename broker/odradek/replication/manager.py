@@ -2,7 +2,8 @@
 
 Produce and Fetch come from `server/data` and the coordinators' writer, LeaderAndIsr and StopReplica from
 `server/control`; records go to the logs, answers to `respond`, each exactly once and on the loop. Decisions are
-`partition`'s; `reader`, `delayed`, `isr_changes`, `leadership` and `fetchers` each carry out one kind.
+`partition`'s; `reader`, `delayed`, `isr_changes`, `leadership`, `fetchers`, `delete_records`, `log_dirs` and `mover`
+each carry out one kind.
 
 Invariant: an acks=all answer without error was given when the high watermark had passed the records, so every member
 of the in-sync set holds them.
@@ -11,7 +12,7 @@ of the in-sync set holds them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -24,16 +25,22 @@ from odradek.base.errors import (
     error_for,
 )
 from odradek.base.ports import Clock, Timer
-from odradek.base.types import NO_EPOCH, TopicPartition
+from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
 from odradek.cluster import ClusterView
 from odradek.log.manager import LogManager
+from odradek.replication import delete_records
 from odradek.replication.delayed import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
+from odradek.replication.delete_records import DelayedDeleteRecords, RecordDeletion
+from odradek.replication.fetch_session import FetchSession
 from odradek.replication.fetchers import FetcherManager
 from odradek.replication.follower import ConnectLeader
 from odradek.replication.isr_changes import IsrChanges
 from odradek.replication.leadership import Leadership, StopReplica
+from odradek.replication.log_dirs import LogDirChanges
 from odradek.replication.marks import HighWatermarks
+from odradek.replication.mover import Cleaning, ReplicaMover
 from odradek.replication.partition import LeaderAndIsrState
+from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.reader import FollowerNotes, PartitionReader
 from odradek.replication.requests import (
     AppendRequest,
@@ -44,6 +51,8 @@ from odradek.replication.requests import (
     FetchResult,
     IsrWriter,
 )
+from odradek.replication.resting import RestingEntries
+from odradek.replication.selector import SELECTORS
 from odradek.replication.table import HostedPartition, PartitionTable
 from odradek.timer.purgatory import Purgatory
 
@@ -79,17 +88,35 @@ class ReplicaManager:
         cluster: ClusterView,
         topic_config: Callable[[str], TopicConfig],
         connect: ConnectLeader,
+        cleaning: Cleaning | None = None,
+        broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
     ) -> None:
-        """`topic_config` gives a topic's settings when its log is made; `connect` opens a channel to a leader."""
+        """`topic_config` gives a topic's settings when its log is made; `connect` opens a channel to a leader.
+
+        `cleaning` is kept away from logs that move. `broker_epoch`: epoch of this broker's registration at the moment.
+        """
         self._clock: Final = clock
         self._config: Final = config
         self.table: Final = PartitionTable(cluster)
         self.produce_purgatory: Final[Purgatory[DelayedProduce]] = Purgatory(clock, "Produce")
         self.fetch_purgatory: Final[Purgatory[DelayedFetch]] = Purgatory(clock, "Fetch")
-        self._reader: Final = PartitionReader(self.table, self.take_offline)
+        self.resting: Final = RestingEntries()
+        self.quotas: Final = ReplicationQuotas(self.table, clock, config)
+        self._reader: Final = PartitionReader(
+            self.table,
+            self.take_offline,
+            selector=SELECTORS.get(config.replica_selector_class),
+            quota=self.quotas.leader,
+        )
         self.isr_changes: Final = IsrChanges(clock, isr_writer, self._in_sync_set_changed)
         self.fetchers: Final = FetcherManager(
-            clock, config, connect=connect, on_change=self.recheck, on_storage_failure=self.take_offline
+            clock,
+            config,
+            connect=connect,
+            on_change=self.recheck,
+            on_storage_failure=self.take_offline,
+            quota=self.quotas.follower,
+            broker_epoch=broker_epoch,
         )
         self._marks: Final = HighWatermarks(self.table, log_manager)
         self.leadership: Final = Leadership(
@@ -102,6 +129,17 @@ class ReplicaManager:
             marks=self._marks,
             on_change=self.recheck,
         )
+        self.mover: Final = ReplicaMover(
+            self.table,
+            log_manager,
+            clock,
+            config,
+            on_moved=self._replica_moved,
+            on_log_start=self.recheck,
+            cleaning=cleaning,
+        )
+        self._log_dirs: Final = LogDirChanges(self.table, log_manager, self.mover)
+        self._deletion: Final = RecordDeletion(self.table, clock, find=self.partition, future=log_manager.future)
         self._timers: dict[str, Timer] = {}
         self._is_closed = False
 
@@ -120,7 +158,9 @@ class ReplicaManager:
         for timer in self._timers.values():
             timer.cancel()
         await self.fetchers.close()
+        await self.mover.close()
         await self.isr_changes.close()
+        self.delete_purgatory.close()
         self.produce_purgatory.close()
         self.fetch_purgatory.close()
         await self._marks.close()
@@ -182,32 +222,68 @@ class ReplicaManager:
             operation = DelayedProduce(request.timeout_ms, self.table, results, respond)
             self.produce_purgatory.try_complete_else_watch(operation, operation.keys())
         for partition in appended:
-            self.fetch_purgatory.check(partition.topic_partition)
+            self._check_fetches(partition.topic_partition)
         for topic_partition in advanced:
             self.produce_purgatory.check(topic_partition)
 
-    def fetch(self, params: FetchParams, entries: Sequence[Fetchable], respond: FetchResponder) -> None:
-        """Read the entries; answer at once when there is enough, an error or no time, else wait for more."""
+    def fetch(
+        self,
+        params: FetchParams,
+        entries: Sequence[Fetchable],
+        respond: FetchResponder,
+        *,
+        session: FetchSession | None = None,
+    ) -> None:
+        """Read the entries; answer at once when there is enough, an error or no time, else wait for more.
+
+        `session` of an incremental request, which gave the entries: what of it rests may join them meanwhile.
+        """
         notes = None
         if params.replica_id >= 0:
-            notes = FollowerNotes(params.replica_id, self._clock.monotonic_ms())
+            now_ms = self._clock.monotonic_ms()
+            notes = FollowerNotes(params.replica_id, now_ms, params.replica_epoch)
+            if session is not None:
+                session.noted_ms = now_ms
         elif params.max_bytes > self._config.fetch_max_bytes:
-            params = params._replace(max_bytes=self._config.fetch_max_bytes)
+            limit = self._config.fetch_max_bytes
+            # More than the maximum would never come.
+            params = params._replace(max_bytes=limit, min_bytes=min(params.min_bytes, limit))
+        if session is not None:
+            params = params._replace(may_rest=True)
         outcome = self._reader.read(params, entries, notes)
-        if outcome.is_urgent or outcome.size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not entries:
+        if (
+            outcome.is_urgent
+            or outcome.size_bytes >= params.min_bytes
+            or params.max_wait_ms <= 0
+            or (not entries and (session is None or not session.rests))
+        ):
             respond(outcome.results)
         else:
-            operation = DelayedFetch(params, entries, self._reader, respond)
+            operation = DelayedFetch(params, entries, self._reader, respond, session=session)
             self.fetch_purgatory.try_complete_else_watch(operation, operation.wait_for(self.table.online.get))
         if notes is not None:
-            for partition, proposal in notes.proposals:
-                self.isr_changes.start(partition, proposal)
-            for partition in notes.advanced:
-                self.recheck(partition.topic_partition)
+            self._act_upon(notes, entries)
+
+    def _act_upon(self, notes: FollowerNotes, entries: Sequence[Fetchable]) -> None:
+        """What a follower's fetch has told lets others go on."""
+        for partition, proposal in notes.proposals:
+            self.isr_changes.start(partition, proposal)
+        for partition in notes.advanced:
+            self.recheck(partition.topic_partition)
+        if self.delete_purgatory.watched:
+            # The follower has told its log starts, too.
+            for entry in entries:
+                self.delete_purgatory.check(entry.topic_partition)
 
     def recheck(self, topic_partition: TopicPartition) -> None:
         """A mark, a role or an epoch of the partition changed: complete what waited for that."""
         self.produce_purgatory.check(topic_partition)
+        self._check_fetches(topic_partition)
+        self.delete_purgatory.check(topic_partition)
+
+    def _check_fetches(self, topic_partition: TopicPartition) -> None:
+        for waiting in self.resting.changed(topic_partition):
+            self.fetch_purgatory.check(waiting)
         self.fetch_purgatory.check(topic_partition)
 
     def _append(self, partition: HostedPartition, records: memoryview, request: AppendRequest) -> AppendResult:
@@ -231,6 +307,7 @@ class ReplicaManager:
                 leader_epoch=partition.leader_epoch,
                 origin=request.origin,
                 zstd_allowed=request.zstd_allowed,
+                any_format=request.any_format,
             )
         except ProtocolError as error:
             if partition.log.is_offline:
@@ -240,6 +317,7 @@ class ReplicaManager:
                 error.code,
                 log_start_offset=partition.log.log_start_offset,
                 error_message=str(error),
+                record_errors=getattr(error, "record_errors", ()),
             )
         return AppendResult(
             topic_partition,
@@ -250,6 +328,10 @@ class ReplicaManager:
             info.log_start_offset,
             None,
             0 if info.duplicate else info.record_count,
+            NO_BROKER,
+            NO_EPOCH,
+            (),
+            len(records),
         )
 
     def _is_replicated(self, results: list[AppendResult]) -> bool:
@@ -259,6 +341,27 @@ class ReplicaManager:
             result.error_code or result.last_offset < online[result.topic_partition].log.high_watermark
             for result in results
         )
+
+    # Log starts and directories
+
+    @property
+    def delete_purgatory(self) -> Purgatory[DelayedDeleteRecords]:
+        """Where deletions wait for the followers."""
+        return self._deletion.purgatory
+
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], timeout_ms: float, respond: delete_records.Respond
+    ) -> None:
+        """Delete the records before each offset; answers when the live replicas have followed or time is up."""
+        self._deletion.delete(offsets, timeout_ms, respond)
+
+    def alter_log_dirs(self, wishes: Mapping[TopicPartition, str]) -> dict[TopicPartition, int]:
+        """Move replicas to other log directories of this broker; the error code of each."""
+        return self._log_dirs.alter(wishes)
+
+    def _replica_moved(self, topic_partition: TopicPartition) -> None:
+        self._marks.moved()
+        self.recheck(topic_partition)
 
     # In-sync sets
 
@@ -272,7 +375,8 @@ class ReplicaManager:
                 self.isr_changes.start(partition, partition.propose_shrinking(lagging))
 
     def _in_sync_set_changed(self, partition: HostedPartition) -> None:
-        partition.advance(self._clock.monotonic_ms())
+        if partition.is_leader:
+            partition.advance(self._clock.monotonic_ms())
         self.recheck(partition.topic_partition)
 
     # Roles
@@ -290,7 +394,12 @@ class ReplicaManager:
 
         Raises `StaleControllerEpochError` for the request of a replaced controller.
         """
-        return self.leadership.apply(controller_epoch, states)
+        codes = self.leadership.apply(controller_epoch, states)
+        for topic_partition in codes:
+            partition = self.table.online.get(topic_partition)
+            if partition is not None:
+                self.mover.start(partition)  # what a stop of the broker interrupted goes on
+        return codes
 
     def stop_replicas(self, controller_epoch: int, stops: Sequence[StopReplica]) -> dict[TopicPartition, int]:
         """Stop, and where asked delete, replicas; the error code of each. Raises `StaleControllerEpochError`."""

@@ -41,6 +41,10 @@ class HighWatermarks:
             if marks != self._written:
                 self._task = asyncio.get_running_loop().create_task(self._write(marks))
 
+    def moved(self) -> None:
+        """A log lies in another directory now: its mark has to be written there, changed or not."""
+        self._written = {}
+
     async def close(self) -> None:
         """Wait for a write under way, then write the last marks; idempotent."""
         if self._task is not None:

@@ -10,6 +10,7 @@ offset of any member of the maximal in-sync set; log start <= high watermark <= 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
@@ -92,6 +93,7 @@ class RemoteReplica:
     """What the leader knows of one follower. Times are monotonic milliseconds."""
 
     __slots__ = (
+        "broker_epoch",
         "broker_id",
         "last_caught_up_ms",
         "last_fetch_leader_end_offset",
@@ -103,6 +105,8 @@ class RemoteReplica:
     def __init__(self, broker_id: int) -> None:
         """A replica of which nothing is known yet."""
         self.broker_id: Final = broker_id
+        self.broker_epoch: int = NO_EPOCH
+        """The latest life of the follower's broker that has fetched (KIP-903)."""
         self.reset(is_in_sync=False, now_ms=0.0)
 
     def reset(self, *, is_in_sync: bool, now_ms: float) -> None:
@@ -139,7 +143,11 @@ class RemoteReplica:
 
 
 class Partition(Generic[LogT_co]):
-    """One hosted partition. `log` is the local replica; all other attributes change only through the methods."""
+    """One hosted partition.
+
+    `log` is the local replica, replaced by `mover` when it comes to lie in another directory; all other attributes
+    change only through the methods.
+    """
 
     __slots__ = (
         "_lag_max_ms",
@@ -163,7 +171,7 @@ class Partition(Generic[LogT_co]):
     def __init__(self, topic_partition: TopicPartition, log: LogT_co, *, local_id: int, lag_max_ms: float) -> None:
         """`local_id`: this broker. `lag_max_ms`: `replica.lag.time.max.ms`."""
         self.topic_partition: Final = topic_partition
-        self.log: Final = log
+        self.log = log
         self.local_id: Final = local_id
         self._lag_max_ms = lag_max_ms
         self.role = Role.NONE
@@ -310,6 +318,18 @@ class Partition(Generic[LogT_co]):
         return 0 if len(self.in_sync.maximal) >= self.min_in_sync else NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     # Followers, seen by the leader
+
+    def followers(self) -> Iterable[RemoteReplica]:
+        """What is known of every follower; nothing where this broker does not lead."""
+        return self._remote.values()
+
+    def is_settled(self, replica: RemoteReplica) -> bool:
+        """Whether one more fetch at the leader's end would change nothing: the follower is in sync and there."""
+        return (
+            replica.log_end_offset == self.log.log_end_offset
+            and replica.broker_id in self.in_sync.committed
+            and self._remote.get(replica.broker_id) is replica
+        )
 
     def remote_replica(self, broker_id: int) -> RemoteReplica | None:
         """What is known of a follower; None when it is not assigned or this broker does not lead."""

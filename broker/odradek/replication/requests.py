@@ -14,6 +14,7 @@ from uuid import UUID
 from odradek.base.types import NO_BROKER, NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from odradek.log.values import LogSlice
 from odradek.records.validate import AppendOrigin
+from odradek.replication.resting import Rest
 
 
 class AppendRequest(NamedTuple):
@@ -27,6 +28,8 @@ class AppendRequest(NamedTuple):
     origin: AppendOrigin = AppendOrigin.CLIENT
     zstd_allowed: bool = True
     """False below Produce version 7 (KIP-110)."""
+    any_format: bool = False
+    """True below Produce version 3: message sets of formats 0 and 1 may come, several entries long."""
 
 
 class AppendResult(NamedTuple):
@@ -45,6 +48,10 @@ class AppendResult(NamedTuple):
     leader_id: int = NO_BROKER
     leader_epoch: int = NO_EPOCH
     """The leader to turn to, with error 6 (KIP-951)."""
+    record_errors: Sequence[tuple[int, str]] = ()
+    """Number within the batch and sentence of each record at fault (KIP-467)."""
+    size_bytes: int = 0
+    """Of the records as they came, 0 for an error; for metrics."""
 
 
 class Fetchable(Protocol):
@@ -98,6 +105,14 @@ class FetchParams(NamedTuple):
     read_committed: bool = False
     leader_only: bool = True
     """False lets a consumer read from a follower (Fetch 11 and later, KIP-392)."""
+    hard_max_bytes: bool = False
+    """True below Fetch version 3: no bound gives way to a first batch. A larger one comes cut off (KIP-74)."""
+    rack_id: str = ""
+    """Where the consumer is: the leader may send it to a follower there. Needs `leader_only` to be false."""
+    replica_epoch: int = NO_EPOCH
+    """Life of the follower's broker (Fetch 15 and later, KIP-903), -1: does not say."""
+    may_rest: bool = False
+    """Whether results shall say how idle partitions stand, for a session to rest upon."""
 
 
 class FetchResult(NamedTuple):
@@ -115,6 +130,10 @@ class FetchResult(NamedTuple):
     leader_id: int = NO_BROKER
     leader_epoch: int = NO_EPOCH
     """The leader to turn to, with errors 6 and 74 (KIP-951)."""
+    preferred_read_replica: int = NO_BROKER
+    """The follower that a consumer shall read from instead (KIP-392)."""
+    idle: Rest | None = None
+    """How the partition stands, if the same read would give the same nothing until that changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

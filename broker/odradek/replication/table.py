@@ -41,6 +41,15 @@ class PartitionTable:
             return NotLeaderOrFollowerError
         return UnknownTopicOrPartitionError
 
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether a broker is registered, as far as the controller has told."""
+        return broker_id in self._cluster.image.brokers
+
+    def rack(self, broker_id: int) -> str | None:
+        """Where a live broker is; None where it does not say or is not alive."""
+        broker = self._cluster.image.brokers.get(broker_id)
+        return None if broker is None else broker.rack
+
     def leaders(self) -> list[HostedPartition]:
         """Partitions that this broker leads."""
         return [partition for partition in self.online.values() if partition.is_leader]

@@ -1,27 +1,32 @@
 """Overrides of topics as they stand in ZooKeeper, kept in memory, and their changes.
 
-`app/broker` loads all of them at start and calls `reload` for each change notification; handlers and replication read
-what is in force. A change made here is written conditionally, so two at once never overwrite each other, and becomes
-effective on every broker, this one included, through its notification.
+`app/broker` loads all of them at start and calls `reload` for each change notification and `reconfigure` when the
+broker's own settings, the topics' defaults, change; handlers and replication read what is in force. A change made here
+is written conditionally, so two at once never overwrite each other, and becomes effective on every broker, this one
+included, through its notification.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import ConfigError, InvalidTopicError, RequestTimedOutError
+from odradek.base.ports import Clock
 from odradek.base.topics import check_topic_name
 from odradek.zk import layout
-from odradek.zk.port import BadVersion, NodeExists, ZkClient
+from odradek.zk.port import BadVersion, ConnectionLost, NodeExists, SessionExpired, ZkClient
 from odradek.zk.registration import announce_config_change
 
 logger = logging.getLogger(__name__)
 
 MAX_CONFLICTS: Final = 10
 """Conditional writes that may lose against somebody else's before the change is given up."""
+
+RETRY_MS: Final = 1000
+"""Rest before ZooKeeper is asked again."""
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -38,6 +43,8 @@ class ConfigStore:
         self._in_force: dict[str, TopicConfig] = {}
         self.on_change: Callable[[str, TopicConfig], None] | None = None
         """Called with topic and settings after each change."""
+        self.on_new_defaults: Callable[[], None] = lambda: None
+        """Called when the settings of any topic may have changed, because those of the broker did."""
 
     def overrides(self, topic: str) -> Mapping[str, str]:
         """What the topic sets for itself, as text."""
@@ -58,7 +65,7 @@ class ConfigStore:
         found = await self._zk.get_many(list(paths))
         for path, topic in paths.items():
             node = found.get(path)
-            self._put(topic, {} if node is None else _decoded(path, node[0]))
+            self._put(topic, {} if node is None else decoded(path, node[0]))
 
     async def reload(self, topic: str) -> None:
         """Read a topic's overrides anew and tell who uses them."""
@@ -90,27 +97,51 @@ class ConfigStore:
         return TopicConfig.of(self._broker_config, kept)
 
     async def change(self, topic: str, change: Change) -> None:
-        """Write `change(current overrides)` and notify every broker.
+        """Write `change(current overrides)` and notify every broker; see `change_entity`."""
+        await change_entity(self._zk, "topics", topic, change)
+        await self.reload(topic)
 
-        `change` may be called again when somebody else wrote meanwhile. Raises what it raises, and
-        `RequestTimedOutError` after ten such conflicts.
-        """
-        path = layout.config_path("topics", topic)
-        for _ in range(MAX_CONFLICTS):
-            node = await self._zk.get_or_none(path)
-            current = {} if node is None else _decoded(path, node[0])
-            data = layout.encode_config(change(current))
-            try:
-                if node is None:
-                    await self._zk.create(path, data, make_parents=True)
-                else:
-                    await self._zk.set(path, data, version=node[1].version)
-            except (BadVersion, NodeExists):
-                continue
-            await announce_config_change(self._zk, f"topics/{topic}")
-            await self.reload(topic)
+    def reconfigure(self, broker_config: BrokerConfig) -> None:
+        """The broker has other settings: topics have other defaults, and who uses them is told."""
+        self._broker_config = broker_config
+        self._defaults = TopicConfig.of(broker_config, {})
+        self._in_force = {topic: self._tolerant(topic, overrides) for topic, overrides in self._overrides.items()}
+        self.on_new_defaults()
+
+
+async def persist(read: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Read settings that changed, however long ZooKeeper is away: nobody tells of them a second time."""
+    while True:
+        try:
+            await read()
+        except (ConnectionLost, SessionExpired) as error:
+            logger.warning("settings that changed are not read yet: %s", error)
+            await clock.sleep_ms(RETRY_MS)
+        else:
             return
-        raise RequestTimedOutError(f"The settings of topic {topic} kept changing; nothing was written. Try again.")
+
+
+async def change_entity(zk: ZkClient, kind: str, name: str, change: Change) -> None:
+    """Write `change(current values)` to `/config/KIND/NAME` and notify every broker.
+
+    `change` may be called again when somebody else wrote meanwhile. Raises what it raises, and `RequestTimedOutError`
+    after ten such conflicts.
+    """
+    path = layout.config_path(kind, name)
+    for _ in range(MAX_CONFLICTS):
+        node = await zk.get_or_none(path)
+        current = {} if node is None else decoded(path, node[0])
+        data = layout.encode_config(change(current))
+        try:
+            if node is None:
+                await zk.create(path, data, make_parents=True)
+            else:
+                await zk.set(path, data, version=node[1].version)
+        except (BadVersion, NodeExists):
+            continue
+        await announce_config_change(zk, f"{kind}/{name}")
+        return
+    raise RequestTimedOutError(f"The settings of {kind}/{name} kept changing; nothing was written. Try again.")
 
 
 def _is_topic_name(name: str) -> bool:
@@ -121,7 +152,7 @@ def _is_topic_name(name: str) -> bool:
     return True
 
 
-def _decoded(path: str, data: bytes) -> dict[str, str]:
+def decoded(path: str, data: bytes) -> dict[str, str]:
     """The overrides in a znode; none, as in Kafka, if it cannot be read: that shall not keep a broker from starting."""
     try:
         return layout.decode_config(path, data)

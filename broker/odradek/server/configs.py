@@ -1,18 +1,19 @@
-"""DescribeConfigs and IncrementalAlterConfigs: settings of topics and brokers, read and changed.
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: settings of topics, brokers and loggers, read and changed.
 
-A topic's overrides live in ZooKeeper; `server/config_store` reads and writes them, this module checks what clients ask
-and explains what is in force and where it comes from. Broker settings are read here and changed in `server.properties`.
+Overrides live in ZooKeeper: `server/config_store` reads and writes those of topics, `server/broker_configs` those of
+brokers; levels of loggers (`server/logger_levels`) live in the process. This module checks what clients ask, as the
+broker of ZooKeeper mode does: any broker answers for topics, and each for itself and for the defaults of all.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, TopicConfig, topic_setting
+from odradek.base.config import BROKER_SETTINGS, TopicConfig, topic_setting
 from odradek.base.errors import (
     NONE,
     InvalidConfigError,
@@ -26,33 +27,23 @@ from odradek.base.topics import check_topic_name
 from odradek.cluster import ClusterView
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.server.broker_configs import BrokerSettings
+from odradek.server.config_entries import Entry, broker_entries, default_entries, topic_entries
 from odradek.server.config_store import ConfigStore
 from odradek.server.dispatch import Handler, RequestContext
 from odradek.server.failures import wire_error
 from odradek.server.fields import field
+from odradek.server.logger_levels import alter_levels, logger_entries
+from odradek.zk.layout import DEFAULT_ENTITY
 
 logger = logging.getLogger(__name__)
 
 TOPIC: Final = 2
 BROKER: Final = 4
+BROKER_LOGGER: Final = 8
 """Resource types (org.apache.kafka.common.config.ConfigResource.Type)."""
 
-
-BROKER_NAMES: Final[Mapping[str, Sequence[str]]] = {
-    "flush_interval_ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-    "retention_ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-    "roll_ms": ("log.roll.ms", "log.roll.hours"),
-    "roll_jitter_ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-}
-"""Broker settings behind an attribute that several of them decide; the first that is given counts."""
-
-
-class Source(IntEnum):
-    """Where a value in force comes from."""
-
-    DYNAMIC_TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
+Values = Mapping[str, str]
 
 
 class Operation(IntEnum):
@@ -65,16 +56,11 @@ class Operation(IntEnum):
 
 
 class ConfigHandlers:
-    """Handlers for the settings of topics and of this broker."""
+    """Handlers for the settings of topics, of this broker and of all brokers."""
 
-    def __init__(
-        self, *, config: BrokerConfig, properties: Mapping[str, str], view: ClusterView, store: ConfigStore
-    ) -> None:
-        """`properties` is what server.properties says, to tell given values from defaults."""
-        self._config = config
-        self._given = dict(properties)
-        if "log.dir" in properties:
-            self._given.setdefault("log.dirs", properties["log.dir"])
+    def __init__(self, *, settings: BrokerSettings, view: ClusterView, store: ConfigStore) -> None:
+        """`settings` are this broker's, `store` has the topics'."""
+        self._settings = settings
         self._view = view
         self._store = store
 
@@ -82,8 +68,11 @@ class ConfigHandlers:
         """The handlers by API."""
         return {
             ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
+            ApiKey.ALTER_CONFIGS: self.alter_configs,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
         }
+
+    # Reading
 
     async def describe_configs(self, context: RequestContext, request: Any) -> Message:
         """Values in force, where they come from, and what they mean (KIP-133, KIP-226, KIP-569)."""
@@ -111,63 +100,48 @@ class ConfigHandlers:
             )
         return {"throttle_time": 0, "results": results}
 
-    def _describe(self, resource: Any, *, explain: bool) -> list[dict[str, object]]:
+    def _describe(self, resource: Any, *, explain: bool) -> list[Entry]:
+        name = resource.resource_name
         if resource.resource_type == TOPIC:
-            return self._describe_topic(resource.resource_name, explain=explain)
+            return self._describe_topic(name, explain=explain)
         if resource.resource_type == BROKER:
-            return self._describe_broker(resource.resource_name, explain=explain)
-        raise InvalidRequestError(
-            f"Resource type {resource.resource_type} has no settings here: 2 (topic) and 4 (broker) do."
+            if not name:
+                return default_entries(self._settings, explain=explain)
+            self._check_broker(name)
+            return broker_entries(self._settings, explain=explain)
+        if resource.resource_type == BROKER_LOGGER:
+            self._check_broker(name)
+            return logger_entries()
+        raise _no_such_type(resource.resource_type)
+
+    def _describe_topic(self, topic: str, *, explain: bool) -> list[Entry]:
+        check_topic_name(topic)
+        self._check_topic(topic)
+        return topic_entries(
+            self._settings, self._store.overrides(topic), self._store.topic_config(topic), explain=explain
         )
 
-    def _describe_topic(self, topic: str, *, explain: bool) -> list[dict[str, object]]:
-        check_topic_name(topic)
+    def _check_topic(self, topic: str) -> None:
         if topic not in self._view.image.topics:
             raise UnknownTopicOrPartitionError(f"There is no topic {topic}.")
-        overrides = self._store.overrides(topic)
-        in_force = self._store.topic_config(topic)
-        entries = []
-        for setting in TOPIC_SETTINGS.values():
-            value = setting.render(getattr(in_force, setting.attribute))
-            sources = self._topic_sources(setting, overrides.get(setting.name))
-            entries.append(_entry(setting, value, sources, explain=explain, read_only=False))
-        return entries
 
-    def _topic_sources(self, setting: Setting, override: str | None) -> list[dict[str, object]]:
-        sources = [] if override is None else [_synonym(setting, override, Source.DYNAMIC_TOPIC)]
-        return sources + self._broker_sources(BROKER_NAMES.get(setting.broker, [setting.broker.replace("_", ".")]))
-
-    def _broker_sources(self, names: Iterable[str]) -> list[dict[str, object]]:
-        """What server.properties gives under these names, then their defaults."""
-        settings = [BROKER_SETTINGS[name] for name in names]
-        given = [
-            _synonym(setting, self._given[setting.name], Source.STATIC_BROKER)
-            for setting in settings
-            if setting.name in self._given
-        ]
-        defaults = [
-            _synonym(setting, setting.render(setting.default), Source.DEFAULT)
-            for setting in settings
-            if setting.default is not None
-        ]
-        return given + defaults
-
-    def _describe_broker(self, name: str, *, explain: bool) -> list[dict[str, object]]:
-        if not name:
-            return []  # the defaults of all brokers (KIP-226), which only dynamic settings could give: there are none
-        if name != str(self._config.broker_id):
+    def _check_broker(self, name: str) -> None:
+        if name != self._settings.name:
             raise InvalidRequestError(
-                f"Settings of broker {name!r} are told by that broker; this is broker {self._config.broker_id}."
+                f"Broker {name!r} tells and changes its settings itself; this is broker {self._settings.name}."
             )
-        entries = []
-        for setting in BROKER_SETTINGS.values():
-            value = setting.render(getattr(self._config, setting.attribute))
-            sources = self._broker_sources([setting.name])
-            entries.append(_entry(setting, value, sources, explain=explain, read_only=True))
-        return entries
+
+    # Changing
 
     async def incremental_alter_configs(self, context: RequestContext, request: Any) -> Message:
-        """Set, delete, append to and subtract from a topic's overrides (KIP-339)."""
+        """Set, delete, append to and subtract from settings (KIP-339)."""
+        return await self._alter_each(request, self._alter)
+
+    async def alter_configs(self, context: RequestContext, request: Any) -> Message:
+        """Replace all settings of topics and brokers (KIP-133)."""
+        return await self._alter_each(request, self._replace)
+
+    async def _alter_each(self, request: Any, alter: Callable[..., Awaitable[None]]) -> Message:
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         responses = []
         for resource in request.resources:
@@ -175,10 +149,11 @@ class ConfigHandlers:
             try:
                 if counts[resource.resource_type, resource.resource_name] > 1:
                     raise InvalidRequestError("Each resource may be named only once in a request.")
-                await self._alter(resource, validate_only=request.validate_only)
+                _check_names(resource)
+                await alter(resource, validate_only=request.validate_only)
             except OdradekError as caught:
                 error = wire_error(caught)
-                logger.info("settings of %s are not changed: %s", resource.resource_name, caught)
+                logger.info("settings of %s are not changed: %s", resource.resource_name or "all brokers", caught)
                 error_code, error_message = error.code, str(error)
             responses.append(
                 {
@@ -191,48 +166,106 @@ class ConfigHandlers:
         return {"throttle_time": 0, "responses": responses}
 
     async def _alter(self, resource: Any, *, validate_only: bool) -> None:
-        if resource.resource_type != TOPIC:
-            raise InvalidRequestError(
-                "Only a topic's settings (resource type 2) can be changed while brokers run; "
-                "a broker's stand in its server.properties."
-            )
-        topic = resource.resource_name
-        if topic not in self._view.image.topics:
-            raise UnknownTopicOrPartitionError(f"There is no topic {topic}.")
-        names = [entry.name for entry in resource.configs]
-        if len(set(names)) != len(names):
-            raise InvalidRequestError(f"A setting of topic {topic} is named twice in one request.")
+        for entry in resource.configs:
+            if entry.value is None and entry.config_operation != Operation.DELETE:
+                raise InvalidRequestError(f"{entry.name} has no value: give one, or delete the key.")
+        if resource.resource_type == BROKER_LOGGER:
+            self._check_broker(resource.resource_name)
+            alter_levels(resource.configs, validate_only=validate_only)
+            return
+        find = _topic_setting if resource.resource_type == TOPIC else BROKER_SETTINGS.get
 
-        def change(overrides: Mapping[str, str]) -> Mapping[str, str]:
-            changed = altered(overrides, resource.configs, self._store.topic_config(topic))
-            # Others may have written settings that this broker does not know: they stay, and are no obstacle.
-            TopicConfig.of(self._config, {name: changed[name] for name in names if name in changed})
+        def change(values: Values, in_force: object) -> Values:
+            return altered(values, resource.configs, in_force, find)
+
+        await self._change(resource, change, validate_only=validate_only)
+
+    async def _replace(self, resource: Any, *, validate_only: bool) -> None:
+        wanted = {entry.name: entry.value for entry in resource.configs}
+        for name, value in wanted.items():
+            if value is None:
+                raise InvalidRequestError(f"{name} has no value.")
+        await self._change(resource, lambda values, in_force: wanted, validate_only=validate_only)
+
+    async def _change(self, resource: Any, change: Callable[[Values, object], Values], *, validate_only: bool) -> None:
+        """Change a topic or broker. Settings that are not named in the request are no obstacle: others may have
+        written what this broker does not know."""
+        names = [entry.name for entry in resource.configs]
+        if resource.resource_type == TOPIC:
+            await self._change_topic(resource.resource_name, change, names, validate_only=validate_only)
+        elif resource.resource_type == BROKER:
+            await self._change_broker(resource.resource_name, change, names, validate_only=validate_only)
+        else:
+            raise _no_such_type(resource.resource_type)
+
+    async def _change_topic(
+        self, topic: str, change: Callable[[Values, object], Values], names: list[str], *, validate_only: bool
+    ) -> None:
+        if not topic:
+            raise InvalidRequestError("Topics have no common settings but the brokers' own.")
+        self._check_topic(topic)
+
+        def checked(values: Values) -> Values:
+            changed = change(values, self._store.topic_config(topic))
+            TopicConfig.of(self._settings.config, {name: changed[name] for name in names if name in changed})
             return changed
 
         if validate_only:
-            change(self._store.overrides(topic))
+            checked(self._store.overrides(topic))
         else:
-            await self._store.change(topic, change)
+            await self._store.change(topic, checked)
+
+    async def _change_broker(
+        self, name: str, change: Callable[[Values, object], Values], names: list[str], *, validate_only: bool
+    ) -> None:
+        settings = self._settings
+        if name:
+            self._check_broker(name)
+        entity = name or DEFAULT_ENTITY
+
+        def checked(values: Values) -> Values:
+            changed = change(values, settings.config)
+            settings.check(entity, changed, [name for name in names if name in changed])
+            return changed
+
+        if validate_only:
+            checked(settings.own if name else settings.defaults)
+        else:
+            await settings.change(entity, checked)
 
 
-def altered(overrides: Mapping[str, str], operations: Any, in_force: TopicConfig) -> dict[str, str]:
-    """The overrides after the operations. `in_force` gives the list that APPEND and SUBTRACT begin with.
+def _check_names(resource: Any) -> None:
+    names = [entry.name for entry in resource.configs]
+    if len(set(names)) != len(names):
+        raise InvalidRequestError(f"A setting of {resource.resource_name!r} is named twice in one request.")
 
-    Raises `ConfigError` for an unknown key (one may be deleted), `InvalidConfigError` for an operation that does not
-    fit the key, `InvalidRequestError` for one that there is not or that lacks its value.
+
+def _no_such_type(resource_type: int) -> ProtocolError:
+    return InvalidRequestError(
+        f"Resource type {resource_type} has no settings here: 2 (topic), 4 (broker) and 8 (broker logger) do."
+    )
+
+
+def _topic_setting(name: str) -> Setting | None:
+    return topic_setting(name)
+
+
+def altered(values: Values, operations: Any, in_force: object, find: Callable[[str], Setting | None]) -> dict[str, str]:
+    """The values after the operations. `in_force` gives the list that APPEND and SUBTRACT begin with.
+
+    `find` gives the declaration of a key, None for a key that may be set without one. Raises what it raises,
+    `InvalidConfigError` for an operation that does not fit the key, `InvalidRequestError` for one that there is not.
     """
-    changed = dict(overrides)
+    changed = dict(values)
     for entry in operations:
         if entry.config_operation == Operation.DELETE:
             changed.pop(entry.name, None)
             continue
-        if entry.value is None:
-            raise InvalidRequestError(f"{entry.name} has no value: give one, or delete the key.")
-        setting = topic_setting(entry.name)
+        setting = find(entry.name)
         if entry.config_operation == Operation.SET:
             changed[entry.name] = entry.value
         elif entry.config_operation in (Operation.APPEND, Operation.SUBTRACT):
-            if setting.kind is not Kind.LIST:
+            if setting is None or setting.kind is not Kind.LIST:
                 raise InvalidConfigError(f"{entry.name} is not a list: it can be set or deleted only.")
             present = [part for part in changed.get(entry.name, "").split(",") if part]
             if entry.name not in changed:
@@ -247,23 +280,3 @@ def _combined(present: list[str], parts: list[str], operation: int) -> list[str]
     if operation == Operation.SUBTRACT:
         return [part for part in present if part not in parts]
     return present + [part for part in parts if part not in present]
-
-
-def _synonym(setting: Setting, value: str | None, source: Source) -> dict[str, object]:
-    return {"name": setting.name, "value": None if setting.sensitive else value, "source": int(source)}
-
-
-def _entry(
-    setting: Setting, value: str | None, sources: list[dict[str, object]], *, explain: bool, read_only: bool
-) -> dict[str, object]:
-    source = sources[0]["source"] if sources else int(Source.DEFAULT)
-    return {
-        "name": setting.name,
-        "value": None if setting.sensitive else value,
-        "read_only": read_only,
-        "config_source": source,
-        "is_sensitive": setting.sensitive,
-        "synonyms": sources,
-        "config_type": setting.kind.value,
-        "documentation": setting.documentation if explain else None,
-    }

@@ -94,6 +94,7 @@ class ControlHandlers:
         """Lead or follow partitions as the controller decided."""
         self._check_sender(request)
         states = list(_leader_and_isr_states(request))
+        self._view.image = self._view.image.with_announced({topic_id: tp.topic for tp, topic_id, _ in states})
         # A log is made with its topic's settings, so those of topics that are new here are read first.
         await self._load_settings(request, {tp.topic for tp, _, _ in states if self._unknown(tp)})
         codes = self._replicas.apply_leader_and_isr(request.controller_epoch, states)

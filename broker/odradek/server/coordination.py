@@ -26,6 +26,7 @@ from odradek.base.types import (
     GROUP_METADATA_TOPIC,
     NO_BROKER,
     NO_EPOCH,
+    NO_OFFSET,
     NO_PRODUCER_ID,
     TopicPartition,
 )
@@ -49,6 +50,7 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.dispatch import Handler, RequestContext
 from odradek.server.fields import field
+from odradek.server.zookeeper_offsets import ZooKeeperOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +75,14 @@ SYNC_PROTOCOL_SINCE: Final = 5
 BATCHED_LEAVE_SINCE: Final = 3
 """First LeaveGroup version with several members (KIP-345)."""
 
+COORDINATED_OFFSETS_SINCE: Final = 1
+"""First versions of OffsetCommit and OffsetFetch that mean `__consumer_offsets`; version 0 means ZooKeeper."""
+
 BROKERS_RETENTION: Final = -1
 """OffsetCommit versions 2 to 4 may ask for a retention of their own; this means that they do not."""
+
+BROKERS_TIME: Final = -1
+"""OffsetCommit version 1 may bring the time of the commit; this means that it does not."""
 
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 """Everything that may be done to a group, as bits by ACL operation: READ, DELETE, DESCRIBE (KIP-430)."""
@@ -89,13 +97,20 @@ class CoordinationHandlers:
     """Handlers over the group coordinator, the producer ids and the image of the cluster."""
 
     def __init__(
-        self, *, groups: GroupCoordinator, producer_ids: ProducerIds, view: ClusterView, ensure_topic: EnsureTopic
+        self,
+        *,
+        groups: GroupCoordinator,
+        producer_ids: ProducerIds,
+        view: ClusterView,
+        ensure_topic: EnsureTopic,
+        zookeeper_offsets: ZooKeeperOffsets,
     ) -> None:
         """`ensure_topic` makes `__consumer_offsets` when the first client looks for a coordinator."""
         self._groups = groups
         self._producer_ids = producer_ids
         self._view = view
         self._ensure_topic = ensure_topic
+        self._zookeeper_offsets = zookeeper_offsets
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
@@ -263,6 +278,7 @@ class CoordinationHandlers:
         for topic in request.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
+                commit_ms = field(partition, "commit_timestamp", BROKERS_TIME)
                 if image.partition(topic_partition) is None:
                     codes[topic_partition] = UnknownTopicOrPartitionError.code
                 else:
@@ -271,8 +287,12 @@ class CoordinationHandlers:
                         metadata=partition.committed_metadata or "",
                         leader_epoch=field(partition, "committed_leader_epoch", NO_EPOCH),
                         retention_ms=None if retention_ms == BROKERS_RETENTION else retention_ms,
+                        commit_timestamp_ms=None if commit_ms == BROKERS_TIME else commit_ms,
                     )
-        if offsets:
+        if offsets and context.api_version < COORDINATED_OFFSETS_SINCE:
+            numbers = {partition: (given.offset, given.metadata) for partition, given in offsets.items()}
+            codes |= await self._zookeeper_offsets.commit(request.group_id, numbers)
+        elif offsets:
             codes |= await self._commit(request, offsets)
         return {
             "throttle_time": 0,
@@ -302,6 +322,8 @@ class CoordinationHandlers:
 
     async def offset_fetch(self, context: RequestContext, request: Any) -> Message:
         """Committed offsets of one group up to version 7, of several from 8 on (KIP-709)."""
+        if context.api_version < COORDINATED_OFFSETS_SINCE:
+            return await self._fetch_from_zookeeper(request)
         require_stable = field(request, "require_stable", False)
         if hasattr(request, "groups"):
             groups = [await self._fetch_group(group, require_stable) for group in request.groups]
@@ -311,6 +333,16 @@ class CoordinationHandlers:
         else:
             fetched = await self._groups.fetch(request.group_id, _wanted(request.topics), require_stable=require_stable)
         return {"throttle_time": 0, "topics": _fetched_topics(fetched), "error_code": NONE}
+
+    async def _fetch_from_zookeeper(self, request: Any) -> Message:
+        wanted = _wanted(request.topics)
+        image = self._view.image
+        known = [partition for partition in wanted if image.partition(partition) is not None]
+        kept = await self._zookeeper_offsets.fetch(request.group_id, known)
+        unknown = FetchedOffset(offset=NO_OFFSET, error_code=UnknownTopicOrPartitionError.code)
+        fetched = dict.fromkeys(wanted, unknown)
+        fetched |= {key: FetchedOffset(offset=one.offset, error_code=one.error_code) for key, one in kept.items()}
+        return {"topics": _fetched_topics(fetched)}
 
     async def _fetch_group(self, group: Any, require_stable: bool) -> Message:
         wanted = None if group.topics is None else _wanted(group.topics)

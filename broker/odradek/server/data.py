@@ -1,7 +1,8 @@
 """Produce, Fetch, ListOffsets and OffsetForLeaderEpoch: the requests that move or locate records.
 
 Produce and Fetch are direct: the frame is decoded, handed to the replica manager and answered by its callback, without
-a task, an entity or an object per record. The other two read marks and indexes of leaders.
+a task, an entity or an object per record. The other two read marks and indexes of leaders. What consumers before
+Kafka 2.1 may not be told as it is goes through `server/conversion`.
 """
 
 from __future__ import annotations
@@ -9,22 +10,26 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
+from odradek.base.config import TopicConfig
 from odradek.base.errors import (
     NONE,
     InvalidRecordError,
     InvalidRequestError,
     KafkaStorageError,
     LeaderNotAvailableError,
+    OdradekError,
     OffsetNotAvailableError,
     ProtocolError,
     StorageError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from odradek.base.ports import Clock
+from odradek.base.ports import Clock, Workers
 from odradek.base.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -36,6 +41,7 @@ from odradek.base.types import (
     TopicPartition,
 )
 from odradek.cluster import ClusterView
+from odradek.log.partition_log import PartitionLog
 from odradek.metrics import BrokerTopicStats, RequestStats
 from odradek.network.connection import Request
 from odradek.protocol.apis import ApiKey
@@ -43,12 +49,16 @@ from odradek.protocol.codec import Message
 from odradek.protocol.hotpath import (
     FetchedPartition,
     ProducedPartition,
+    RecordError,
     decode_fetch,
     decode_produce,
     encode_fetch_response,
     encode_produce_response,
 )
-from odradek.replication.fetch_session import FetchContext, FetchPartition, FetchSessions
+from odradek.records.batch import MAGIC, TRANSACTIONAL_FLAG
+from odradek.records.formats import MAGIC_AT
+from odradek.records.validate import AppendOrigin
+from odradek.replication.fetch_session import FetchAnswer, FetchContext, FetchPartition, FetchSessions
 from odradek.replication.manager import (
     AppendRequest,
     AppendResult,
@@ -56,20 +66,34 @@ from odradek.replication.manager import (
     FetchResult,
     ReplicaManager,
 )
+from odradek.server.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
+from odradek.server.conversion import DownConversion
 from odradek.server.dispatch import DirectHandler, Handler, RequestContext
+from odradek.server.failures import wire_error
 from odradek.server.fields import field
 
 READ_COMMITTED: Final = 1
+FORMAT_2_ONLY_SINCE: Final = 3
+"""First Produce version that carries batches alone; older ones carry message sets too (KIP-98)."""
 ZSTD_SINCE: Final = 7
 """First Produce version whose readers are known to understand zstd (KIP-110)."""
+SOFT_MAX_BYTES_SINCE: Final = 3
+"""First Fetch version that gets a first batch above its bound whole (KIP-74)."""
 FOLLOWER_READS_SINCE: Final = 11
 TOPIC_ID_SINCE: Final = 13
+SINGLE_OFFSET_SINCE: Final = 1
+"""First ListOffsets version that answers with one offset and its time; version 0 lists those of segments (KIP-79)."""
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 """First ListOffsets version whose clients know the error (KIP-207); older ones are told LEADER_NOT_AVAILABLE."""
 NO_ACKS: Final = 0
+_ATTRIBUTES_LOW_BYTE: Final = 22
+"""Where the attributes of a batch of format 2 have their flags."""
 EARLIEST_LOCAL_TIMESTAMP: Final = -4
 LATEST_TIERED_TIMESTAMP: Final = -5
 """Of tiered storage (KIP-405): without it the local start is the start, and nothing is tiered."""
+
+_CLIENT: Final = AppendOrigin.CLIENT
+"""By a name of its own: see `records.validate`."""
 
 logger = logging.getLogger(__name__)
 
@@ -86,14 +110,24 @@ class DataHandlers:
         topic_stats: BrokerTopicStats,
         request_stats: RequestStats,
         clock: Clock,
+        workers: Workers | None = None,
     ) -> None:
-        """The stats are added to."""
+        """The stats are added to. `workers` convert large record sets for old consumers; without them the loop does."""
         self._replicas = replicas
         self._sessions = sessions
         self._view = view
         self._topic_stats = topic_stats
         self._request_stats = request_stats
         self._clock = clock
+        self._conversion = DownConversion(self._topic_config, workers)
+
+    def _topic_config(self, topic_partition: TopicPartition) -> TopicConfig | None:
+        partition = self._replicas.table.online.get(topic_partition)
+        return None if partition is None else partition.log.config
+
+    async def close(self) -> None:
+        """Give up conversions under way; idempotent."""
+        await self._conversion.close()
 
     def direct(self) -> Mapping[ApiKey, DirectHandler]:
         """The handlers of the hot path."""
@@ -110,25 +144,39 @@ class DataHandlers:
 
     def produce(self, request: Request) -> None:
         """Append record sets to leaders' logs."""
-        decoded = decode_produce(request.api_version, request.frame, request.position)
-        acks = decoded.acks
+        version = request.header.api_version
+        decoded = decode_produce(version, request.frame, request.position)
+        acks, entries = decoded.acks, decoded.entries
         if decoded.transactional_id is not None:
-            self._answer_produce(request, acks, {}, [_transactional(each) for each, _ in decoded.entries])
+            self._answer_produce(request, acks, (), [_transactional(each) for each, _ in entries])
             return
-        entries = [(topic_partition, records) for topic_partition, records in decoded.entries if records is not None]
-        refused = [_without_records(each) for each, records in decoded.entries if records is None]
-        sizes = {topic_partition: len(records) for topic_partition, records in entries}
-        zstd_allowed = request.api_version >= ZSTD_SINCE
+        if _has_transaction(entries):
+            self._answer_produce(request, acks, (), [_without_transactional_id(each) for each, _ in entries])
+            return
+        whole = [(topic_partition, records) for topic_partition, records in entries if records is not None]
+        refused: Sequence[AppendResult] = ()
+        if len(whole) != len(entries):
+            refused = [_without_records(each) for each, records in entries if records is None]
         self._replicas.append(
-            AppendRequest(acks, decoded.timeout_ms, entries, zstd_allowed=zstd_allowed),
-            lambda results: self._answer_produce(request, acks, sizes, [*results, *refused] if refused else results),
+            AppendRequest(
+                acks,
+                decoded.timeout_ms,
+                whole,
+                _CLIENT,
+                version >= ZSTD_SINCE,
+                version < FORMAT_2_ONLY_SINCE,
+            ),
+            partial(self._answer_produce, request, acks, refused),
         )
 
     def _answer_produce(
-        self, request: Request, acks: int, sizes: Mapping[TopicPartition, int], results: Sequence[AppendResult]
+        self, request: Request, acks: int, refused: Sequence[AppendResult], results: Sequence[AppendResult]
     ) -> None:
-        failed = self._count_produced(sizes, results)
-        version = request.api_version
+        """`refused`: results of what did not get as far as a log."""
+        if refused:
+            results = [*results, *refused]
+        failed = self._count_produced(results)
+        version = request.header.api_version
         self._request_stats.answered("Produce", version, self._clock.monotonic_ms() - request.received_ms)
         if acks != NO_ACKS:
             rows = [
@@ -138,35 +186,34 @@ class DataHandlers:
                     result.first_offset,
                     result.log_append_time_ms,
                     result.log_start_offset,
-                    (),
+                    [RecordError(*each) for each in result.record_errors] if result.record_errors else (),
                     result.error_message,
                 )
                 for result in results
             ]
-            request.respond((encode_produce_response(version, request.correlation_id, rows),))
+            request.respond((encode_produce_response(version, request.header.correlation_id, rows),))
         elif failed is None:
             request.respond_nothing()
         else:
             # Without acknowledgements the end of the connection is the only way to make the producer look again.
             request.fail(f"{failed.topic_partition} answered error {failed.error_code} to a produce with acks=0")
 
-    def _count_produced(
-        self, sizes: Mapping[TopicPartition, int], results: Iterable[AppendResult]
-    ) -> AppendResult | None:
+    def _count_produced(self, results: Iterable[AppendResult]) -> AppendResult | None:
         """Count what was appended; the first failure, if there is one."""
         failed = None
         for result in results:
-            if result.error_code in _NO_SUCH_TOPIC:
+            error_code = result.error_code
+            if error_code and error_code in _NO_SUCH_TOPIC:
                 failed = failed or result
                 continue
             stats = self._topic_stats.of(result.topic_partition.topic)
             stats.total_produce += 1
-            if result.error_code:
+            if error_code:
                 stats.failed_produce += 1
                 failed = failed or result
             else:
                 stats.messages_in += result.record_count
-                stats.bytes_in += sizes[result.topic_partition]
+                stats.bytes_in += result.size_bytes
         return failed
 
     # Fetch
@@ -175,9 +222,7 @@ class DataHandlers:
         """Read record sets for a consumer or a follower."""
         version = request.api_version
         decoded = decode_fetch(version, request.frame, request.position)
-        context = self._sessions.open(
-            decoded, self._view.image.topic_names.get, uses_topic_ids=version >= TOPIC_ID_SINCE
-        )
+        context = self._sessions.open(decoded, self._view.image.topic_name, uses_topic_ids=version >= TOPIC_ID_SINCE)
         is_consumer = decoded.replica_id < 0
         if context.error_code:
             self._answer_fetch(request, context, (), is_consumer=is_consumer)
@@ -189,11 +234,15 @@ class DataHandlers:
             decoded.replica_id,
             decoded.isolation_level == READ_COMMITTED,
             version < FOLLOWER_READS_SINCE,
+            version < SOFT_MAX_BYTES_SINCE,
+            decoded.rack_id,
+            decoded.replica_epoch,
         )
         self._replicas.fetch(
             params,
             context.entries,
             lambda results: self._answer_fetch(request, context, results, is_consumer=is_consumer),
+            session=context.session,
         )
 
     def _answer_fetch(
@@ -201,6 +250,13 @@ class DataHandlers:
     ) -> None:
         answer = context.finish(results)
         rows = [self._fetched(entry, result, is_consumer) for entry, result in answer.partitions]
+        if request.api_version >= FETCH_ZSTD_SINCE:
+            self._respond_fetch(request, answer, rows)
+            return
+        offsets = [entry.fetch_offset for entry, _ in answer.partitions]
+        self._conversion.fit(request, rows, offsets, lambda fitting: self._respond_fetch(request, answer, fitting))
+
+    def _respond_fetch(self, request: Request, answer: FetchAnswer, rows: Sequence[FetchedPartition]) -> None:
         version = request.api_version
         self._request_stats.answered("Fetch", version, self._clock.monotonic_ms() - request.received_ms)
         request.respond(
@@ -226,6 +282,8 @@ class DataHandlers:
                 stats.failed_fetch += 1
             elif is_consumer:
                 stats.bytes_out += len(records)
+            else:
+                self._replicas.quotas.leader.note(entry.topic_partition, len(records))
         return FetchedPartition(
             topic,
             entry.topic_id,
@@ -236,7 +294,7 @@ class DataHandlers:
             result.log_start_offset,
             records,
             result.aborted_transactions,
-            -1,
+            result.preferred_read_replica,
             result.diverging_epoch,
             None if result.leader_id < 0 else (result.leader_id, result.leader_epoch),
         )
@@ -245,6 +303,8 @@ class DataHandlers:
 
     async def list_offsets(self, context: RequestContext, request: Any) -> Message:
         """Offsets by time (KIP-79), of the end as the reader may see it, of the start, of the greatest timestamp."""
+        if context.api_version < SINGLE_OFFSET_SINCE:
+            return self._old_offsets(request)
         counts = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
         topics = []
         for topic in request.topics:
@@ -289,6 +349,31 @@ class DataHandlers:
             raise OffsetNotAvailableError(f"the high watermark of {topic_partition} is not known yet")
         return _NOTHING
 
+    def _old_offsets(self, request: Any) -> Message:
+        """Version 0: where segments begin that were last written at or before a time, and where the log ends."""
+        topics = []
+        for topic in request.topics:
+            partitions: list[Message] = []
+            for item in topic.partitions:
+                topic_partition = TopicPartition(topic.name, item.partition_index)
+                offsets, error_code = [], NONE
+                try:
+                    partition = self._replicas.leader(topic_partition)
+                    offsets = offsets_before(partition.log, item.timestamp, self._clock.wall_ms())
+                    if request.replica_id == NO_BROKER:
+                        offsets = _committed(offsets, partition.log.high_watermark)
+                except OdradekError as error:
+                    error_code = wire_error(error).code
+                partitions.append(
+                    {
+                        "partition_index": item.partition_index,
+                        "error_code": error_code,
+                        "old_style_offsets": offsets[: max(0, item.max_num_offsets)],
+                    }
+                )
+            topics.append({"name": topic.name, "partitions": partitions})
+        return {"topics": topics}
+
     async def offset_for_leader_epoch(self, context: RequestContext, request: Any) -> Message:
         """Where a leader epoch ended, so that readers find where their log parts from ours (KIP-101, KIP-320)."""
         topics = []
@@ -307,6 +392,31 @@ class DataHandlers:
                 partitions.append(row)
             topics.append({"topic": topic.topic, "partitions": partitions})
         return {"throttle_time": 0, "topics": topics}
+
+
+def offsets_before(log: PartitionLog, timestamp: int, now_ms: int) -> list[int]:
+    """Where segments begin that were last written at or before `timestamp`, the newest first; the end counts as now.
+
+    A segment counts as written until it was rolled, the active one since it was begun. LATEST_TIMESTAMP stands for all
+    of them, EARLIEST_TIMESTAMP for the first alone. Raises `StorageError`.
+    """
+    segments = log.segments
+    begins = [max(segment.base_offset, log.log_start_offset) for segment in segments]
+    if log.active_segment.size:
+        begins.append(log.log_end_offset)
+    if timestamp == EARLIEST_TIMESTAMP:
+        count = 1
+    elif timestamp == LATEST_TIMESTAMP or now_ms <= timestamp:
+        count = len(begins)
+    else:
+        count = next((at for at in range(len(segments), 0, -1) if segments[at - 1].changed_ms <= timestamp), 0)
+    return sorted(begins[:count], reverse=True)
+
+
+def _committed(offsets: list[int], high_watermark: int) -> list[int]:
+    """Offsets as a consumer may know them: the high watermark stands for all above it."""
+    below = [offset for offset in offsets if offset <= high_watermark]
+    return offsets if len(below) == len(offsets) else [high_watermark, *below]
 
 
 _SPECIAL_TIMESTAMPS_SINCE: Final = {
@@ -329,6 +439,24 @@ _NOTHING: Final = (NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
 
 _NO_SUCH_TOPIC: Final = frozenset({UnknownTopicOrPartitionError.code, UnknownTopicIdError.code})
 """Errors after which nothing is counted: a metric for each name that a client makes up would know no bound."""
+
+
+def _has_transaction(entries: Sequence[tuple[TopicPartition, memoryview | None]]) -> bool:
+    """Whether the first batch of any partition is transactional, which Kafka refuses for the whole request."""
+    for _, records in entries:
+        if (
+            records is not None
+            and len(records) > _ATTRIBUTES_LOW_BYTE
+            and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG
+            and records[MAGIC_AT] == MAGIC
+        ):
+            return True
+    return False
+
+
+def _without_transactional_id(topic_partition: TopicPartition) -> AppendResult:
+    reason = "a transactional batch needs a transactional id in its request"
+    return AppendResult(topic_partition, TransactionalIdAuthorizationFailedError.code, error_message=reason)
 
 
 def _transactional(topic_partition: TopicPartition) -> AppendResult:

@@ -71,7 +71,7 @@ class Dispatcher:
 
         Raises `MalformedFrameError` for a bad frame, which ends its connection.
         """
-        direct = self._direct.get(request.api_key)
+        direct = self._direct.get(request.header.api_key)
         if direct is not None:
             direct(request)
             return

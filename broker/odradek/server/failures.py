@@ -196,19 +196,67 @@ def _describe_log_dirs(request: Any, error: ProtocolError) -> Message:
     return {"throttle_time": 0, "error_code": error.code, "results": [result]}
 
 
+def _alter_log_dirs(request: Any, error: ProtocolError) -> Message:
+    numbers: dict[str, dict[int, None]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            numbers.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
+    results = [
+        {
+            "topic_name": name,
+            "partitions": [{"partition_index": number, "error_code": error.code} for number in partitions],
+        }
+        for name, partitions in numbers.items()
+    ]
+    return {"throttle_time": 0, "results": results}
+
+
+def _delete_records(request: Any, error: ProtocolError) -> Message:
+    return _topics(request, error, "name", "partition_index", {"low_watermark": -1})
+
+
+def _elect_leaders(request: Any, error: ProtocolError) -> Message:
+    # Version 0 has no error of the whole; clients of later ones look at either.
+    results = [
+        {
+            "topic": topic.topic,
+            "partition_result": [
+                {"partition_id": number, "error_code": error.code, "error_message": str(error)}
+                for number in topic.partitions
+            ],
+        }
+        for topic in items(request, "topic_partitions")
+    ]
+    return {"throttle_time": 0, "error_code": error.code, "replica_election_results": results}
+
+
+def _whole_with_message(name: str) -> Callable[[Any, ProtocolError], Message]:
+    def build(request: Any, error: ProtocolError) -> Message:
+        return {"throttle_time": 0, "error_code": error.code, "error_message": str(error), name: ()}
+
+    return build
+
+
 _PER_ITEM: Final[Mapping[ApiKey, Callable[[Any, ProtocolError], Message]]] = {
     ApiKey.METADATA: _metadata,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
     ApiKey.LIST_OFFSETS: _list_offsets,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _epochs,
     ApiKey.OFFSET_COMMIT: _offset_commit,
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_log_dirs,
+    ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _whole_with_message("responses"),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _whole_with_message("topics"),
+    ApiKey.UPDATE_FEATURES: _whole_with_message("results"),
 }

@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata, DescribeCluster and DescribeLogDirs: what a client must know before it can do anything.
+"""ApiVersions, Metadata and DescribeCluster: what a client must know before it can do anything.
 
 Requests enter from `server/dispatch`; everything is answered from the cluster image and the log manager of the moment.
 Topics that do not exist are made through `TopicCreator` when client and broker both allow it.
@@ -16,7 +16,6 @@ from odradek.base.errors import (
     NONE,
     InvalidRequestError,
     InvalidTopicError,
-    KafkaStorageError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
     ReplicaNotAvailableError,
@@ -24,9 +23,8 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.base.topics import check_topic_name
-from odradek.base.types import INTERNAL_TOPICS, NO_BROKER, ZERO_UUID, TopicPartition
+from odradek.base.types import INTERNAL_TOPICS, NO_BROKER, ZERO_UUID
 from odradek.cluster import ClusterImage, ClusterView, PartitionState, Topic
-from odradek.log.manager import LogManager
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.dispatch import Handler, RequestContext
@@ -79,11 +77,10 @@ class Identity:
 class MetadataHandlers:
     """Handlers over the image of the cluster."""
 
-    def __init__(self, *, identity: Identity, view: ClusterView, logs: LogManager, creator: TopicCreator) -> None:
+    def __init__(self, *, identity: Identity, view: ClusterView, creator: TopicCreator) -> None:
         """`view` holds the image of the moment; it is read anew for each request."""
         self._identity = identity
         self._view = view
-        self._logs = logs
         self._creator = creator
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -92,7 +89,6 @@ class MetadataHandlers:
             ApiKey.API_VERSIONS: self.api_versions,
             ApiKey.METADATA: self.metadata,
             ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
-            ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
         }
 
     async def api_versions(self, context: RequestContext, request: Any) -> Message:
@@ -157,40 +153,6 @@ class MetadataHandlers:
             "brokers": [] if error_code else broker_entries(image, context.listener, "broker_id"),
             "cluster_authorized_operations": _cluster_operations(request),
         }
-
-    async def describe_log_dirs(self, context: RequestContext, request: Any) -> Message:
-        """Sizes of directories and replicas; all of them, or those that are asked for (KIP-113)."""
-        wanted = None
-        if request.topics is not None:
-            wanted = {TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions}
-        results = []
-        for directory in self._logs.directories():
-            topics: dict[str, list[dict[str, object]]] = {}
-            for topic_partition, size_bytes in directory.sizes.items():
-                if wanted is None or topic_partition in wanted:
-                    topics.setdefault(topic_partition.topic, []).append(
-                        {
-                            "partition_index": topic_partition.partition,
-                            "partition_size": size_bytes,
-                            "offset_lag": self._lag(topic_partition),
-                            "is_future_key": False,
-                        }
-                    )
-            results.append(
-                {
-                    "error_code": NONE if directory.failure is None else KafkaStorageError.code,
-                    "log_dir": directory.path,
-                    "topics": [{"name": name, "partitions": entries} for name, entries in topics.items()],
-                    "total_bytes": directory.total_bytes,
-                    "usable_bytes": directory.free_bytes,
-                }
-            )
-        return {"throttle_time": 0, "error_code": NONE, "results": results}
-
-    def _lag(self, topic_partition: TopicPartition) -> int:
-        """Committed records that this replica does not have yet."""
-        log = self._logs.get(topic_partition)
-        return 0 if log is None else max(0, log.high_watermark - log.log_end_offset)
 
 
 def _check_named(wanted: Iterable[Any], version: int) -> None:

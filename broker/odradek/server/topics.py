@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.base.config import TOPIC_SETTINGS, BrokerConfig, TopicConfig
+from odradek.base.config import TopicConfig
 from odradek.base.errors import (
     NONE,
     ConfigError,
@@ -46,6 +46,8 @@ from odradek.cluster import ClusterImage, ClusterView
 from odradek.controller import topic_admin
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.server.broker_configs import BrokerSettings
+from odradek.server.config_entries import Entry, topic_entries
 from odradek.server.dispatch import Handler, RequestContext
 from odradek.server.failures import wire_error
 from odradek.server.fields import field, items
@@ -95,14 +97,14 @@ class TopicHandlers:
     def __init__(
         self,
         *,
-        config: BrokerConfig,
+        settings: BrokerSettings,
         view: ClusterView,
         zk: ZkClient,
         is_controller: Callable[[], bool],
         clock: Clock,
     ) -> None:
         """`is_controller` tells whether this broker is the active controller now."""
-        self._config = config
+        self._settings = settings
         self._view = view
         self._zk = zk
         self._is_controller = is_controller
@@ -167,7 +169,7 @@ class TopicHandlers:
             topic_id = ZERO_UUID
             if not field(request, "validate_only", False):
                 topic_id = await self._create(topic.name, assignment, overrides, timeout_ms)
-            return _created(topic.name, topic_id, assignment, overrides, in_force)
+            return _created(topic.name, topic_id, assignment, topic_entries(self._settings, overrides, in_force))
         except OdradekError as error:
             return _not_created(topic.name, error)
 
@@ -189,7 +191,7 @@ class TopicHandlers:
             )
         check_assignment(assignment, list(image.brokers))
         try:
-            return overrides, TopicConfig.of(self._config, overrides), assignment
+            return overrides, TopicConfig.of(self._settings.config, overrides), assignment
         except ConfigError as error:
             raise InvalidConfigError(str(error)) from error
 
@@ -202,9 +204,13 @@ class TopicHandlers:
             if len(chosen) != len(topic.assignments):
                 raise InvalidReplicaAssignmentError(f"A partition of topic {topic.name} is assigned twice.")
             return chosen
-        partitions = self._config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
+        partitions = (
+            self._settings.config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
+        )
         factor = topic.replication_factor
-        return self._drawn(partitions, self._config.default_replication_factor if factor == BROKER_DEFAULT else factor)
+        return self._drawn(
+            partitions, self._settings.config.default_replication_factor if factor == BROKER_DEFAULT else factor
+        )
 
     def _drawn(self, partitions: int, factor: int, existing: Assignment | None = None) -> Assignment:
         if partitions > MAX_NEW_PARTITIONS:
@@ -259,14 +265,14 @@ class TopicHandlers:
         if name == TRANSACTION_STATE_TOPIC:
             raise InvalidTopicError(f"{name} is made when transactions are; this broker has none.")
         overrides: dict[str, str] = {}
-        partitions, factor = self._config.num_partitions, self._config.default_replication_factor
+        partitions, factor = self._settings.config.num_partitions, self._settings.config.default_replication_factor
         if name == GROUP_METADATA_TOPIC:
-            partitions = self._config.offsets_topic_num_partitions
-            factor = self._config.offsets_topic_replication_factor
+            partitions = self._settings.config.offsets_topic_num_partitions
+            factor = self._settings.config.offsets_topic_replication_factor
             overrides = {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
-                "segment.bytes": str(self._config.offsets_topic_segment_bytes),
+                "segment.bytes": str(self._settings.config.offsets_topic_segment_bytes),
             }
         try:
             await topic_admin.create_topic(
@@ -288,7 +294,7 @@ class TopicHandlers:
             raise InvalidRequestError("A topic is to be given by its name or by its id, not by both.")
         wanted += [(name, ZERO_UUID) for name in items(request, "topic_names")]
         self._require_controller()
-        if not self._config.delete_topic_enable:
+        if not self._settings.config.delete_topic_enable:
             reason = "delete.topic.enable is false on this cluster."
             known = context.api_version >= DELETION_DISABLED_SINCE
             raise TopicDeletionDisabledError(reason) if known else InvalidRequestError(reason)
@@ -377,19 +383,9 @@ class TopicHandlers:
         return added
 
 
-def _created(
-    name: str, topic_id: UUID, assignment: Assignment, overrides: Collection[str], in_force: TopicConfig
-) -> dict[str, object]:
-    configs = [
-        {
-            "name": setting.name,
-            "value": setting.render(getattr(in_force, setting.attribute)),
-            "read_only": False,
-            "config_source": 1 if setting.name in overrides else 5,
-            "is_sensitive": False,
-        }
-        for setting in TOPIC_SETTINGS.values()
-    ]
+def _created(name: str, topic_id: UUID, assignment: Assignment, entries: Iterable[Entry]) -> dict[str, object]:
+    told = ("name", "value", "read_only", "config_source", "is_sensitive")
+    configs = [{key: entry[key] for key in told} for entry in entries]
     return {
         "name": name,
         "topic_id": topic_id,

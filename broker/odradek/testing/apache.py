@@ -20,7 +20,7 @@ from typing import Final
 from odradek.base.errors import OdradekError
 
 SLF4J_VERSION: Final = "1.7.36"
-OTHER_LOGGERS: Final = "slf4j-reload4j,log4j-slf4j-impl"
+OTHER_LOGGERS: Final = "slf4j-reload4j,log4j-slf4j-impl,slf4j-log4j12"
 """SLF4J backends that Kafka brings along: with a second one on the class path chance decides where messages go."""
 
 START_SECONDS: Final = 120.0
@@ -30,12 +30,13 @@ QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePe
 _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion><groupId>odradek</groupId><artifactId>interop</artifactId><version>1</version>
   <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>{slf4j}</version></dependency>
+{dependencies}
   </dependencies>
 </project>
 """
+_DEPENDENCY: Final = (
+    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+)
 
 
 class InteropError(OdradekError):
@@ -45,7 +46,7 @@ class InteropError(OdradekError):
 def jars(version: str, cache: Path) -> Path:
     """The folder with all jars of Apache Kafka `version`, brought there by Maven when it is not yet.
 
-    Raises `InteropError` when Maven is missing or fails.
+    From 0.8.2 on. Raises `InteropError` when Maven is missing or fails.
     """
     folder = cache.absolute() / f"kafka-{version}"
     complete = folder / ".complete"
@@ -55,7 +56,7 @@ def jars(version: str, cache: Path) -> Path:
         raise InteropError("Maven ('mvn') is needed to fetch Apache Kafka for this: install it (Debian: maven).")
     folder.mkdir(parents=True, exist_ok=True)
     pom = folder / "pom.xml"
-    pom.write_text(_POM.format(version=version, slf4j=SLF4J_VERSION), encoding="utf-8")
+    pom.write_text(_POM.format(dependencies=_dependencies(version)), encoding="utf-8")
     command = ["mvn", "--batch-mode", "--quiet", "-f", str(pom), "dependency:copy-dependencies"]
     options = [f"-DoutputDirectory={folder}", f"-DexcludeArtifactIds={OTHER_LOGGERS}"]
     result = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=900)
@@ -63,6 +64,27 @@ def jars(version: str, cache: Path) -> Path:
         raise InteropError(f"Maven could not fetch Apache Kafka {version}: {result.stdout[-2000:]}")
     complete.touch()
     return folder
+
+
+def _dependencies(version: str) -> str:
+    """The lines of the POM: the broker with its clients, the tools where they are apart, one logger."""
+    is_old = int(version.partition(".")[0]) < 3
+    wanted = [("org.apache.kafka", "kafka_2.11" if is_old else "kafka_2.13", version)]
+    if not is_old:
+        wanted.append(("org.apache.kafka", "kafka-tools", version))
+    wanted.append(("org.slf4j", "slf4j-simple", SLF4J_VERSION))
+    return "\n".join(_DEPENDENCY.format(*each) for each in wanted)
+
+
+def compile_java(folder: Path, sources: Sequence[Path], target: Path) -> None:
+    """Compile against the jars in `folder` into `target`; `InteropError` with the compiler's words when it fails."""
+    if shutil.which("javac") is None:
+        raise InteropError("A Java compiler ('javac') is needed for this: install a JDK, not only a JRE.")
+    command = ["javac", "-nowarn", "-proc:none", "-Xlint:-options", "-cp", f"{folder}/*", "-d", str(target)]
+    options = ["-J-XX:TieredStopAtLevel=1", *map(str, sources)]
+    result = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=120)
+    if result.returncode != 0:
+        raise InteropError(f"javac failed: {result.stdout[-2000:]}{result.stderr[-2000:]}")
 
 
 def java_command(folder: Path, main_class: str, *, heap: str, options: Sequence[str] = ()) -> list[str]:

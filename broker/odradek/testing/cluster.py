@@ -8,6 +8,8 @@ it; all methods block until they are done. When a test fails, `logs` says what t
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
@@ -33,10 +35,17 @@ class ClusterError(OdradekError):
 
 
 def manifests(
-    *, brokers: int, topics: Mapping[str, Mapping[str, Any]], config: Mapping[str, object], zookeeper: str | None
+    *,
+    brokers: int,
+    topics: Mapping[str, Mapping[str, Any]],
+    config: Mapping[str, object],
+    zookeeper: str | None,
+    volumes: int = 1,
 ) -> str:
     """The YAML of a cluster and its topics; a topic's value is its spec without the cluster's name."""
     spec: dict[str, Any] = {"brokers": {"replicas": brokers, "config": dict(config)}}
+    if volumes > 1:
+        spec["brokers"]["storage"] = {"volumes": [{"id": number, "size": "1Gi"} for number in range(volumes)]}
     if zookeeper is not None:
         spec["zookeeper"] = {"connect": zookeeper}
     documents = [_resource("Cluster", CLUSTER_NAME, spec)]
@@ -63,9 +72,11 @@ class RunningCluster:
         config: Mapping[str, object] | None = None,
         zookeeper: str | None = None,
         restart: bool = False,
+        volumes: int = 1,
     ) -> None:
         """`topics`: name to spec, such as `{"t": {"partitions": 3, "replicas": 2}}`; `config`: broker properties.
 
+        Each broker has as many log directories as there are `volumes`.
         With `zookeeper` it uses that ensemble instead of one of its own. With `restart` a broker that ends comes back
         by itself. Nothing is started yet.
         """
@@ -75,6 +86,7 @@ class RunningCluster:
         self._config = dict(config or {})
         self._external_zookeeper = zookeeper
         self._restart = restart
+        self._volumes = volumes
         self.events: list[Event] = []
         """Everything that the cluster told, in order."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -84,7 +96,13 @@ class RunningCluster:
 
     def write_topics(self, topics: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace the Topic resources; a running cluster follows."""
-        text = manifests(brokers=self._brokers, topics=topics, config=self._config, zookeeper=self._external_zookeeper)
+        text = manifests(
+            brokers=self._brokers,
+            topics=topics,
+            config=self._config,
+            zookeeper=self._external_zookeeper,
+            volumes=self._volumes,
+        )
         self._manifest.parent.mkdir(parents=True, exist_ok=True)
         self._manifest.write_text(text, encoding="utf-8")
 
@@ -178,8 +196,13 @@ class RunningCluster:
 
     @property
     def pids(self) -> dict[int, int]:
-        """Process ids of the brokers that run."""
+        """Process ids of the brokers that run: of the one that was started, which may be the parent of the broker."""
         return self._running.brokers.pids
+
+    @property
+    def broker_pids(self) -> dict[int, int]:
+        """Process ids of the brokers themselves, below their parents."""
+        return {number: next(iter(_children(pid)), pid) for number, pid in self.pids.items()}
 
     def address(self, broker_id: int) -> tuple[str, int]:
         """Host and port of one broker."""
@@ -187,8 +210,12 @@ class RunningCluster:
         return host, int(port)
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL; returns when the process has ended. It stays away until `start_broker`."""
+        """SIGKILL to a broker and its parent, as when a machine is lost. It stays away until `start_broker`."""
         self._on_loop(lambda: self._running.brokers.kill(broker_id))
+
+    def crash(self, broker_id: int) -> None:
+        """SIGKILL to the broker process alone: its parent lives to speak for it, and ends then."""
+        os.kill(self.broker_pids[broker_id], signal.SIGKILL)
 
     def stop_broker(self, broker_id: int) -> None:
         """SIGTERM, as for a rolling restart; returns when the process has ended."""
@@ -201,11 +228,17 @@ class RunningCluster:
 
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: the broker is silent, and its connections stay open."""
-        self._on_loop(lambda: self._running.brokers.pause(broker_id))
+        self._signal_all(broker_id, signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:
         """SIGCONT after `pause`."""
-        self._on_loop(lambda: self._running.brokers.resume(broker_id))
+        self._signal_all(broker_id, signal.SIGCONT)
+
+    def _signal_all(self, broker_id: int, number: signal.Signals) -> None:
+        """To the parent first, lest it takes the silence of its child for hanging."""
+        pid = self.pids[broker_id]
+        for each in (pid, *_children(pid)):
+            os.kill(each, number)
 
     def logs(self, broker_ids: Iterable[int] | None = None) -> str:
         """The end of each process's log, for the report of a failed test."""
@@ -218,6 +251,11 @@ class RunningCluster:
         if wanted is None:
             paths["zookeeper"] = self.directory / "data" / "zookeeper" / "zookeeper.log"
         return "\n".join(f"--- {name}: {path}\n{_tail(path)}" for name, path in paths.items() if path.exists())
+
+
+def _children(pid: int) -> list[int]:
+    """Processes that a process began, oldest first."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
 
 
 def _tail(path: Path) -> str:

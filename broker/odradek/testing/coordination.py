@@ -24,8 +24,10 @@ from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.server.coordination import CoordinationHandlers
 from odradek.server.dispatch import RequestContext
 from odradek.server.failures import failure
+from odradek.server.zookeeper_offsets import ZooKeeperOffsets
 from odradek.testing.groups import RANGE, SETTINGS, MemoryPartition
 from odradek.testing.loop import VirtualClock, run_virtual
+from odradek.testing.memory_zk import MemoryZk
 
 METADATA = RANGE[0][1]
 OFFSETS_PARTITIONS = [TopicPartition(GROUP_METADATA_TOPIC, number) for number in range(2)]
@@ -50,6 +52,7 @@ class Server:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
+        self.zk = MemoryZk()
         self.partition = MemoryPartition()
         self.view = ClusterView()
         self.view.image = image(*EVENTS, *OFFSETS_PARTITIONS)
@@ -65,7 +68,11 @@ class Server:
             partition_count=lambda: len(OFFSETS_PARTITIONS),
         )
         self.handlers = CoordinationHandlers(
-            groups=self.groups, producer_ids=ProducerIds(self.claim), view=self.view, ensure_topic=self.ensure
+            groups=self.groups,
+            producer_ids=ProducerIds(self.claim),
+            view=self.view,
+            ensure_topic=self.ensure,
+            zookeeper_offsets=ZooKeeperOffsets(self.zk, metadata_max=SETTINGS.offset_metadata_max),
         ).handlers()
 
     async def claim(self) -> tuple[int, int]:

@@ -10,21 +10,37 @@ Operations enter; `crash` plays a power cut and what is left is what a real disk
 - A crash ends every lock and makes every open file useless.
 
 `fail` makes chosen operations raise; a full disk refuses writes that lengthen a file. The choice of what survives is
-the caller's random source, so a seed replays a crash. Invariant: without a crash it behaves as the operating system
-(`tests/contract/test_files.py` holds both to one suite).
+the caller's random source, so a seed replays a crash; `fork` gives a copy: one moment can be crashed many times.
+`kill` ends the process that used the disk, and loses nothing. Invariant: without a crash it behaves as the operating
+system (`tests/contract/test_files.py` holds both to one suite).
 """
 
 from __future__ import annotations
 
 import random as random_module
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 from odradek.base.errors import StorageError
 from odradek.base.ports import Buffer, File
+from odradek.testing.loop import WALL_START_MS
 
 UNBOUNDED: Final = 1 << 62
+
+
+class Fate(Enum):
+    """What a power cut makes of a write that was not synced."""
+
+    LOST = "lost"
+    TORN = "torn"
+    """Kept up to some byte."""
+    KEPT = "kept"
+
+
+ANY_FATE: Final = (Fate.LOST, Fate.TORN, Fate.KEPT)
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +51,7 @@ class _Node:
     durable: bytes = b""
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
     """(position, data) of writes and (size, None) of truncations since the last sync."""
+    modified_ms: int = 0
 
     def write(self, position: int, data: bytes) -> None:
         self.pending.append((position, data))
@@ -48,13 +65,13 @@ class _Node:
         self.durable = bytes(self.content)
         self.pending.clear()
 
-    def crash(self, chance: random_module.Random) -> None:
+    def crash(self, chance: random_module.Random, fates: Sequence[Fate]) -> None:
         survivor = bytearray(self.durable)
         for position, data in self.pending:
-            fate = chance.randrange(3)
-            if fate == 0:
+            fate = fates[chance.randrange(len(fates))]
+            if fate is Fate.LOST:
                 continue
-            if data is not None and fate == 1:
+            if data is not None and fate is Fate.TORN:
                 data = data[: chance.randrange(len(data) + 1)]
             _apply(survivor, position, data)
         self.content = survivor
@@ -71,12 +88,30 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 
 
 class _Directory:
-    """Names in one directory: files and directories."""
+    """Names in one directory: what they are now, what is durable, and the changes between.
 
-    __slots__ = ("names",)
+    They belong to the directory itself and not to its path, so a directory that is renamed keeps what was synced in it.
+    """
+
+    __slots__ = ("durable", "journal", "names")
 
     def __init__(self) -> None:
         self.names: dict[str, _Node | _Directory] = {}
+        self.durable: dict[str, _Node | _Directory] = {}
+        self.journal: list[_Change] = []
+
+    def sync(self) -> None:
+        for change in self.journal:
+            change.apply(self.durable)
+        self.journal.clear()
+
+    def crash(self, chance: random_module.Random, fates: Sequence[Fate]) -> None:
+        if self.journal:
+            del self.journal[_prefix(len(self.journal), chance, fates) :]
+        self.sync()
+        self.names = dict(self.durable)
+        for name in sorted(self.names):
+            self.names[name].crash(chance, fates)
 
 
 class MemoryFile:
@@ -124,6 +159,7 @@ class MemoryFile:
             self._node.write(position, data[: max(len(data) - (growth - room), 0)])
             raise StorageError(f"cannot write {self._path}: no space is left", path=self._path, full=True)
         self._node.write(position, data)
+        self._node.modified_ms = self._disk.wall_ms()
         return len(data)
 
     def truncate(self, size: int) -> None:
@@ -131,6 +167,17 @@ class MemoryFile:
         self._writable("truncate")
         self._begin("truncate")
         self._node.truncate(size)
+        self._node.modified_ms = self._disk.wall_ms()
+
+    def allocate(self, size: int) -> None:
+        """Make the file at least `size` bytes long, of zeros; all of them or none."""
+        self._writable("allocate")
+        self._begin("allocate")
+        growth = size - len(self._node.content)
+        if growth > self._disk.room():
+            raise StorageError(f"cannot allocate {self._path}: no space is left", path=self._path, full=True)
+        if growth > 0:
+            self._node.truncate(size)
 
     def _writable(self, operation: str) -> None:
         if self._read_only:
@@ -165,12 +212,16 @@ class MemoryFiles:
         self.operations = 0
         """Operations so far that change or sync something."""
         self.stop_after: int | None = None
-        """The power is cut before this many operations more: they raise `PowerCutError`."""
+        """The power is cut when there were this many operations: later ones raise `PowerCutError`."""
+        self.is_off = False
+        """Whether the power was cut under an operation, and there was no `crash` yet."""
         self.fail: Callable[[str, str], StorageError | None] | None = None
         """Asked before each operation with its name (write, sync, truncate, read, ...) and path."""
+        self.wall_ms: Callable[[], int] = lambda: WALL_START_MS
+        """Time that files are dated with."""
+        self.free: dict[str, tuple[int, int]] = {}
+        """(free, total) bytes of directories that are disks of their own; of all others the room is told."""
         self._root = _Directory()
-        self._durable_names: dict[str, _Node | None] = {"/": None}
-        self._journal: list[tuple[str, Callable[[dict[str, _Node | None]], None]]] = []
         self._locks: set[str] = set()
 
     # Faults
@@ -184,6 +235,7 @@ class MemoryFiles:
         if operation in _READS:
             return
         if self.stop_after is not None and self.operations >= self.stop_after:
+            self.is_off = True
             raise PowerCutError(f"the power is off: cannot {operation} {path}")
         self.operations += 1
 
@@ -191,44 +243,41 @@ class MemoryFiles:
         """Bytes that still fit."""
         return self.capacity_bytes - sum(len(node.content) for _, node in self._walk() if isinstance(node, _Node))
 
-    def crash(self, chance: random_module.Random) -> None:
-        """Cut the power: what is left is one of the states that the fault model allows."""
-        names = dict(self._durable_names)
-        by_directory: dict[str, list[Callable[[dict[str, _Node | None]], None]]] = {}
-        for directory, change in self._journal:
-            by_directory.setdefault(directory, []).append(change)
-        for directory in sorted(by_directory):
-            changes = by_directory[directory]
-            for change in changes[: chance.randrange(len(changes) + 1)]:
-                change(names)
-        self._root = _Directory()
-        for path in sorted(names):
-            self._restore(path, names[path], names)
-        for _, node in self._walk():
-            if isinstance(node, _Node):
-                node.crash(chance)
-        self._settle()
+    def crash(self, chance: random_module.Random, fates: Sequence[Fate] = ANY_FATE) -> None:
+        """Cut the power: what is left is one of the states that the fault model allows.
+
+        `fates` are those that writes may meet, each as likely as the others. Where all are lost, or all kept, so are
+        the names.
+        """
+        self._root.crash(chance, fates)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process that uses the disk: open files and locks go, nothing that was written is lost."""
         self._locks.clear()
         self.life += 1
         self.stop_after = None
+        self.is_off = False
 
-    def _restore(self, path: str, node: _Node | None, names: dict[str, _Node | None]) -> None:
-        if path == "/":
-            return
-        parent, name = _split(path)
-        # A name whose directory was lost is lost too.
-        if parent in names and self.is_directory(parent):
-            self._directory(parent).names[name] = _Directory() if node is None else node
+    def fork(self) -> MemoryFiles:
+        """A copy with a future of its own; files that are open stay with the original."""
+        other = MemoryFiles(capacity_bytes=self.capacity_bytes)
+        other._root = deepcopy(self._root)
+        other._locks = set(self._locks)
+        other.free = dict(self.free)
+        other.wall_ms = self.wall_ms
+        other.life, other.operations = self.life, self.operations
+        other.stop_after, other.is_off = self.stop_after, self.is_off
+        return other
 
-    def _settle(self) -> None:
-        """Everything that has a name now is durable by it."""
-        self._journal.clear()
-        self._durable_names = {"/": None}
-        for path, node in self._walk():
-            self._durable_names[path] = node if isinstance(node, _Node) else None
-
-    def _note(self, path: str, change: Callable[[dict[str, _Node | None]], None]) -> None:
-        self._journal.append((_split(path)[0], change))
+    def content(self, path: str = "/") -> dict[str, bytes | None]:
+        """Every name below a directory with its content, None for directories; no fault meets it."""
+        prefix = path.rstrip("/") + "/"
+        return {
+            name: bytes(node.content) if isinstance(node, _Node) else None
+            for name, node in self._walk()
+            if name.startswith(prefix)
+        }
 
     # Names
 
@@ -275,8 +324,8 @@ class MemoryFiles:
         parent, name = _split(path)
         directory = self._directory(parent)
         self.step("create", path)
-        node = directory.names[name] = _Node()
-        self._note(path, lambda names: names.update({path: node}))
+        node = directory.names[name] = _Node(modified_ms=self.wall_ms())
+        directory.journal.append(_Added(name, node))
         return node
 
     def read(self, path: str) -> bytes:
@@ -316,8 +365,8 @@ class MemoryFiles:
             made = f"{made}/{name}"
             if name not in parent.names:
                 self.step("make directory", made)
-                parent.names[name] = _Directory()
-                self._note(made, _adds(made))
+                child = parent.names[name] = _Directory()
+                parent.journal.append(_Added(name, child))
             elif not isinstance(parent.names[name], _Directory):
                 raise StorageError(f"cannot make directory {path}: {made} is a file", path=path)
 
@@ -334,9 +383,15 @@ class MemoryFiles:
         if isinstance(existing, _Directory) and existing.names and existing is not node:
             raise StorageError(f"cannot rename {source}: {target} is not empty", path=source)
         self.step("rename", source)
-        del self._directory(source_parent).names[source_name]
+        source_directory = self._directory(source_parent)
+        del source_directory.names[source_name]
         target_directory.names[target_name] = node
-        self._note(target, _moves(source, target))
+        if source_directory is target_directory:
+            source_directory.journal.append(_Moved(source_name, target_name))
+        else:
+            added = _Added(target_name, node)
+            target_directory.journal.append(added)
+            source_directory.journal.append(_Removed(source_name, after=added))
 
     def remove(self, path: str) -> None:
         """Delete a file; a missing one is fine."""
@@ -346,8 +401,9 @@ class MemoryFiles:
         self._node("remove", path)
         self.step("remove", path)
         parent, name = _split(path)
-        del self._directory(parent).names[name]
-        self._note(path, lambda names: _drop(names, path))
+        directory = self._directory(parent)
+        del directory.names[name]
+        directory.journal.append(_Removed(name))
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory and all below it; a missing one is fine."""
@@ -355,36 +411,42 @@ class MemoryFiles:
             return
         parent, name = _split(path)
         self.step("remove", path)
-        del self._directory(parent).names[name]
-        self._note(path, lambda names: _drop(names, path))
+        directory = self._directory(parent)
+        del directory.names[name]
+        directory.journal.append(_Removed(name))
 
     def sync_directory(self, path: str) -> None:
         """Make renames, creations and removals in a directory durable."""
-        self._directory(path)
+        directory = self._directory(path)
         self.step("sync directory", path)
-        where = path.rstrip("/") or "/"
-        rest = []
-        for directory, change in self._journal:
-            if directory == where:
-                change(self._durable_names)
-            else:
-                rest.append((directory, change))
-        self._journal = rest
+        directory.sync()
 
     def size(self, path: str) -> int:
         """Length of a file in bytes."""
         self.step("measure", path)
         return len(self._node("measure", path).content)
 
+    def modified_ms(self, path: str) -> int:
+        """Wall time of the last write to a file, or what `set_modified_ms` made of it. A crash does not change it."""
+        self.step("measure", path)
+        return self._node("measure", path).modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Make a file look as if it was written last at a wall time."""
+        node = self._node("date", path)
+        self.step("date", path)
+        node.modified_ms = modified_ms
+
     def free_bytes(self, path: str) -> tuple[int, int]:
         """(free, total) bytes of the disk."""
         self._directory(path)
-        return max(self.room(), 0), self.capacity_bytes
+        self.step("measure", path)
+        return self.free.get(path) or (max(self.room(), 0), self.capacity_bytes)
 
     def lock(self, path: str) -> Callable[[], None]:
         """Take an exclusive lock file and return its release."""
         if path in self._locks:
-            raise StorageError(f"cannot lock {path}: another process holds it", path=path)
+            raise StorageError(f"cannot lock {path}: another process holds it", path=path, held=True)
         self.open(path, create=True).close()
         self._locks.add(path)
         return lambda: self._locks.discard(path)
@@ -402,22 +464,47 @@ def _split(path: str) -> tuple[str, str]:
     return parent or "/", name
 
 
-def _adds(path: str) -> Callable[[dict[str, _Node | None]], None]:
-    return lambda names: names.update({path: None})
+def _prefix(count: int, chance: random_module.Random, fates: Sequence[Fate]) -> int:
+    """How many of `count` changes of names survive."""
+    if len(set(fates)) == 1 and fates[0] is not Fate.TORN:
+        return 0 if fates[0] is Fate.LOST else count
+    return chance.randrange(count + 1)
 
 
-def _drop(names: dict[str, _Node | None], path: str) -> None:
-    for known in [known for known in names if known == path or known.startswith(path + "/")]:
-        del names[known]
+# Changes of names, as values so that `fork` can copy them
+
+_Names = dict[str, _Node | _Directory]
 
 
-def _moves(source: str, target: str) -> Callable[[dict[str, _Node | None]], None]:
-    def move(names: dict[str, _Node | None]) -> None:
-        moved = {known: names[known] for known in names if known == source or known.startswith(source + "/")}
-        if not moved:
-            return
-        _drop(names, source)
-        _drop(names, target)
-        names.update({target + known[len(source) :]: node for known, node in moved.items()})
+@dataclass(slots=True, eq=False)
+class _Added:
+    name: str
+    node: _Node | _Directory
+    applied: bool = False
 
-    return move
+    def apply(self, names: _Names) -> None:
+        names[self.name] = self.node
+        self.applied = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Removed:
+    name: str
+    after: _Added | None = None
+    """The same node's name in another directory, which must be durable first."""
+
+    def apply(self, names: _Names) -> None:
+        if self.after is None or self.after.applied:
+            names.pop(self.name, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moved:
+    source: str
+    target: str
+
+    def apply(self, names: _Names) -> None:
+        names[self.target] = names.pop(self.source)
+
+
+_Change = _Added | _Removed | _Moved

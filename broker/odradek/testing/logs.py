@@ -11,13 +11,15 @@ from typing import TypeVar
 from uuid import UUID
 
 from odradek.base.config import TopicConfig
-from odradek.base.errors import StorageError
+from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.base.ports import Clock, Files
 from odradek.base.types import TopicPartition
+from odradek.compression import Codec
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery import LoadRequest, load
 from odradek.log.values import LogContext
-from odradek.records.batch import BatchBuilder
+from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.message_set import encode_set
 
 T = TypeVar("T")
 
@@ -38,6 +40,8 @@ class RecordingHost:
         self._files = files
         self.flushes: list[PartitionLog] = []
         self.checkpoints = 0
+        self.forced_checkpoints = 0
+        self.refusal: KafkaStorageError | None = None
         self.removed: list[tuple[tuple[str, ...], int]] = []
         self.failures: list[StorageError] = []
 
@@ -54,6 +58,16 @@ class RecordingHost:
     def checkpoint_soon(self, log: PartitionLog) -> None:
         """Noted."""
         self.checkpoints += 1
+
+    def checkpoint_now(self, log: PartitionLog) -> None:
+        """Noted, and taken for done."""
+        self.forced_checkpoints += 1
+        log.checkpointed(log.recovery_point)
+
+    def check_room(self, log: PartitionLog) -> None:
+        """Raises `refusal`, when there is one."""
+        if self.refusal is not None:
+            raise self.refusal
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Removed at once."""
@@ -123,5 +137,39 @@ def batch(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         is_transactional=is_transactional,
+    )
+    return memoryview(bytearray(content))
+
+
+def old_set(
+    *values: bytes, magic: int, codec: Codec = Codec.NONE, base_offset: int = 0, timestamp_ms: int = 1_700_000_000_000
+) -> memoryview:
+    """A writable message set of format 0 or 1 (default: of one value), a wrapper when there is a codec; see `batch`."""
+    messages = [
+        (base_offset + place, timestamp_ms + place if magic else -1, None, value)
+        for place, value in enumerate(values or (b"value",))
+    ]
+    return memoryview(bytearray(encode_set(messages, magic=magic, codec=codec)))
+
+
+def marker(
+    kind: ControlType,
+    *,
+    producer_id: int,
+    producer_epoch: int = 0,
+    coordinator_epoch: int = 0,
+    timestamp_ms: int = 1_700_000_000_000,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> memoryview:
+    """A writable batch that ends a transaction."""
+    content = control_batch(
+        kind,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        timestamp_ms=timestamp_ms,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
     )
     return memoryview(bytearray(content))

@@ -25,6 +25,7 @@ from odradek.zk.port import (
     Create,
     Created,
     Delete,
+    InvalidPath,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -414,13 +415,13 @@ def _parent(path: str) -> str:
 
 
 def _normal(path: str) -> str:
-    """A path as the real client sends it in a single operation: without empty parts. `ValueError` for a relative one.
+    """A path as the real client sends it in a single operation: without empty parts. `InvalidPath` for a relative one.
 
     Transactions are sent as they are.
     """
     normal = ROOT + "/".join(part for part in path.split("/") if part)
     if not path.startswith("/") or not _is_valid(normal):
-        raise ValueError(f"not an absolute path: {path!r}")
+        raise InvalidPath("not an absolute path", path)
     return normal
 
 

@@ -29,6 +29,7 @@ class ClusterFactory(Protocol):
         topics: Mapping[str, Mapping[str, Any]] | None = None,
         config: Mapping[str, object] | None = None,
         restart: bool = False,
+        volumes: int = 1,
     ) -> RunningCluster:
         """A running cluster; see `RunningCluster` for the arguments."""
         ...

@@ -81,7 +81,7 @@ class MemoryBroker:
         self.config = BrokerConfig.parse(
             {
                 "broker.id": str(broker_id),
-                "log.dirs": str(directory),
+                "log.dirs": ",".join(str(directory / f"disk-{number}") for number in range(cluster.disks)),
                 "zookeeper.connect": "localhost:2181",
                 "listeners": "PLAINTEXT://localhost:9092",
                 **settings,
@@ -90,16 +90,18 @@ class MemoryBroker:
         self.clock = clock
         self.cluster = cluster
         self.logs = LogManager(SystemFiles(), clock, self.config, run_blocking=at_once)
-        self.sessions = FetchSessions(clock, slots=10)
+        self.view = ClusterView()
+        """What the broker knows of the others; nothing, unless a test says more."""
         self.replicas = ReplicaManager(
             self.logs,
             clock,
             self.config,
             cluster,
-            cluster=ClusterView(),
+            cluster=self.view,
             topic_config=lambda _: TopicConfig.of(self.config, cluster.topic_settings),
             connect=self._connect,
         )
+        self.sessions = FetchSessions(clock, slots=10, resting=self.replicas.resting)
         self.logs.on_directory_failure = self.replicas.directory_failed
 
     async def start(self) -> None:
@@ -140,9 +142,25 @@ class MemoryBroker:
         request = decode_fetch(version, memoryview(frame), position)
         context = self.sessions.open(request, self.cluster.topic_name, uses_topic_ids=version >= 13)
         outcome: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
-        params = FetchParams(request.max_wait_ms, request.min_bytes, request.max_bytes, request.replica_id)
-        self.replicas.fetch(params, context.entries, lambda results: outcome.set_result(context.finish(results)))
+        params = FetchParams(
+            request.max_wait_ms,
+            request.min_bytes,
+            request.max_bytes,
+            request.replica_id,
+            leader_only=version < 11,
+            rack_id=request.rack_id,
+            replica_epoch=request.replica_epoch,
+        )
+        self.replicas.fetch(
+            params,
+            context.entries,
+            lambda results: outcome.set_result(context.finish(results)),
+            session=context.session,
+        )
         answer = await outcome
+        for entry, result in answer.partitions:
+            if result.records is not None and request.replica_id >= 0:
+                self.replicas.quotas.leader.note(entry.topic_partition, result.records.length)
         rows = [
             FetchedPartition(
                 entry.topic_partition.topic if version < 13 else None,
@@ -153,6 +171,7 @@ class MemoryBroker:
                 result.last_stable_offset,
                 result.log_start_offset,
                 b"" if result.records is None else result.records.load(),
+                preferred_read_replica=result.preferred_read_replica,
                 diverging_epoch=result.diverging_epoch,
             )
             for entry, result in answer.partitions
@@ -221,9 +240,14 @@ class MemoryCluster:
         settings: dict[str, str] | None = None,
         topic_settings: dict[str, str] | None = None,
         fetch_version: int = 17,
+        disks: int = 1,
     ) -> None:
-        """`settings` of every broker, `topic_settings` of every topic; brokers up to `fetch_version` of Fetch."""
+        """`settings` of every broker, `topic_settings` of every topic; brokers up to `fetch_version` of Fetch.
+
+        Each broker has as many log directories as there are `disks`: `broker-1/disk-0` and so on.
+        """
         self.fetch_version = fetch_version
+        self.disks = disks
         self.topic_settings = topic_settings or {}
         self.brokers: dict[int, MemoryBroker] = {}
         self.connections: list[tuple[str, int]] = []
@@ -271,13 +295,19 @@ class MemoryCluster:
         """The committed in-sync set."""
         return self._states[topic_partition].isr
 
-    def create(self, topic_partition: TopicPartition, replicas: Iterable[int]) -> None:
-        """Make a partition; the first replica leads."""
+    def leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """The epoch of the last election."""
+        return self._states[topic_partition].leader_epoch
+
+    def create(
+        self, topic_partition: TopicPartition, replicas: Iterable[int], *, tell: Iterable[int] | None = None
+    ) -> None:
+        """Make a partition; the first replica leads. `tell`: only these brokers, else all of its replicas."""
         replicas = tuple(replicas)
         self._states[topic_partition] = _PartitionState(
             leader=replicas[0], leader_epoch=0, isr=replicas, replicas=replicas, partition_epoch=0
         )
-        self.announce(topic_partition, replicas, is_new=True)
+        self.announce(topic_partition, replicas if tell is None else tell, is_new=True)
 
     def elect(self, topic_partition: TopicPartition, leader: int, isr: Iterable[int], tell: Iterable[int]) -> None:
         """Make a replica the leader in the next epoch, and tell these brokers of it."""

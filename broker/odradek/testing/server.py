@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig
-from odradek.base.errors import CoordinatorNotAvailableError, NetworkError, NotControllerError
-from odradek.base.ports import Buffer, Clock
+from odradek.base.errors import CoordinatorNotAvailableError, NetworkError, NotControllerError, ProtocolError
+from odradek.base.ports import Buffer, Clock, Workers
 from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.cluster import ClusterView
+from odradek.controller import features
+from odradek.controller.features import FeatureUpdate
+from odradek.controller.reassigning import Wishes
+from odradek.controller.requested_elections import ElectionKind
 from odradek.log.manager import LogManager
 from odradek.metrics import BrokerTopicStats, RequestStats
 from odradek.network.connection import Connection
@@ -29,15 +33,22 @@ from odradek.replication.fetch_session import FetchSessions
 from odradek.replication.follower import LeaderChannel
 from odradek.replication.manager import ReplicaManager
 from odradek.replication.requests import CommittedIsr
+from odradek.server.broker_configs import BrokerSettings
 from odradek.server.config_store import ConfigStore
 from odradek.server.configs import ConfigHandlers
 from odradek.server.control import ControlHandlers
 from odradek.server.data import DataHandlers
 from odradek.server.dispatch import Dispatcher, Handler, RequestContext
+from odradek.server.elections import ElectionHandlers
+from odradek.server.features import FeatureHandlers
+from odradek.server.log_dirs import LogDirHandlers
 from odradek.server.metadata import Identity, MetadataHandlers
+from odradek.server.reassignments import ReassignmentHandlers
+from odradek.server.records import RecordHandlers
 from odradek.server.topics import TopicHandlers
 from odradek.testing.memory_zk import MemoryZk
 from odradek.testing.replicas import at_once
+from odradek.zk.layout import ReplicaAssignment
 
 BROKER_ID: Final = 1
 BROKER_EPOCH: Final = 50
@@ -52,6 +63,12 @@ class MemoryController:
         """Active, with nothing left to move."""
         self.is_active = True
         self.remaining: list[TopicPartition] = []
+        self.outcomes: dict[TopicPartition, int | ProtocolError] = {}
+        """The leader, or the error, of each partition; also what becomes of wishes for replicas."""
+        self.reassignments: dict[TopicPartition, ReplicaAssignment] = {}
+        """Under way."""
+        self.asked: list[object] = []
+        """What was asked for, in order."""
 
     async def alter_partition(self, request: Any) -> Message:
         """Accept nothing, and say so."""
@@ -59,9 +76,43 @@ class MemoryController:
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """What the test put into `remaining`."""
+        self._demand_active()
+        return self.remaining
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
+    ) -> dict[TopicPartition, int | ProtocolError]:
+        """What the test put into `outcomes`."""
+        self._demand_active()
+        self.asked.append((kind, None if partitions is None else list(partitions)))
+        return self.outcomes
+
+    async def alter_reassignments(self, wishes: Wishes) -> dict[TopicPartition, ProtocolError | None]:
+        """The errors that the test put into `outcomes`, no error for the rest."""
+        self._demand_active()
+        self.asked.append(dict(wishes))
+        found = {partition: self.outcomes.get(partition) for partition in wishes}
+        return {part: outcome if isinstance(outcome, ProtocolError) else None for part, outcome in found.items()}
+
+    async def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """What the test put into `reassignments`."""
+        self._demand_active()
+        wanted = self.reassignments if partitions is None else set(partitions)
+        return {part: assignment for part, assignment in self.reassignments.items() if part in wanted}
+
+    async def update_features(
+        self, updates: Collection[FeatureUpdate], *, validate_only: bool
+    ) -> dict[str, ProtocolError | None]:
+        """As a cluster without finalized features."""
+        self._demand_active()
+        self.asked.append((list(updates), validate_only))
+        return features.updated({}, updates)[1]
+
+    def _demand_active(self) -> None:
         if not self.is_active:
             raise NotControllerError("another broker is the controller")
-        return self.remaining
 
 
 class _NobodyElse:
@@ -165,8 +216,9 @@ class MemoryServer:
         *,
         settings: Mapping[str, str] | None = None,
         replace: Mapping[ApiKey, Handler] | None = None,
+        workers: Workers | None = None,
     ) -> None:
-        """`settings` of server.properties; handlers in `replace` stand in for the real ones."""
+        """`settings` of server.properties; handlers in `replace` stand in for the real ones. `workers` convert."""
         properties = {
             "broker.id": str(BROKER_ID),
             "log.dirs": str(directory),
@@ -181,7 +233,9 @@ class MemoryServer:
         self.controller = MemoryController()
         self.topic_stats = BrokerTopicStats()
         self.request_stats = RequestStats()
+        self.settings = BrokerSettings(self.zk, self.config, properties)
         self.configs = ConfigStore(self.zk, self.config)
+        self.settings.subscribe(self.configs.reconfigure)
         self.logs = LogManager(SystemFiles(), clock, self.config, run_blocking=at_once)
         nobody = _NobodyElse()
         self.replicas = ReplicaManager(
@@ -195,17 +249,25 @@ class MemoryServer:
         )
         self.logs.on_directory_failure = self.replicas.directory_failed
         self.topics = TopicHandlers(
-            config=self.config, view=self.view, zk=self.zk, is_controller=lambda: self.controller.is_active, clock=clock
+            settings=self.settings,
+            view=self.view,
+            zk=self.zk,
+            is_controller=lambda: self.controller.is_active,
+            clock=clock,
         )
+        self.elections = ElectionHandlers(controller=self.controller, view=self.view, clock=clock)
         self.changed: list[TopicPartition] = []
         """Partitions of which UpdateMetadata told."""
-        self.dispatcher = self._dispatcher(properties, replace or {})
+        self._workers = workers
+        self.dispatcher = self._dispatcher(replace or {})
 
-    def _dispatcher(self, properties: Mapping[str, str], replace: Mapping[ApiKey, Handler]) -> Dispatcher:
+    def _dispatcher(self, replace: Mapping[ApiKey, Handler]) -> Dispatcher:
         identity = Identity(
             broker_id=BROKER_ID, cluster_id=CLUSTER_ID, auto_create_topics=self.config.auto_create_topics_enable
         )
-        metadata = MetadataHandlers(identity=identity, view=self.view, logs=self.logs, creator=self.topics)
+        metadata = MetadataHandlers(identity=identity, view=self.view, creator=self.topics)
+        log_dirs = LogDirHandlers(logs=self.logs, replicas=self.replicas)
+        records = RecordHandlers(replicas=self.replicas, view=self.view)
         control = ControlHandlers(
             replicas=self.replicas,
             configs=self.configs,
@@ -215,18 +277,24 @@ class MemoryServer:
             image_changed=self._image_changed,
             clock=self.clock,
         )
-        data = DataHandlers(
+        self._data = data = DataHandlers(
             replicas=self.replicas,
-            sessions=FetchSessions(self.clock, 10),
+            sessions=FetchSessions(self.clock, 10, self.replicas.resting),
             view=self.view,
             topic_stats=self.topic_stats,
             request_stats=self.request_stats,
             clock=self.clock,
+            workers=self._workers,
         )
-        configs = ConfigHandlers(config=self.config, properties=properties, view=self.view, store=self.configs)
+        configs = ConfigHandlers(settings=self.settings, view=self.view, store=self.configs)
         handlers = {
             **dict.fromkeys(API_TABLE.keys() - data.direct().keys(), _no_coordinator),
+            **self.elections.handlers(),
+            **ReassignmentHandlers(controller=self.controller).handlers(),
+            **FeatureHandlers(controller=self.controller).handlers(),
             **metadata.handlers(),
+            **log_dirs.handlers(),
+            **records.handlers(),
             **self.topics.handlers(),
             **configs.handlers(),
             **control.handlers(),
@@ -238,6 +306,7 @@ class MemoryServer:
     def _image_changed(self, changed: Iterable[TopicPartition]) -> None:
         self.changed += changed
         self.topics.image_changed({partition.topic for partition in changed})
+        self.elections.image_changed(changed)
 
     async def start(self) -> None:
         """Load the logs; ZooKeeper has the znodes that every cluster has."""
@@ -253,7 +322,9 @@ class MemoryServer:
     async def close(self) -> None:
         """Stop; idempotent."""
         self.topics.close()
+        self.elections.close()
         await self.dispatcher.close()
+        await self._data.close()
         await self.replicas.close()
         await self.logs.close()
 

@@ -125,6 +125,8 @@ class Purgatory(Generic[Operation]):
 
     def check(self, key: Hashable) -> int:
         """Ask every operation that waits for `key`; how many this completed."""
+        if not self._watchers:
+            return 0
         waiting = self._watchers.pop(key, None)
         if waiting is None:
             return 0

@@ -3,30 +3,24 @@
 kazoo speaks the protocol on a thread of its own. Everything that it reports there (answers, watch events, changes of
 the session) passes one queue to the loop and is handled in that order; nothing here blocks the loop. `KazooZkClient`
 fills the port of `zk/port`, whose names this module passes on. kazoo's errors become ours here and nowhere else.
-
-What is changed of kazoo's ways, with the reasons that Patroni gives in its `dcs/zookeeper.py`: while the connection is
-lost, requests fail after a bounded wait instead of being queued for ever; connecting to one server gives up early, so
-that the next is tried; the pause between attempts stays below a second.
+What is changed of kazoo's ways stands in `zk/session`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from threading import Lock, RLock
 from typing import Any, Final, TypeVar
 
 from kazoo import exceptions as kazoo_errors
-from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
 from kazoo.protocol import serialization
 from kazoo.protocol.states import KeeperState
-from kazoo.retry import KazooRetry
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, Id
 
+from odradek.base.errors import ConfigError
+from odradek.zk.acl import acls_for
 from odradek.zk.pipeline import Pipeline
 from odradek.zk.port import (
     ANY_VERSION,
@@ -37,6 +31,7 @@ from odradek.zk.port import (
     Create,
     Created,
     Delete,
+    InvalidPath,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -53,6 +48,8 @@ from odradek.zk.port import (
     ZnodeStat,
     parents,
 )
+from odradek.zk.security_tls import client_context
+from odradek.zk.session import Kazoo, LoopHandler, LoopQueue, connect_timeout_s
 from odradek.zk.watch import Fired, StandingWatch
 
 __all__ = [
@@ -64,6 +61,7 @@ __all__ = [
     "Create",
     "Created",
     "Delete",
+    "InvalidPath",
     "KazooZkClient",
     "NoNode",
     "NodeExists",
@@ -92,8 +90,24 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[ZkError], str], ...]] = (
     (kazoo_errors.NodeExistsError, NodeExists, "the znode exists already"),
     (kazoo_errors.BadVersionError, BadVersion, "the znode has another version"),
     (kazoo_errors.NotEmptyError, NotEmpty, "the znode has children"),
-    (kazoo_errors.NoAuthError, AuthenticationFailed, "not allowed"),
+    (
+        kazoo_errors.NoAuthError,
+        AuthenticationFailed,
+        "the znode's access list does not allow it: connect with the identity of the brokers that made it "
+        "(zookeeper.sasl.jaas.config, zookeeper.auth.digest or a TLS client certificate), or change the list by setAcl",
+    ),
     (kazoo_errors.AuthFailedError, AuthenticationFailed, "the ensemble does not accept our credentials"),
+    (
+        kazoo_errors.SessionClosedRequireSaslError,
+        AuthenticationFailed,
+        "the ensemble serves only those who authenticate: set zookeeper.sasl.jaas.config or what else it asks for",
+    ),
+    (
+        kazoo_errors.InvalidACLError,
+        AuthenticationFailed,
+        "zookeeper.set.acl=true, but the ensemble did not take any identity of ours: of a TLS client certificate it "
+        "does so only when its ssl.clientAuth and authProvider.x509 are set",
+    ),
     # A subclass of the session's expiry in kazoo, but it only says that the client is closed.
     (kazoo_errors.ConnectionClosedError, ConnectionLost, "the client is closed"),
     (kazoo_errors.SessionExpiredError, SessionExpired, "the session expired"),
@@ -112,107 +126,33 @@ def _translated(error: BaseException, path: str) -> BaseException:
     return error
 
 
-class _LoopQueue:
-    """Stands in for kazoo's queues of callbacks: what is put in, from any thread, runs on the loop in order."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._pending: deque[Callable[[], object]] = deque()
-        self._lock = Lock()
-        self._scheduled = False
-
-    def put(self, callback: Callable[[], object]) -> None:
-        """Run `callback` on the loop after all that was put before. Wakes the loop once for many."""
-        with self._lock:
-            self._pending.append(callback)
-            if self._scheduled or self._loop.is_closed():
-                return
-            self._scheduled = True
-            self._loop.call_soon_threadsafe(self._drain)
-
-    def _drain(self) -> None:
-        with self._lock:
-            self._scheduled = False
-            callbacks, self._pending = self._pending, deque()
-        for callback in callbacks:
-            try:
-                callback()
-            except Exception:
-                # The queue carries answers and session events of everybody: one bad callback must not stop it.
-                log.exception("a ZooKeeper callback failed")
-
-
-class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler with its two callback threads replaced by the loop, which keeps both kinds in one order."""
-
-    def __init__(self, queue: _LoopQueue, connect_timeout_s: float) -> None:
-        super().__init__()
-        self.completion_queue = queue
-        self.callback_queue = queue
-        self._connect_timeout_s = connect_timeout_s
-
-    @property
-    def running(self) -> bool:
-        """Always: otherwise kazoo would run callbacks on whatever thread it is on."""
-        return True
-
-    def start(self) -> None:
-        """There are no threads to start."""
-
-    def stop(self) -> None:
-        """There are no threads to stop."""
-
-    def create_connection(self, *args: Any, **options: Any) -> Any:
-        """Give one server a part of the session time-out only, so that others are tried before it is over."""
-        options["timeout"] = min(self._connect_timeout_s, options.get("timeout") or self._connect_timeout_s)
-        return super().create_connection(*args, **options)
-
-
-class _Kazoo(KazooClient):  # type: ignore[misc]
-    """kazoo's client that refuses requests while it is not connected, and tells of each state of the session."""
-
-    def __init__(self, tell: Callable[[str, int], None], **options: Any) -> None:
-        self._tell = tell
-        # Between the check of the state and the queueing of a request the state must not change, or the request
-        # would be sent after the caller was told that it is lost.
-        self._gate = RLock()
-        super().__init__(**options)
-
-    def _call(self, request: Any, async_object: Any) -> Any:
-        with self._gate:
-            if self._state == KeeperState.CONNECTING:
-                async_object.set_exception(kazoo_errors.ConnectionLoss())
-                return False
-            return super()._call(request, async_object)
-
-    def _session_callback(self, state: str) -> None:
-        with self._gate:
-            session_id = self._session_id or 0
-            super()._session_callback(state)
-            self._tell(state, session_id)
-
-
 class KazooZkClient:
     """The port `ZkClient` over kazoo. Make it on a loop, `await start()`, use it there only, `await close()`."""
 
     def __init__(self, settings: ZkSettings, *, on_latency: Callable[[float], None] = lambda _: None) -> None:
-        """Nothing is connected yet. Raises `ValueError` for a connect string that names no server.
+        """Nothing is connected yet. Raises `ConfigError` for a connect string that cannot be understood.
 
         `on_latency` is told the milliseconds of each request, from its sending to its answer or error.
         """
         servers, self._root = settings.split()
-        if not servers:
-            raise ValueError(f"{settings.connect!r} names no ZooKeeper server")
+        try:
+            hosts, _ = collect_hosts(servers)
+        except ValueError:
+            raise ConfigError(
+                f"zookeeper.connect={settings.connect!r} is not allowed: it must be host:port,host:port/chroot"
+            ) from None
+        self._connect_timeout_s = connect_timeout_s(settings.session_timeout_ms, len(hosts))
         self._settings = settings
         self._on_latency = on_latency
         self._servers = servers
         self._state = SessionState.CONNECTING
         self._session_id = 0
-        self._kazoo: _Kazoo | None = None
+        self._kazoo: Kazoo | None = None
         self._connected = asyncio.Event()
         self._session_callbacks: list[Callable[[SessionEvent], None]] = []
         self._watches: dict[StandingWatch, None] = {}
         self._closing = False
+        self._refusal = ""
 
     # Session
 
@@ -236,29 +176,31 @@ class KazooZkClient:
         return client_id
 
     async def start(self) -> None:
-        """Connect and make the chroot; `ConnectionLost` when that takes longer than `connection_timeout_ms`."""
-        loop = asyncio.get_running_loop()
-        queue = _LoopQueue(loop)
+        """Connect and make the chroot.
+
+        Raises `ConnectionLost` when that takes longer than `connection_timeout_ms`, `AuthenticationFailed` as soon as
+        the ensemble refuses our credentials, and `ConfigError` for a file of keys that cannot be used.
+        """
         settings = self._settings
-        hosts, _ = collect_hosts(self._servers)
-        per_server_s = max(1.0, settings.session_timeout_ms / 1000 / 3 / max(1, len(hosts)))
-        self._kazoo = _Kazoo(
+        if settings.tls is not None:
+            client_context(settings.tls)  # what is wrong with its files is better told now than at each attempt
+        queue = LoopQueue(asyncio.get_running_loop())
+        self._kazoo = kazoo = Kazoo(
+            settings,
+            LoopHandler(settings.tls, self._connect_timeout_s, queue),
             lambda state, session_id: queue.put(lambda: self._session_changed(state, session_id)),
-            hosts=self._servers,
             timeout=settings.session_timeout_ms / 1000,
-            handler=_LoopHandler(queue, per_server_s),
-            connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
-            auth_data=None if settings.digest is None else [("digest", ":".join(settings.digest))],
         )
-        self._kazoo.start_async()
+        kazoo.start_async()
         try:
             async with asyncio.timeout(settings.connection_timeout_ms / 1000):
                 await self._connected.wait()
                 await self._make_root()
         except TimeoutError:
+            reason = f" ({kazoo.failure})" if kazoo.failure else ""
             await self.close()
             raise ConnectionLost(
-                f"no ZooKeeper server of {self._servers} answered within {settings.connection_timeout_ms} ms"
+                f"no ZooKeeper server of {self._servers} answered within {settings.connection_timeout_ms} ms{reason}"
             ) from None
         except BaseException:
             await self.close()
@@ -267,6 +209,7 @@ class KazooZkClient:
     async def _make_root(self) -> None:
         root, self._root = self._root, ""
         try:
+            await self.exists("/")  # an ensemble that wants to know who we are says so at the first request
             if root:
                 await self.ensure_path(root)
         finally:
@@ -320,6 +263,8 @@ class KazooZkClient:
             self._state = SessionState.CONNECTING
             return SessionEvent.EXPIRED
         if keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+            if keeper_state == KeeperState.AUTH_FAILED and self._kazoo is not None:
+                self._refusal = self._kazoo.failure
             self._state = SessionState.CLOSED
             return SessionEvent.CLOSED
         if self._in(SessionState.CONNECTED):
@@ -335,14 +280,19 @@ class KazooZkClient:
             async with asyncio.timeout(self._settings.suspended_wait_ms / 1000):
                 while not self._in(SessionState.CONNECTED):
                     if self._in(SessionState.CLOSED):
-                        raise ConnectionLost("the client is closed", path)
+                        raise self._gone(path)
                     await self._connected.wait()
         except TimeoutError:
             raise ConnectionLost("there is no connection to ZooKeeper", path) from None
 
+    def _gone(self, path: str) -> ZkError:
+        if self._refusal:
+            return AuthenticationFailed(f"ZooKeeper refuses us: {self._refusal}")
+        return ConnectionLost("the client is closed", path)
+
     # Requests
 
-    def _submit(self, path: str, call: Callable[[_Kazoo], Any]) -> asyncio.Future[Any]:
+    def _submit(self, path: str, call: Callable[[Kazoo], Any]) -> asyncio.Future[Any]:
         """Send one request at once; its answer, or our form of its error, comes by the future."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
@@ -359,13 +309,18 @@ class KazooZkClient:
                 future.set_exception(_translated(error, path))
 
         if self._kazoo is None or self._in(SessionState.CLOSED):
-            future.set_exception(ConnectionLost("the client is not connected", path))
+            future.set_exception(self._gone(path))
+            return future
+        try:
+            request = call(self._kazoo)
+        except InvalidPath as error:
+            future.set_exception(error)
         else:
-            call(self._kazoo).rawlink(answered)
+            request.rawlink(answered)
         return future
 
     def _submit_get(self, path: str) -> asyncio.Future[Any]:
-        return self._submit(path, lambda kazoo: kazoo.get_async(self._root + path))
+        return self._submit(path, lambda kazoo: kazoo.get_async(self._absolute(path)))
 
     def submit_children(self, path: str, watch: Fired | None = None) -> asyncio.Future[list[str]]:
         """Send a request for the children at once; `watch` is called by their next change."""
@@ -376,7 +331,14 @@ class KazooZkClient:
         return self._submit(path, lambda kazoo: kazoo.exists_async(self._absolute(path), watch=watch))
 
     def _absolute(self, path: str) -> str:
+        """The path with the chroot; `InvalidPath` for one that could lead out of it."""
+        if not path.startswith("/") or {".", ".."}.intersection(path.split("/")):
+            raise InvalidPath("not an absolute path of a znode", path)
         return (self._root + path).rstrip("/") or "/"
+
+    def _acls(self, path: str) -> list[ACL]:
+        acls = acls_for(path, secure=self._settings.set_acl)
+        return [ACL(each.permissions, Id(each.scheme, each.identity)) for each in acls]
 
     async def get(self, path: str) -> tuple[bytes, ZnodeStat]:
         """Data (empty when there is none) and stat; `NoNode`."""
@@ -458,7 +420,13 @@ class KazooZkClient:
         created, stat = await self._submit(
             path,
             lambda kazoo: kazoo.create_async(
-                self._root + path, data, ephemeral=ephemeral, sequence=sequential, include_data=True
+                # A sequential znode may be named by its number alone: then the path ends with a slash.
+                self._absolute(path) + ("/" if sequential and path.endswith("/") else ""),
+                data,
+                acl=self._acls(path),
+                ephemeral=ephemeral,
+                sequence=sequential,
+                include_data=True,
             ),
         )
         return Created(created.removeprefix(self._root), ZnodeStat(*stat))
@@ -466,6 +434,7 @@ class KazooZkClient:
     async def ensure_path(self, path: str) -> None:
         """Make the znode and its parents, each without data, where they are missing."""
         await self._ready(path)
+        self._absolute(path)
         for part in [*parents(path), path]:
             await self._ensure_one(part)
 
@@ -480,12 +449,12 @@ class KazooZkClient:
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> ZnodeStat:
         """Replace the data; `BadVersion`, `NoNode`."""
         await self._ready(path)
-        return ZnodeStat(*await self._submit(path, lambda kazoo: kazoo.set_async(self._root + path, data, version)))
+        return ZnodeStat(*await self._submit(path, lambda kazoo: kazoo.set_async(self._absolute(path), data, version)))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Remove a znode; `NotEmpty`, `BadVersion`, `NoNode`."""
         await self._ready(path)
-        await self._submit(path, lambda kazoo: kazoo.delete_async(self._root + path, version))
+        await self._submit(path, lambda kazoo: kazoo.delete_async(self._absolute(path), version))
 
     async def sync(self, path: str = "/") -> None:
         """Let the server that we are connected to catch up with the leader of the ensemble."""
@@ -514,22 +483,22 @@ class KazooZkClient:
         return outcomes
 
     def _submit_multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[Any]]:
-        requests = [self._request(operation) for operation in operations]
-
-        def send(kazoo: _Kazoo) -> Any:
+        def send(kazoo: Kazoo) -> Any:
             # Not kazoo's builder of transactions: it refuses znodes without data.
             answer = kazoo.handler.async_result()
-            kazoo._call(serialization.Transaction(requests), answer)
+            kazoo._call(serialization.Transaction([self._request(operation) for operation in operations]), answer)
             return answer
 
-        return self._submit(operations[0].path if operations else "", send)
+        return self._submit(operations[0].path if operations else "/", send)
 
     def _request(self, operation: Operation) -> Any:
-        path = self._root + operation.path
+        if not operation.path.startswith("/"):
+            raise InvalidPath("not an absolute path of a znode", operation.path)
+        path = self._root + operation.path  # as it is: the server judges what else may be wrong with it
         match operation:
             case Create(_, data, ephemeral, sequential):
                 flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
-                return serialization.Create(path, data, OPEN_ACL_UNSAFE, flags)
+                return serialization.Create(path, data, self._acls(operation.path), flags)
             case SetData(_, data, version):
                 return serialization.SetData(path, data, version)
             case Delete(_, version):
@@ -563,6 +532,7 @@ class KazooZkClient:
         return self._watch(StandingWatch(self, path, callback, children=True))
 
     def _watch(self, watch: StandingWatch) -> Watch:
+        self._absolute(watch.path)
         self._watches[watch] = None
         if self._in(SessionState.CONNECTED):
             watch.arm()

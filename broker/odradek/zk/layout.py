@@ -9,6 +9,7 @@ ignores keys that it does not know; content that cannot be understood raises `La
 from __future__ import annotations
 
 import json
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterable, Mapping
@@ -43,8 +44,10 @@ FEATURE: Final = "/feature"
 CONFIG_TYPES: Final = ("topics", "clients", "users", "brokers", "ips")
 DEFAULT_ENTITY: Final = "<default>"
 
+CONSUMERS: Final = "/consumers"
+
 PERSISTENT_PATHS: Final = (
-    "/consumers",
+    CONSUMERS,
     BROKER_IDS,
     TOPICS,
     CONFIG_CHANGES,
@@ -91,6 +94,22 @@ def config_path(kind: str, name: str) -> str:
 def delete_topic_path(topic: str) -> str:
     """Mark that a topic is to be deleted; empty."""
     return f"{DELETE_TOPICS}/{topic}"
+
+
+def consumer_offset_path(group_id: str, partition: TopicPartition) -> str:
+    """Offset of a consumer group that keeps its offsets in ZooKeeper; `group_id` must be a node name."""
+    return f"{CONSUMERS}/{group_id}/offsets/{partition.topic}/{partition.partition}"
+
+
+def is_node_name(text: str) -> bool:
+    """Whether ZooKeeper takes the text as the name of a znode, so that it stays below its parent.
+
+    https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html#ch_zkDataModel
+    """
+    return text not in ("", ".", "..") and _FORBIDDEN_IN_NAMES.search(text) is None
+
+
+_FORBIDDEN_IN_NAMES: Final = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
 def encode_uuid(value: UUID) -> str:
@@ -219,6 +238,16 @@ class ReplicaAssignment:
     def target(self) -> tuple[int, ...]:
         """The replicas once the reassignment is done."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas before the reassignment, those first that stay."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        """Whether replicas come or go."""
+        return bool(self.adding or self.removing)
 
     @property
     def preferred_leader(self) -> int:
@@ -369,6 +398,22 @@ def decode_controller_epoch(data: bytes, path: str = CONTROLLER_EPOCH) -> int:
         raise LayoutError(path, f"a number is expected, found {data[:200]!r}") from error
 
 
+def encode_consumer_offset(offset: int) -> bytes:
+    """`/consumers/GROUP/offsets/TOPIC/PARTITION` is a plain number."""
+    return str(offset).encode()
+
+
+def decode_consumer_offset(path: str, data: bytes) -> int:
+    """Inverse of `encode_consumer_offset`."""
+    text = data.decode("ascii", "replace")
+    if _OFFSET_TEXT.fullmatch(text) is None or not -(1 << 63) <= int(text) < 1 << 63:
+        raise LayoutError(path, f"an offset is expected, found {data[:200]!r}")
+    return int(text)
+
+
+_OFFSET_TEXT: Final = re.compile("[+-]?[0-9]{1,19}")
+
+
 def encode_config(values: Mapping[str, str]) -> bytes:
     """`/config/KIND/NAME`: overrides of one topic, broker, client, user or address."""
     return _encode({"version": 1, "config": dict(values)})
@@ -484,11 +529,16 @@ class Feature:
 
     enabled: bool
     features: Mapping[str, int] = field(default_factory=dict)
+    version: int = 2
+    """2, as clusters of inter-broker protocol 3.3 and later write it; 1 before, where a level has a lower end too."""
 
     def encode(self) -> bytes:
-        """Version 2, as Kafka 3.3 and later write it."""
-        levels = {name: {"max_version_level": level} for name, level in self.features.items()}
-        return _encode({"features": levels, "version": 2, "status": int(self.enabled)})
+        """In the version that it has."""
+        levels = {
+            name: {"max_version_level": level} | ({"min_version_level": level} if self.version == 1 else {})
+            for name, level in self.features.items()
+        }
+        return _encode({"features": levels, "version": self.version, "status": int(self.enabled)})
 
     @classmethod
     def decode(cls, data: bytes, path: str = FEATURE) -> Feature:
@@ -497,7 +547,7 @@ class Feature:
         if node.integer("version") not in (1, 2):
             raise node.error("version", "1 or 2")
         levels = {name: item.integer("max_version_level") for name, item in node.object_map("features").items()}
-        return cls(enabled=node.integer("status") == 1, features=levels)
+        return cls(enabled=node.integer("status") == 1, features=levels, version=node.integer("version"))
 
 
 def sequence_number(path: str, prefix: str) -> int:

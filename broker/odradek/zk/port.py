@@ -9,7 +9,7 @@ at least the state that fired it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
@@ -45,7 +45,7 @@ class NotEmpty(ZkError):  # noqa: N818 - ZooKeeper's own name
 
 
 class AuthenticationFailed(ZkError):  # noqa: N818 - ZooKeeper's own name
-    """The ensemble does not accept our credentials, or an ACL forbids the operation."""
+    """The ensemble does not accept our credentials, or the znode's list does not allow us the operation."""
 
 
 class SessionExpired(ZkError):  # noqa: N818 - ZooKeeper's own name
@@ -54,6 +54,10 @@ class SessionExpired(ZkError):  # noqa: N818 - ZooKeeper's own name
 
 class ConnectionLost(ZkError):  # noqa: N818 - ZooKeeper's own name
     """No answer came. A write may have been carried out or not."""
+
+
+class InvalidPath(ZkError, ValueError):  # noqa: N818 - says what is the case
+    """No path of a znode: relative, or with a part that ZooKeeper refuses. The caller's mistake; nothing was sent."""
 
 
 class ZnodeStat(NamedTuple):
@@ -83,6 +87,24 @@ class Created(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """How to speak TLS with the ensemble. Files are in PEM form."""
+
+    truststore_location: str | None = None
+    """Certificates that are trusted, and revocation lists; None for those of the system."""
+    keystore_location: str | None = None
+    """Our private key and certificates; None when we have none."""
+    keystore_password: str | None = field(default=None, repr=False)
+    verify_host_name: bool = True
+    """Whether the server's certificate must be for the name or address of the connect string."""
+    protocols: tuple[str, ...] = ("TLSv1.2",)
+    """Of TLSv1.2 and TLSv1.3 at least one."""
+    cipher_suites: tuple[str, ...] = ()
+    """Suites of TLS 1.2 by Java's or OpenSSL's names; none: OpenSSL's choice."""
+    check_revocation: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ZkSettings:
     """How to reach the ensemble."""
 
@@ -95,8 +117,13 @@ class ZkSettings:
     """Longest wait of an operation for a lost connection to come back before it fails with `ConnectionLost`."""
     max_in_flight: int = 64
     """Requests of one `get_many`, `children_many` or `multi_many` that are under way at once."""
-    digest: tuple[str, str] | None = None
-    """User and password."""
+    digest: tuple[str, str] | None = field(default=None, repr=False)
+    """User and password of the digest scheme."""
+    sasl: tuple[str, str] | None = field(default=None, repr=False)
+    """User and password of SASL DIGEST-MD5."""
+    tls: TlsSettings | None = None
+    set_acl: bool = False
+    """Whether znodes are made such that only our identity may change them (`zk/acl`)."""
 
     def split(self) -> tuple[str, str]:
         """(servers, chroot without a slash at its end)."""

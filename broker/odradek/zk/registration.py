@@ -17,7 +17,19 @@ from odradek.base.ports import Clock
 from odradek.base.types import BrokerEpoch
 from odradek.zk import layout
 from odradek.zk.layout import BrokerRegistration, ClusterId, ConfigChange, LayoutError, ProducerIdBlock
-from odradek.zk.port import BadVersion, Create, NodeExists, NoNode, SetData, Watch, ZkClient, ZkError, ZnodeStat
+from odradek.zk.port import (
+    BadVersion,
+    ConnectionLost,
+    Create,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    SetData,
+    Watch,
+    ZkClient,
+    ZkError,
+    ZnodeStat,
+)
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +37,7 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1000
 LAST_PRODUCER_ID: Final = 2**63 - 1
 CHANGE_RETENTION_MS: Final = 15 * 60 * 1000
 """How long a notice of a changed configuration stays for brokers that were away."""
+ANNOUNCE_RETRY_MS: Final = 1000
 
 
 class BrokerIdInUse(OdradekError):  # noqa: N818 - says what is the case
@@ -233,6 +246,19 @@ async def announce_config_change(zk: ZkClient, entity_path: str) -> None:
     """Tell every broker that `/config/<entity_path>` changed."""
     path = f"{layout.CONFIG_CHANGES}/{layout.CONFIG_CHANGE_PREFIX}"
     await zk.create(path, ConfigChange(entity_path=entity_path).encode(), sequential=True)
+
+
+async def announce_directory_failure(zk: ZkClient, clock: Clock, broker_id: int) -> None:
+    """Tell the controller that log directories of this broker failed, however long ZooKeeper is away (KIP-112)."""
+    path = f"{layout.LOG_DIR_EVENTS}/{layout.LOG_DIR_EVENT_PREFIX}"
+    while True:
+        try:
+            await zk.create(path, layout.LogDirEvent(broker_id=broker_id).encode(), sequential=True)
+        except (ConnectionLost, SessionExpired) as error:
+            log.warning("the failure of a log directory is not announced yet: %s", error)
+            await clock.sleep_ms(ANNOUNCE_RETRY_MS)
+        else:
+            return
 
 
 async def next_producer_ids(zk: ZkClient, broker_id: int) -> ProducerIdBlock:

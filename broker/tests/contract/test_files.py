@@ -178,3 +178,32 @@ def test_a_lock_is_exclusive_until_released(disk: Disk) -> None:
 def test_free_space_is_within_the_total(disk: Disk) -> None:
     free_bytes, total_bytes = disk.files.free_bytes(disk.root)
     assert 0 <= free_bytes <= total_bytes
+
+
+def test_allocating_lengthens_with_zeros_and_never_cuts(disk: Disk) -> None:
+    file = disk.files.open(f"{disk.root}/a", create=True)
+    file.pwritev((b"01",), 0)
+    file.allocate(6)
+    assert disk.files.read(f"{disk.root}/a") == b"01\0\0\0\0"
+    file.allocate(3)
+    assert file.size() == 6
+    file.close()
+    with pytest.raises(StorageError):
+        file.allocate(10)
+
+
+def test_a_file_is_dated(disk: Disk) -> None:
+    path = f"{disk.root}/a"
+    disk.files.open(path, create=True).close()
+    disk.files.set_modified_ms(path, 1_600_000_000_123)
+    assert disk.files.modified_ms(path) == 1_600_000_000_123
+    disk.files.rename(path, f"{disk.root}/b")
+    assert disk.files.modified_ms(f"{disk.root}/b") == 1_600_000_000_123
+    file = disk.files.open(f"{disk.root}/b")
+    file.pwritev((b"x",), 0)
+    file.close()
+    assert disk.files.modified_ms(f"{disk.root}/b") > 1_600_000_000_123
+    for act in (lambda: disk.files.modified_ms(path), lambda: disk.files.set_modified_ms(path, 5)):
+        with pytest.raises(StorageError) as raised:
+            act()
+        assert raised.value.missing

@@ -134,3 +134,29 @@ async def test_broker_that_outsleeps_its_session(odradek_cluster_factory: Cluste
         found = await read_all(cluster.bootstrap, topic, len(acknowledged))
     assert found[: len(acknowledged)] == acknowledged
     assert len(found) <= len(acknowledged) + 1
+
+
+async def test_a_dead_broker_is_spoken_for(odradek_cluster_factory: ClusterFactory) -> None:
+    """A broker process dies: its parent ends its session, and the others go on long before the session's time-out."""
+    session_seconds = 60
+    cluster = await asyncio.to_thread(
+        lambda: odradek_cluster_factory(brokers=3, config={"zookeeper.session.timeout.ms": session_seconds * 1000})
+    )
+    topic = f"crashed-{uuid4().hex[:8]}"
+    async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
+        await admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=3)])
+        writer = Writer(producer, topic)
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(writer.run())
+            await writer.more()
+            leader = await leader_of(admin, topic)
+            await asyncio.to_thread(cluster.crash, leader)
+            async with asyncio.timeout(session_seconds / 2):
+                await writer.more()
+            assert await leader_of(admin, topic) != leader
+            await asyncio.to_thread(cluster.kill, leader)
+            await asyncio.to_thread(cluster.start_broker, leader)
+            await until_in_sync(cluster, topic)
+            writing.cancel()
+        found = await read_all(cluster.bootstrap, topic, len(writer.acknowledged))
+    assert found[: len(writer.acknowledged)] == writer.acknowledged

@@ -67,3 +67,14 @@ def test_leader_endpoint() -> None:
     assert image.leader_endpoint(TopicPartition("a", 0), "TLS") is None
     assert image.leader_endpoint(TopicPartition("a", 1), "PLAINTEXT") is None
     assert image.leader_endpoint(TopicPartition("b", 0), "PLAINTEXT") is None
+
+
+def test_a_leader_knows_the_ids_that_only_leader_and_isr_has_told() -> None:
+    first = ClusterImage().with_announced({ONE: "a", ZERO_UUID: "none"})
+    assert (first.topic_name(ONE), first.topic_name(ZERO_UUID), first.topics) == ("a", None, {})
+    assert first.with_announced({ONE: "a"}).topic_name(ONE) == "a"
+    second = image_with(("a", 0, ONE, state(0)), base=first)
+    assert (second.topic_name(ONE), second.announced) == ("a", {})
+    assert second.with_announced({ONE: "a"}) is second
+    gone = image_with(("a", 0, ONE, state(LEADER_DURING_DELETE)), base=first)
+    assert gone.topic_name(ONE) is None

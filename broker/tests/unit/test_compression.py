@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 import tracemalloc
 
@@ -97,3 +98,90 @@ def test_xerial_blocks_that_lie_are_corrupt(tail: bytes) -> None:
 def test_snappy_block_that_claims_more_than_it_holds_is_corrupt() -> None:
     with pytest.raises(CorruptMessageError):
         decompress(Codec.SNAPPY, b"\x20\x0cabcd", limit=1 << 20)
+
+
+# The header of a frame of version 1 with independent blocks of at most 64 KiB, and its checksum: XXH32 of the two bytes
+# behind the magic number, and as the first Java clients took it, of the magic number too.
+JAVA_HEADER, JAVA_OLD_HEADER = bytes.fromhex("04224d18604082"), bytes.fromhex("04224d1860401a")
+EMPTY_LZ4 = bytes(4)
+
+
+def test_lz4_headers_may_have_the_old_checksum_where_that_is_said() -> None:
+    for frame in (JAVA_HEADER + EMPTY_LZ4, JAVA_OLD_HEADER + EMPTY_LZ4):
+        assert decompress(Codec.LZ4, memoryview(frame), limit=10, old_frames=True) == b""
+    with pytest.raises(CorruptMessageError):
+        decompress(Codec.LZ4, JAVA_OLD_HEADER + EMPTY_LZ4, limit=10)
+    with pytest.raises(CorruptMessageError):
+        decompress(Codec.LZ4, JAVA_HEADER[:-1] + b"\x00" + EMPTY_LZ4, limit=10, old_frames=True)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", TEXT], ids=["empty", "byte", "text"])
+def test_old_lz4_frames_differ_by_their_header_s_checksum_alone(data: bytes) -> None:
+    old, right = compress(Codec.LZ4, data, old_frames=True), compress(Codec.LZ4, data)
+    assert [at for at in range(len(right)) if old[at] != right[at]] == [6]
+    assert len(old) == len(right)
+    assert decompress(Codec.LZ4, old, limit=len(data), old_frames=True) == data
+    assert decompress(Codec.LZ4, right, limit=len(data), old_frames=True) == data
+
+
+def test_old_lz4_headers_with_a_content_size() -> None:
+    # Flags: version 1, independent blocks, content size; the checksums were taken with the reference implementation.
+    descriptor = bytes.fromhex("6840") + (1).to_bytes(8, "little")
+    block = b"\x01\x00\x00\x80x" + bytes(4)
+    for checksum in (0x2C, 0xCF):
+        frame = JAVA_HEADER[:4] + descriptor + bytes((checksum,)) + block
+        assert decompress(Codec.LZ4, frame, limit=10, old_frames=True) == b"x"
+
+
+@pytest.mark.parametrize("frame", [b"", JAVA_HEADER[:5], JAVA_HEADER[:6], b"\x04\x22\x4d\x18\x68" + bytes(8)])
+def test_lz4_headers_that_are_cut_are_corrupt(frame: bytes) -> None:
+    with pytest.raises(CorruptMessageError):
+        decompress(Codec.LZ4, frame, limit=10, old_frames=True)
+
+
+def test_old_frames_mean_nothing_to_other_codecs() -> None:
+    for codec in (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.ZSTD):
+        packed = compress(codec, TEXT, old_frames=True)
+        assert packed == compress(codec, TEXT)
+        assert decompress(codec, packed, limit=len(TEXT), old_frames=True) == TEXT
+
+
+def test_members_of_gzip_follow_each_other() -> None:
+    assert decompress(Codec.GZIP, gzip.compress(b"one ") + gzip.compress(b"two"), limit=7) == b"one two"
+    with pytest.raises(CorruptMessageError):
+        decompress(Codec.GZIP, gzip.compress(b"one ") + gzip.compress(b"two"), limit=6)
+
+
+def test_lz4_as_other_writers_frame_it() -> None:
+    for linked in (False, True):
+        for checksum in (False, True):
+            packer = cramjam.lz4.Compressor(level=1, content_checksum=checksum, block_linked=linked)
+            packer.compress(TEXT)
+            assert decompress(Codec.LZ4, bytes(packer.finish()), limit=len(TEXT)) == TEXT
+
+
+# Text whose packed size tells how hard a codec tried.
+VARIED = b"".join(b"%d departs %d for %d;" % (n * 7919 % 1000, n * n % 977, n % 13) for n in range(4000))
+LEVELS = {
+    Codec.GZIP: [-1, *range(1, 10)],
+    Codec.LZ4: range(1, 18),
+    Codec.ZSTD: [-131072, -5, 0, 1, 3, 12, 22],
+}
+
+
+@pytest.mark.parametrize(("codec", "level"), [(codec, level) for codec, levels in LEVELS.items() for level in levels])
+def test_every_level_of_kafka_is_one(codec: Codec, level: int) -> None:
+    assert decompress(codec, compress(codec, VARIED, level), limit=len(VARIED)) == VARIED
+
+
+def test_the_default_level_is_kafka_s() -> None:
+    assert compress(Codec.GZIP, VARIED, -1) == compress(Codec.GZIP, VARIED)
+    assert compress(Codec.LZ4, VARIED, 9) == compress(Codec.LZ4, VARIED)
+    assert compress(Codec.ZSTD, VARIED, 3) == compress(Codec.ZSTD, VARIED)
+
+
+def test_the_default_of_lz4_is_its_fast_method_and_all_other_levels_are_the_thorough_one_s() -> None:
+    fast = len(compress(Codec.LZ4, VARIED))
+    sizes = [len(compress(Codec.LZ4, VARIED, level)) for level in range(1, 18) if level != 9]
+    assert max(sizes) < fast
+    assert sizes[-1] < sizes[0]

@@ -89,3 +89,12 @@ def test_quantiles_are_within_a_tenth(values: list[float]) -> None:
         exact = ordered[max(0, -(-int(quantile * 1000 * len(ordered)) // 1000) - 1)]
         assert exact * 0.999 <= estimate <= exact * 1.101
     assert quantiles.count == len(values)
+
+
+def test_values_beyond_the_last_bucket_count_in_it() -> None:
+    quantiles = Quantiles()
+    for value in (1e6, 1e12, float("inf")):
+        quantiles.observe(value)
+    assert [estimate for _, estimate in quantiles.quantiles()] == [
+        pytest.approx(Quantiles.SMALLEST * Quantiles.GROWTH ** (Quantiles.SIZE - 1))
+    ] * len(quantiles.quantiles())

@@ -8,7 +8,6 @@ with it, so that replication's recovery can be watched. A broker that was killed
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 import time
 from dataclasses import dataclass, field
@@ -183,14 +182,6 @@ class Brokers:
         """SIGKILL to every broker that runs."""
         for number in self._members:
             self.kill(number)
-
-    def pause(self, number: int) -> None:
-        """SIGSTOP: the broker is silent, and its connections stay open."""
-        self._members[number].child.send(signal.SIGSTOP)
-
-    def resume(self, number: int) -> None:
-        """SIGCONT after `pause`."""
-        self._members[number].child.send(signal.SIGCONT)
 
     def _tell(self, number: int, message: str, *, good: bool = True, **details: object) -> None:
         self._report(Event(Kind.PROCESS, f"broker {number}", message, {"broker": number, **details}, good))

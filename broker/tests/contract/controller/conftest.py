@@ -17,6 +17,7 @@ from odradek.controller.runtime import ControllerRuntime
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import (
     Message,
+    RequestHeader,
     decode_header,
     decode_request,
     decode_response,
@@ -68,8 +69,13 @@ class FakeBroker:
     def take(self, api_key: ApiKey, version: int, message: Message) -> Any:
         """Handle a request that went through the real encoding, and answer through it."""
         frame = encode_request(api_key, version, 1, "controller", message)[4:]
-        header, position = decode_header(frame)
+        return decode_response(api_key, version, self.answer(*_decoded(frame)))
+
+    def answer(self, header: RequestHeader, frame: bytes, position: int) -> bytes:
+        """The response frame to a request frame, both without their lengths."""
         request = decode_request(header, frame, position)
+        assert request.broker_epoch == self.epoch
+        api_key = ApiKey(header.api_key)
         self.requests.append((api_key, request))
         answer = {
             ApiKey.LEADER_AND_ISR: self._leader_and_isr,
@@ -77,10 +83,9 @@ class FakeBroker:
             ApiKey.STOP_REPLICA: self._stop_replica,
         }[api_key](request)
         self.cluster.changed.set()
-        return decode_response(api_key, version, encode_response(api_key, version, 1, answer)[4:])
+        return encode_response(api_key, header.api_version, header.correlation_id, answer)[4:]
 
     def _leader_and_isr(self, request: Any) -> Message:
-        assert request.broker_epoch == self.epoch
         topics = []
         for topic in request.topic_states:
             for state in topic.partition_states:
@@ -115,6 +120,11 @@ class FakeBroker:
         return {"error_code": 0, "partition_errors": errors}
 
 
+def _decoded(frame: bytes) -> tuple[RequestHeader, bytes, int]:
+    header, position = decode_header(frame)
+    return header, frame, position
+
+
 class FakeChannel:
     """A connection to a fake broker."""
 
@@ -128,6 +138,17 @@ class FakeChannel:
         if self._broker.zk is None or not self._broker.reachable:
             raise NetworkError("the fake broker is down")
         return self._broker.take(api_key, version, message)
+
+    client_id = "controller"
+
+    async def call(self, encode: Callable[[int], Sequence[Any]]) -> memoryview:
+        """Take a frame that was made elsewhere, and answer with one."""
+        frame = b"".join(encode(1))
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        header, position = decode_header(frame[4:])
+        if self._broker.zk is None or not self._broker.reachable:
+            raise NetworkError("the fake broker is down")
+        return memoryview(self._broker.answer(header, frame[4:], position))
 
     async def close(self) -> None:
         return None

@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 
 from odradek.base.errors import BrokerNotAvailableError, NotControllerError, StaleBrokerEpochError
 from odradek.base.types import TopicPartition
+from odradek.controller.requested_elections import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.zk import layout
 from odradek.zk.layout import ControllerRegistration, PartitionState, TopicAssignment
@@ -303,6 +304,15 @@ async def alter(
         "leader_recovery_state": 0,
         "partition_epoch": stat.version,
     }
+    if changes.pop("is_old", False):
+        # Versions 0 and 1 name the topic, and version 0 knows no recovery state.
+        old = {name: values[name] for name in ("partition_index", "leader_epoch", "partition_epoch")}
+        part = SimpleNamespace(**old, new_isr=isr)
+        topics = [SimpleNamespace(topic_name=changes.pop("topic_name", partition.topic), partitions=[part])]
+        request = SimpleNamespace(broker_id=leader, broker_epoch=cluster.brokers[leader].epoch, topics=topics)
+        (told,) = (await runtime.alter_partition(request))["topics"]
+        assert told["topic_name"] == topics[0].topic_name
+        return told["partitions"][0]
     entity = SimpleNamespace(
         broker_id=leader,
         broker_epoch=changes.pop("broker_epoch", cluster.brokers[leader].epoch),
@@ -351,6 +361,10 @@ async def test_leaders_change_their_in_sync_sets_under_the_rules_of_the_protocol
     await cluster.brokers[2].down()
     await cluster.until(lambda: cluster.brokers[1].live_brokers == (1, 3))
     assert (await alter(cluster, runtime, 1, T0, isr=(1, 3, 2)))["error_code"] == 107
+    # Leaders of Kafka 2.7 to 3.1 name the topic, and do not know that error.
+    assert (await alter(cluster, runtime, 1, T0, isr=(1, 3, 2), is_old=True))["error_code"] == 55
+    assert (await alter(cluster, runtime, 1, T0, isr=(1,), is_old=True, topic_name="unknown"))["error_code"] == 3
+    assert (await alter(cluster, runtime, 1, T0, isr=(1,), is_old=True))["isr"] == (1,)
 
 
 async def test_an_isr_written_by_somebody_else_is_a_conflict_that_is_learnt(cluster: Cluster) -> None:
@@ -396,7 +410,7 @@ async def test_who_is_not_controller_says_so(cluster: Cluster) -> None:
     with pytest.raises(NotControllerError):
         await other.controlled_shutdown(1, -1)
     with pytest.raises(NotControllerError):
-        await other.elect_preferred(None)
+        await other.elect_leaders(None, ElectionKind.PREFERRED)
 
 
 async def test_preferred_elections_answer_for_each_partition(cluster: Cluster) -> None:
@@ -406,7 +420,8 @@ async def test_preferred_elections_answer_for_each_partition(cluster: Cluster) -
     await cluster.brokers[2].down()
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=3, isr=(3,)))
     unknown = TopicPartition("u", 0)
-    assert await runtime.elect_preferred([T0, T1, unknown]) == {T0: 80, T1: 84, unknown: 3}
+    outcomes = await runtime.elect_leaders([T0, T1, unknown], ElectionKind.PREFERRED)
+    assert {part: error.code for part, error in outcomes.items()} == {T0: 80, T1: 84, unknown: 3}
 
 
 async def test_imbalance_is_undone_by_itself(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,6 +461,14 @@ async def test_a_replica_on_a_failed_directory_is_offline(cluster: Cluster, told
     await cluster.zk.create(notice, layout.LogDirEvent(broker_id=2).encode(), sequential=True)
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=3, isr=(3,), offline_replicas=(2,)))
     assert cluster.brokers[1].live_brokers == (1, 2, 3)
+    assert await cluster.zk.children(layout.LOG_DIR_EVENTS) == []
+    # Only another life of the broker, with a directory that works, brings the replica back.
+    broker._leader_and_isr = healthy
+    await broker.down()
+    await cluster.until(lambda: cluster.brokers[1].live_brokers == (1, 3))
+    await broker.up()
+    await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=3, offline_replicas=()))
+    await cluster.until(lambda: T0 in broker.replicas)
 
 
 async def test_close_is_idempotent_and_leaves_no_controller(cluster: Cluster) -> None:

@@ -11,13 +11,14 @@ from odradek.base.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidTopicError,
+    ReassignmentInProgressError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
 from odradek.base.types import TopicPartition
 from odradek.controller.topic_admin import create_partitions, create_topic, delete_topic
 from odradek.zk import layout
-from odradek.zk.layout import TopicAssignment
+from odradek.zk.layout import ReplicaAssignment, TopicAssignment
 
 pytestmark = pytest.mark.java
 
@@ -63,6 +64,14 @@ async def test_what_is_refused(cluster: Any) -> None:
     await delete_topic(zk, "a.b")
     await delete_topic(zk, "a.b")
     assert await zk.children(layout.DELETE_TOPICS) == ["a.b"]
+
+
+async def test_a_topic_does_not_grow_while_it_is_reassigned(cluster: Any) -> None:
+    moving = {0: ReplicaAssignment(replicas=(2, 1), adding=(2,), removing=(1,))}
+    topic = TopicAssignment(topic="t", topic_id=uuid4(), partitions=moving)
+    await cluster.zk.create(topic.path, topic.encode())
+    with pytest.raises(ReassignmentInProgressError):
+        await create_partitions(cluster.zk, "t", {1: [1]})
 
 
 async def test_a_configuration_that_was_left_over_is_replaced(cluster: Any) -> None:

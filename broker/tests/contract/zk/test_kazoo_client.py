@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
+from odradek.base.errors import ConfigError
 from odradek.zk.client import (
     ConnectionLost,
+    Create,
+    InvalidPath,
     KazooZkClient,
     SessionEvent,
     SessionState,
@@ -81,6 +84,28 @@ async def test_paths_are_those_below_the_chroot(client: KazooZkClient, connect_s
         await outside.close()
 
 
+@pytest.mark.parametrize("path", ["a", "", "./a", "/a/../b", "/.", "/.."])
+async def test_a_path_that_could_leave_the_chroot_is_refused_and_nothing_else_fails(
+    client: KazooZkClient, path: str
+) -> None:
+    refusals: list[Callable[[], Awaitable[object]]] = [
+        lambda: client.get(path),
+        lambda: client.create(path, make_parents=True),
+        lambda: client.create(path, sequential=True),
+        lambda: client.ensure_path(path),
+        lambda: client.get_many(["/a", path]),
+    ]
+    if not path.startswith("/"):
+        refusals.append(lambda: client.multi([Create("/b"), Create(path)]))
+    for refusal in refusals:
+        with pytest.raises(InvalidPath) as caught:
+            await refusal()
+        assert caught.value.path == path
+    with pytest.raises(InvalidPath):
+        client.watch_data(path, lambda: None)
+    assert await client.get_or_none("/b") is None
+
+
 async def test_a_bound_on_what_is_in_flight_changes_no_answer(connect_string: str) -> None:
     client = KazooZkClient(ZkSettings(connect=connect_string, max_in_flight=3))
     await client.start()
@@ -144,6 +169,12 @@ async def test_a_dropped_connection_resumes_the_session_and_its_watches(
     await signal.reaches(2)
     assert (await client.get("/d"))[0] == b"while away"
     assert SessionEvent.EXPIRED not in events.seen
+
+
+@pytest.mark.parametrize("connect", ["", "/kafka", "host:port", "a:1,,b:2"])
+async def test_a_connect_string_without_servers_is_refused(connect: str) -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper\.connect="):
+        KazooZkClient(ZkSettings(connect=connect))
 
 
 async def test_no_server_is_told_within_the_connection_timeout(unused_tcp_port_factory: Callable[[], int]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 from uuid import UUID
 
 import pytest
@@ -13,11 +14,18 @@ from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import decode_struct, encode_response_header, encode_struct
 from odradek.protocol.hotpath import (
     FetchedPartition,
+    FetchEntry,
+    FetchRequest,
     ProducedPartition,
+    ProduceRequest,
     RecordError,
+    decode_fetch,
     decode_fetch_response,
+    decode_produce,
     decode_produce_response,
+    encode_fetch_request,
     encode_fetch_response,
+    encode_produce_request,
     encode_produce_response,
 )
 
@@ -25,8 +33,8 @@ TOPIC_ID = UUID("00010203-0405-4607-8809-0a0b0c0d0e0f")
 KEYS = {row.name: row.key for row in API_TABLE.values()}
 
 
-def vectors() -> list[tuple[str, int, bytes]]:
-    lines = Path(__file__).with_name("kafka_3_9_1_messages.txt").read_text().splitlines()
+def vectors(file: str = "kafka_3_9_1_messages.txt") -> list[tuple[str, int, bytes]]:
+    lines = Path(__file__).with_name(file).read_text().splitlines()
     found = [line.split() for line in lines if not line.startswith("#")]
     return [(name, int(version), bytes.fromhex(raw)) for name, version, raw in found]
 
@@ -136,7 +144,8 @@ def only_of(entity_type: type[Any], message: dict[str, Any]) -> dict[str, Any]:
         if name in message:
             value = message[name]
             if isinstance(value, list) and value and isinstance(value[0], dict):
-                value = [only_of(field.type.__args__[0], item) for item in value]
+                array = field.type if get_origin(field.type) is tuple else field.type.__args__[0]
+                value = [only_of(array.__args__[0], item) for item in value]
             kept[name] = value
     return kept
 
@@ -146,6 +155,8 @@ def differs(entity: Any, message: dict[str, Any]) -> list[str]:
     found: list[str] = []
     for name, value in message.items():
         actual = getattr(entity, name)
+        if isinstance(actual, timedelta):
+            actual = actual // timedelta(milliseconds=1)
         if isinstance(value, list) and value and isinstance(value[0], dict):
             found += [f"{name}.{inner}" for pair in zip(actual, value, strict=True) for inner in differs(*pair)]
         elif (list(actual) if isinstance(value, list) else actual) != value:
@@ -189,3 +200,153 @@ def test_fetch_response(version: int, raw: bytes) -> None:
     assert b"".join(encode_fetch_response(version, 1, partitions, session_id=99, throttle_time_ms=12)) == frame
     decoded = decode_fetch_response(version, memoryview(frame)[4:])
     assert (decoded.partitions, decoded.session_id, decoded.throttle_time_ms) == (partitions, 99, 12)
+
+
+# Versions that Kafka 4 dropped
+
+
+def topic(*partitions: dict[str, Any], name: str = "name") -> list[dict[str, Any]]:
+    return [{name: "orders", "partitions": list(partitions)}]
+
+
+def alter_partition(version: int, **fields: object) -> list[dict[str, Any]]:
+    recovery = {"leader_recovery_state": 1} if version else {}
+    part = {"partition_index": 3, "leader_epoch": 9, "partition_epoch": 11, **recovery, **fields}
+    return topic(part, name="topic_name")
+
+
+CREATABLE = {
+    "name": "orders",
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "assignments": [{"partition_index": 0, "broker_ids": [1, 2]}],
+    "configs": [{"name": "retention.ms", "value": "5"}],
+}
+OLD_MESSAGES: dict[str, dict[str, Any]] = {
+    "ListOffsetsRequest": {
+        "replica_id": -1,
+        "topics": topic({"partition_index": 3, "timestamp": -2, "max_num_offsets": 7}),
+    },
+    "ListOffsetsResponse": {"topics": topic({"partition_index": 3, "error_code": 6, "old_style_offsets": [9, 4]})},
+    "OffsetCommitRequest": {
+        "group_id": "group",
+        "generation_id_or_member_epoch": 2,
+        "member_id": "member",
+        "topics": topic(
+            {"partition_index": 3, "committed_offset": 8, "commit_timestamp": 77, "committed_metadata": "note"}
+        ),
+    },
+    "OffsetCommitResponse": {"topics": topic({"partition_index": 3, "error_code": 22})},
+    "OffsetFetchRequest": {"group_id": "group", "topics": [{"name": "orders", "partition_indexes": [3, 4]}]},
+    "OffsetFetchResponse": {
+        "topics": topic({"partition_index": 3, "committed_offset": 8, "metadata": "note", "error_code": 3})
+    },
+    "OffsetForLeaderEpochRequest": {"topics": topic({"partition": 3, "leader_epoch": 5}, name="topic")},
+    "OffsetForLeaderEpochResponse": {
+        "topics": topic({"error_code": 74, "partition": 3, "leader_epoch": 5, "end_offset": 60}, name="topic")
+    },
+    "CreateTopicsRequest": {"topics": [CREATABLE], "timeout": 2500, "validate_only": True},
+    "CreateTopicsResponse": {"topics": [{"name": "orders", "error_code": 36, "error_message": "exists"}]},
+    "DeleteTopicsRequest": {"topic_names": ["orders", "old"], "timeout": 2500},
+    "DeleteTopicsResponse": {"responses": [{"name": "orders", "error_code": 41}]},
+    "DescribeConfigsRequest": {
+        "resources": [
+            {"resource_type": 2, "resource_name": "orders", "configuration_keys": ["retention.ms"]},
+            {"resource_type": 4, "resource_name": "1", "configuration_keys": None},
+        ]
+    },
+    "DescribeConfigsResponse": {
+        "throttle_time": 12,
+        "results": [
+            {
+                "error_code": 0,
+                "error_message": None,
+                "resource_type": 2,
+                "resource_name": "orders",
+                "configs": [
+                    {
+                        "name": "retention.ms",
+                        "value": "5",
+                        "read_only": True,
+                        "is_default": True,
+                        "is_sensitive": False,
+                    }
+                ],
+            }
+        ],
+    },
+    "DescribeLogDirsRequest": {"topics": [{"topic": "orders", "partitions": [3, 4]}]},
+    "DescribeLogDirsResponse": {
+        "throttle_time": 12,
+        "results": [
+            {
+                "error_code": 56,
+                "log_dir": "/data",
+                "topics": topic({"partition_index": 3, "partition_size": 1000, "offset_lag": 5, "is_future_key": True}),
+            }
+        ],
+    },
+    "AlterReplicaLogDirsRequest": {"dirs": [{"path": "/data", "topics": [{"name": "orders", "partitions": [3, 4]}]}]},
+    "AlterReplicaLogDirsResponse": {
+        "throttle_time": 12,
+        "results": topic({"partition_index": 3, "error_code": 57}, name="topic_name"),
+    },
+}
+OLD_VECTORS = vectors("kafka_3_9_1_old_versions.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "raw"), [row for row in OLD_VECTORS if not row[0].startswith(("Produce", "Fetch"))]
+)
+def test_old_versions(name: str, version: int, raw: bytes) -> None:
+    row = API_TABLE[KEYS[name.removesuffix("Request").removesuffix("Response")]]
+    entity_type = row.request_type(version) if name.endswith("Request") else row.response_type(version)
+    if name == "AlterPartitionRequest":
+        union: dict[str, Any] = {
+            "broker_id": 2,
+            "broker_epoch": 77,
+            "topics": alter_partition(version, new_isr=[2, 3]),
+        }
+    elif name == "AlterPartitionResponse":
+        topics = alter_partition(version, error_code=55, leader_id=2, isr=[2, 3])
+        union = {"throttle_time": 12, "error_code": 0, "topics": topics}
+    else:
+        union = OLD_MESSAGES[name]
+    message = only_of(entity_type, union)
+
+    assert differs(decode_struct(entity_type, raw), message) == []
+    assert encode_struct(entity_type, message).hex() == raw.hex()
+
+
+@pytest.mark.parametrize(("version", "raw"), [row[1:] for row in OLD_VECTORS if row[0] == "ProduceRequest"])
+def test_old_produce_request(version: int, raw: bytes) -> None:
+    entries = [(TopicPartition("orders", 3), memoryview(b"records")), (TopicPartition("orders", 4), None)]
+    request = ProduceRequest(None, -1, 1500, entries)
+    assert b"".join(encode_produce_request(version, 1, None, request)).endswith(raw)
+    assert decode_produce(version, memoryview(raw), 0) == request
+
+
+@pytest.mark.parametrize(("version", "raw"), [row[1:] for row in OLD_VECTORS if row[0] == "ProduceResponse"])
+def test_old_produce_response(version: int, raw: bytes) -> None:
+    rows = [ProducedPartition(TopicPartition("orders", 3), 2, 5, 6000 if version >= 2 else -1)]
+    frame = encode_response_header(ApiKey.PRODUCE, version, 1, len(raw)) + raw
+    assert encode_produce_response(version, 1, rows, throttle_time_ms=12) == frame
+    decoded = decode_produce_response(version, frame[4:])
+    assert (decoded.partitions, decoded.throttle_time_ms) == (rows, 12 if version >= 1 else 0)
+
+
+@pytest.mark.parametrize(("version", "raw"), [row[1:] for row in OLD_VECTORS if row[0] == "FetchRequest"])
+def test_old_fetch_request(version: int, raw: bytes) -> None:
+    max_bytes = 9000 if version >= 3 else 2**31 - 1
+    request = FetchRequest(500, 1, max_bytes, [FetchEntry("orders", None, 3, -1, 70, -1, -1, 4096)])
+    assert encode_fetch_request(version, 1, None, request).endswith(raw)
+    assert decode_fetch(version, raw, 0) == request
+
+
+@pytest.mark.parametrize(("version", "raw"), [row[1:] for row in OLD_VECTORS if row[0] == "FetchResponse"])
+def test_old_fetch_response(version: int, raw: bytes) -> None:
+    rows = [FetchedPartition("orders", None, 3, 1, 100, records=b"records")]
+    frame = encode_response_header(ApiKey.FETCH, version, 1, len(raw)) + raw
+    assert b"".join(encode_fetch_response(version, 1, rows, throttle_time_ms=12)) == frame
+    decoded = decode_fetch_response(version, memoryview(frame)[4:])
+    assert (decoded.partitions, decoded.throttle_time_ms) == (rows, 12 if version >= 1 else 0)

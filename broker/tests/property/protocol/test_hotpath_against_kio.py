@@ -108,6 +108,8 @@ def test_produce_request(judge: Any, version: int, request: ProduceRequest) -> N
     assert frame[4 + position :] == raw
     assert header == (ApiKey.PRODUCE, version, 7, "me")
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    if version < 3:
+        request.transactional_id = None
     assert decode_produce(version, memoryview(frame)[4:], position) == request
 
 
@@ -160,13 +162,14 @@ def test_produce_response(judge: Any, version: int, partitions: list[ProducedPar
     decoded = decode_produce_response(version, frame[4:])
     expected = [
         row._replace(
+            log_append_time_ms=row.log_append_time_ms if version >= 2 else -1,
             log_start_offset=row.log_start_offset if version >= 5 else -1,
             record_errors=row.record_errors if version >= 8 else (),
             error_message=row.error_message if version >= 8 else None,
         )
         for row in partitions
     ]
-    assert (decoded.partitions, decoded.throttle_time_ms) == (expected, throttle)
+    assert (decoded.partitions, decoded.throttle_time_ms) == (expected, throttle if version >= 1 else 0)
 
 
 fetch_entries = st.builds(FetchEntry, names, ids, int32, int32, int64, int32, int64, int32)
@@ -240,8 +243,8 @@ def test_fetch_request(judge: Any, version: int, request: FetchRequest) -> None:
     expected = FetchRequest(
         max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
-        max_bytes=request.max_bytes,
-        isolation_level=request.isolation_level,
+        max_bytes=request.max_bytes if version >= 3 else 2**31 - 1,
+        isolation_level=request.isolation_level if version >= 4 else 0,
         replica_id=request.replica_id,
         replica_epoch=request.replica_epoch if version >= 15 else -1,
         session_id=request.session_id if version >= 7 else 0,
@@ -340,7 +343,9 @@ def test_fetch_response(
     decoded = decode_fetch_response(version, memoryview(frame)[4:])
     expected = [
         row._replace(
+            last_stable_offset=row.last_stable_offset if version >= 4 else -1,
             log_start_offset=row.log_start_offset if version >= 5 else -1,
+            aborted_transactions=row.aborted_transactions if version >= 4 else None,
             preferred_read_replica=row.preferred_read_replica if version >= 11 else -1,
             diverging_epoch=row.diverging_epoch if version >= 12 else None,
             current_leader=row.current_leader if version >= 12 else None,
@@ -348,11 +353,11 @@ def test_fetch_response(
         for row in partitions
     ]
     assert decoded.partitions == expected
-    assert decoded.throttle_time_ms == throttle
+    assert decoded.throttle_time_ms == (throttle if version >= 1 else 0)
     assert (decoded.error_code, decoded.session_id) == ((code, session_id) if version >= 7 else (0, 0))
 
 
-@pytest.mark.parametrize("version", [3, 9, 11])
+@pytest.mark.parametrize("version", [0, 2, 3, 9, 11])
 def test_produce_is_decodable_by_the_general_codec(version: int) -> None:
     request = ProduceRequest(None, 1, 30_000, [(TopicPartition("orders", 0), memoryview(b"batch"))])
     frame = memoryview(b"".join(encode_produce_request(version, 1, "me", request)))[4:]

@@ -53,6 +53,11 @@ def test_topics(name: str, parts: dict[int, ReplicaAssignment], topic_id: object
     assert TopicAssignment.decode(name, topic.encode()) == topic
 
 
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_consumer_offsets(offset: int) -> None:
+    assert layout.decode_consumer_offset("/o", layout.encode_consumer_offset(offset)) == offset
+
+
 @given(
     partitions,
     st.builds(

@@ -104,7 +104,7 @@ class Run:
         log.delete_expired(0)
 
     def play(self) -> None:
-        """The run: two lives of a log, the first stopped in order."""
+        """The run: four lives of a log, all but the last one stopped in order."""
         log = self.open()
         for number in range(5):
             self.append(log, number // 2)
@@ -117,11 +117,7 @@ class Run:
             self.append(log, 4)
         self.flush(log)
         self.raise_start(log, 3)
-        log.close()
-        self.durable = dict(self.current)
-        self.checkpoint(log)
-        self.files.write_atomically(CLEAN_MARK, b"")
-        log = self.open()
+        log = self.restart(log)
         for _ in range(3):
             self.append(log, 7)
         self.flush(log)
@@ -131,6 +127,25 @@ class Run:
         for _ in range(5):
             self.append(log, 9)
         self.flush(log)
+        # Once cut and once written to before anything else, the index files of the stop still there.
+        log = self.restart(log)
+        self.truncate(log, log.log_end_offset - 1)
+        for _ in range(3):
+            self.append(log, 10)
+        self.flush(log)
+        log = self.restart(log)
+        self.flush(log)
+        for _ in range(3):
+            self.append(log, 11)
+        self.flush(log)
+
+    def restart(self, log: PartitionLog) -> PartitionLog:
+        """Stop in order and load the log again."""
+        log.close()
+        self.durable = dict(self.current)
+        self.checkpoint(log)
+        self.files.write_atomically(CLEAN_MARK, b"")
+        return self.open()
 
     def demand(self, log: PartitionLog) -> dict[int, bytes]:
         """Check what came up; its records."""

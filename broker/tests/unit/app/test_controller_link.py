@@ -16,7 +16,6 @@ from odradek.base.errors import (
     NotControllerError,
     ProtocolError,
     UnknownServerError,
-    UnknownTopicIdError,
 )
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.cluster import Broker, ClusterImage, ClusterView, PartitionState
@@ -74,15 +73,18 @@ class Controllers:
         names = {topic_id: name for name, topic_id in IDS.items()}
         topics = [
             {
-                "topic_id": topic.topic_id,
-                "partitions": [self.committed(names[topic.topic_id], part) for part in topic.partitions],
+                "topic_name": name,
+                "topic_id": IDS.get(name),
+                "partitions": [self.committed(name, part) for part in topic.partitions],
             }
             for topic in request.topics
+            for name in [topic.topic_name if hasattr(topic, "topic_name") else names[topic.topic_id]]
         ]
         return {"throttle_time": 0, "error_code": self.error_code, "topics": topics}
 
     def committed(self, topic: str, part: Any) -> Message:
-        members = part.new_isr if self.version < 3 else [each.broker_id for each in part.new_isr_with_epochs]
+        named = hasattr(part, "new_isr")
+        members = part.new_isr if named else [each.broker_id for each in part.new_isr_with_epochs]
         return {
             "partition_index": part.partition_index,
             "error_code": self.errors.get(TopicPartition(topic, part.partition_index), 0),
@@ -149,7 +151,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_proposals_made_meanwhile_go_together(version: int) -> None:
     async def scenario(controllers: Controllers, link: ControllerLink) -> None:
         controllers.gate = asyncio.Event()
@@ -165,21 +167,21 @@ def test_proposals_made_meanwhile_go_together(version: int) -> None:
             await others[0]
         assert (await others[1]).isr == (7, 9)
         _, second = controllers.asked[1]
-        assert {topic.topic_id for topic in second.topics} == set(IDS.values())
+        if version < 2:
+            assert {topic.topic_name for topic in second.topics} == set(IDS)
+        else:
+            assert {topic.topic_id for topic in second.topics} == set(IDS.values())
         assert (second.broker_id, second.broker_epoch, len(controllers.asked)) == (7, 70, 2)
 
     assert len(run(scenario, version).opened) == 1
 
 
-def test_a_topic_without_a_known_id_harms_no_other() -> None:
+def test_a_topic_without_an_id_goes_by_its_name() -> None:
     async def scenario(controllers: Controllers, link: ControllerLink) -> None:
-        unknown, known = propose(link, TopicPartition("new", 0), (7,)), propose(link, A0, (7,))
-        with pytest.raises(UnknownTopicIdError):
-            await unknown
-        assert (await known).isr == (7,)
-        with pytest.raises(UnknownTopicIdError):
-            await propose(link, TopicPartition("new", 0), (7,))
-        assert len(controllers.asked) == 1
+        nameless, known = propose(link, TopicPartition("new", 0), (7,)), propose(link, A0, (7,))
+        assert ((await nameless).isr, (await known).isr) == ((7,), (7,))
+        ((_, request),) = controllers.asked
+        assert {topic.topic_name for topic in request.topics} == {"a", "new"}
 
     run(scenario)
 

@@ -19,7 +19,10 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import File
 from odradek.base.types import TopicPartition
+from odradek.compression import Codec
 from odradek.records.batch import iterate
+from odradek.records.formats import iterate_entries
+from odradek.records.message_set import encode_set
 from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.replicas import record_set
 from odradek.testing.server import MemoryServer
@@ -58,6 +61,21 @@ def test_what_was_appended_is_read_in_whole_batches(play: Callable[[Scenario], N
         pieces = await read(log)
         assert len(pieces) == 3
         assert [header.base_offset for piece in pieces for _, header in iterate(piece)] == [0, 2, 4]
+
+    play(scenario)
+
+
+def test_old_formats_are_read_in_whole_entries_too(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, log: CoordinatorLog) -> None:
+        await server.announce(TP.topic, {0: [1]})
+        messages = [(number, 1, b"k", b"%d" % number * 40) for number in range(4)]
+        old = encode_set(messages[:2], magic=0) + encode_set(messages[2:], magic=1, codec=Codec.GZIP)
+        server.replicas.leader(TP).log.append_as_follower(memoryview(bytearray(old)))
+        assert await log.append(TP, bytes(record_set(b"new"))) == 4
+        pieces = await read(log)
+        assert b"".join(pieces).startswith(old)
+        found = [header.base_offset for piece in pieces for _, header in iterate_entries(piece)]
+        assert found == [0, 1, 3, 4]
 
     play(scenario)
 

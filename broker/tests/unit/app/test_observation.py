@@ -7,14 +7,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from odradek.app.observation import Observed, observe
+from odradek.base.config import BrokerConfig
 from odradek.base.types import TopicPartition
 from odradek.controller.runtime import ControllerRuntime
+from odradek.log.cleaner import LogCleaner
 from odradek.metrics import SERIES, BrokerCollector, Quantiles
 from odradek.network.listener import Listener
 from odradek.protocol.apis import ApiKey
+from odradek.testing.disk import MemoryFiles
 from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.replicas import record_set
 from odradek.testing.server import MemoryServer
+from odradek.testing.workers import InlineWorkers
 
 COUNTS = SimpleNamespace(
     active_controllers=1,
@@ -61,6 +65,7 @@ def observed(server: MemoryServer) -> Observed:
     return Observed(
         replicas=server.replicas,
         logs=server.logs,
+        cleaner=LogCleaner(server.logs, InlineWorkers(), MemoryFiles(), server.clock, BrokerConfig()),
         controller=cast(ControllerRuntime, SimpleNamespace(counts=lambda: COUNTS)),
         listeners=[cast(Listener, listener)],
         purgatories=[server.replicas.fetch_purgatory],

@@ -57,7 +57,6 @@ def test_unknown_key_is_a_warning() -> None:
         ("log.segment.bytes", "1.5", "whole number"),
         ("delete.topic.enable", "yes", "true or false"),
         ("log.cleanup.policy", "shrink", "compact, delete"),
-        ("log.cleanup.policy", "", "compact, delete"),
         ("log.cleaner.min.cleanable.ratio", "1.1", "number from 0.0 to 1.0"),
         ("log.message.timestamp.type", "Never", "CreateTime, LogAppendTime"),
         ("broker.id", "-1", "unique"),
@@ -96,6 +95,47 @@ def test_topic_takes_the_brokers_values_unless_it_has_its_own() -> None:
     topic = TopicConfig.of(broker, {"segment.bytes": "500", "cleanup.policy": "compact,delete"})
     assert (topic.segment_bytes, topic.retention_ms, topic.min_insync_replicas) == (500, 3_600_000, 2)
     assert topic.compacted
+
+
+def test_a_topic_may_have_neither_cleanup_policy() -> None:
+    topic = TopicConfig.of(parse(), {"cleanup.policy": ""})
+    assert (topic.cleanup_policy, topic.compacted) == ((), False)
+
+
+@pytest.mark.parametrize("value", ["", "*", "0:1", "0:1,1:2", " 0:1 , 12:34"])
+def test_replicas_to_throttle(value: str) -> None:
+    topic = TopicConfig.of(parse(), {"leader.replication.throttled.replicas": value})
+    assert topic.leader_replication_throttled_replicas == tuple(part.strip() for part in value.split(",") if value)
+
+
+@pytest.mark.parametrize("value", ["0", "0:1,", "*,0:1", "0:1:2", "none", "-1:2"])
+def test_replicas_to_throttle_are_partitions_with_brokers(value: str) -> None:
+    with pytest.raises(ConfigError, match="list of partition:broker"):
+        TopicConfig.of(parse(), {"follower.replication.throttled.replicas": value})
+
+
+def test_dynamic_settings_go_over_those_of_the_file() -> None:
+    static = parse(log_retention_hours="2", message_max_bytes="1000")
+    changed = static.with_dynamic({"log.retention.ms": "5", "min.insync.replicas": "2"})
+    assert (changed.retention_ms, changed.min_insync_replicas, changed.message_max_bytes) == (5, 2, 1000)
+    assert (static.retention_ms, static.min_insync_replicas) == (7_200_000, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("broker.id", "2", "while the broker runs"),
+        ("log.retention.hours", "2", "while the broker runs"),
+        ("no.such.key", "2", "not a setting"),
+        ("log.retention.ms", "soon", "whole number"),
+        ("compression.gzip.level", "0", "-1 or from 1 to 9"),
+    ],
+)
+def test_what_cannot_be_changed_while_the_broker_runs(key: str, value: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse().with_dynamic({key: value})
+    assert key in str(caught.value)
+    assert told in str(caught.value)
 
 
 @pytest.mark.parametrize(("key", "value"), [("segment.bytes", "1"), ("no.such.key", "1"), ("cleanup.policy", "x")])

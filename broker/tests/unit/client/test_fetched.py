@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.base.errors import CorruptMessageError, MessageTooLargeError
+from odradek.base.errors import CorruptMessageError, InvalidRecordError, MessageTooLargeError
 from odradek.base.types import TopicPartition
 from odradek.client.fetched import iterate_records, raw_fetch
 from odradek.client.models import RawFetch
+from odradek.compression import Codec
 from odradek.protocol.hotpath import FetchedPartition
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.message_set import encode_set, encode_wrapper
 
 PARTITION = TopicPartition("t", 0)
 
@@ -83,3 +85,32 @@ def test_aborted_transactions_and_markers_are_left_out() -> None:
     assert offsets(fetched(records)) == [0, 1, 2, 3, 4, 6]
     ends = [end for _, end in iterate_records(fetched(records))]
     assert ends == [2, 4, 5, 6, 7, 8, 9]
+
+
+def old(base_offset: int, count: int, *, magic: int, codec: Codec = Codec.NONE) -> bytes:
+    messages = [(number, 9, None, b"%d" % number) for number in range(base_offset, base_offset + count)]
+    return encode_set(messages, magic=magic, codec=codec)
+
+
+def test_an_old_log_is_read_as_any() -> None:
+    records = (
+        old(0, 2, magic=0) + old(2, 3, magic=0, codec=Codec.LZ4) + old(5, 3, magic=1, codec=Codec.GZIP) + data(8, 1)
+    )
+    fetch = fetched(records + data(9, 1)[:-1], 3)
+    assert (fetch.next_offset, bytes(fetch.records)) == (9, records)
+    assert offsets(fetch) == [3, 4, 5, 6, 7, 8]
+    assert [end for _, end in iterate_records(fetch)] == [3, 3, 5, 8, 9]
+
+
+def test_an_old_wrapper_is_cut_at_the_wanted_offset() -> None:
+    assert offsets(fetched(old(5, 3, magic=1, codec=Codec.GZIP), 6)) == [6, 7]
+    assert offsets(fetched(old(5, 3, magic=1, codec=Codec.GZIP), 7)) == [7]
+
+
+def test_old_messages_that_lie_are_told() -> None:
+    damaged = bytearray(old(0, 1, magic=1))
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptMessageError):
+        offsets(fetched(bytes(damaged)))
+    with pytest.raises(InvalidRecordError):
+        offsets(fetched(encode_wrapper((0, 1, None, b""), magic=1, codec=Codec.GZIP)))

@@ -9,6 +9,7 @@ import pytest
 from odradek.base.types import TopicPartition
 from odradek.controller.balance import imbalanced_partitions
 from odradek.controller.context import ControllerContext
+from odradek.zk.layout import ReplicaAssignment
 
 T0 = TopicPartition("t", 0)
 Build = Callable[..., ControllerContext]
@@ -30,5 +31,9 @@ def test_only_where_it_can_be_done(build: Build) -> None:
     assert imbalanced_partitions(context, 0) == []
     context.shutting_down = set()
     assert imbalanced_partitions(context, 0) == [T0]
-    context.deletions = {"t"}
+    for attribute in ("deletions", "deferred_deletions"):
+        setattr(context, attribute, {"t"})
+        assert imbalanced_partitions(context, 0) == []
+        setattr(context, attribute, set())
+    context.set_assignment(T0, ReplicaAssignment(replicas=(1, 2), removing=(2,)))
     assert imbalanced_partitions(context, 0) == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,14 @@ import pytest
 from odradek.base.errors import NetworkError, UnsupportedVersionError
 from odradek.base.types import BrokerEpoch, Endpoint
 from odradek.controller.context import LiveBroker
-from odradek.controller.dispatch import Dispatcher
-from odradek.controller.requests import BrokerRequest
+from odradek.controller.dispatch import WAITING_LIMIT, Dispatcher
+from odradek.controller.requests import BrokerRequest, SharedBody
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message, encode_request, encode_response
 from odradek.zk.layout import BrokerRegistration
+
+VERSION = 8
+METADATA: Message = {"controller_id": 1, "controller_epoch": 2, "topic_states": [], "live_brokers": []}
 
 
 class Clock:
@@ -33,6 +38,7 @@ class Peer:
     def __init__(self) -> None:
         self.failures: list[Exception] = []
         self.got: list[object] = []
+        self.frames: list[bytes] = []
         self.connections = 0
         self.closed = 0
         self.gate = asyncio.Event()
@@ -44,7 +50,7 @@ class Peer:
         return self
 
     def pick(self, api_key: ApiKey) -> int:
-        return 1
+        return VERSION
 
     async def ask(self, api_key: ApiKey, version: int, message: Any) -> Any:
         self.asked.set()
@@ -53,6 +59,12 @@ class Peer:
             raise self.failures.pop(0)
         self.got.append(message["n"])
         return message["n"]
+
+    client_id = "me"
+
+    async def call(self, encode: Callable[[int], Sequence[Any]]) -> memoryview:
+        self.frames.append(b"".join(encode(5)))
+        return memoryview(encode_response(ApiKey.UPDATE_METADATA, VERSION, 5, {"error_code": 0})[4:])
 
     async def close(self) -> None:
         self.closed += 1
@@ -64,12 +76,14 @@ def broker(epoch: int = 1, port: int = 9092, listener: str = "PLAINTEXT") -> Liv
 
 
 def request(number: int, epoch: int = 1) -> BrokerRequest:
-    return BrokerRequest(broker=1, broker_epoch=epoch, api_key=ApiKey.UPDATE_METADATA, message={"n": number})
+    return BrokerRequest(
+        broker=1, broker_epoch=epoch, api_key=ApiKey.UPDATE_METADATA, message={"n": number, **METADATA}
+    )
 
 
 class Answers:
     def __init__(self, dispatcher: Dispatcher) -> None:
-        self.seen: list[int] = []
+        self.seen: list[Any] = []
         self._event = asyncio.Event()
         dispatcher.on_response(self._add)
 
@@ -77,7 +91,7 @@ class Answers:
         self.seen.append(response)
         self._event.set()
 
-    async def until(self, condition: Callable[[list[int]], bool]) -> None:
+    async def until(self, condition: Callable[[list[Any]], bool]) -> None:
         async with asyncio.timeout(10):
             while not condition(self.seen):
                 self._event.clear()
@@ -148,6 +162,35 @@ async def test_brokers_that_are_gone_unknown_or_without_the_listener_get_nothing
     await dispatcher.close()
     await dispatcher.close()
     assert peer.got == []
+
+
+async def test_a_broker_that_hangs_does_not_make_the_queue_grow(dispatcher: Dispatcher, peer: Peer) -> None:
+    answers = Answers(dispatcher)
+    peer.gate.clear()
+    dispatcher.put_broker(broker())
+    dispatcher.send([request(1)])
+    await peer.asked.wait()
+    queue = dispatcher._queues[1]
+    for number in range(2, 1000):
+        dispatcher.send([request(number)])
+        assert len(queue.pending) <= WAITING_LIMIT + 1
+    peer.gate.set()
+    # The one under way is answered as it was; of the others the last word reached the broker, in order.
+    await answers.until(lambda seen: seen[-1:] == [999])
+    assert answers.seen[0] == 1
+    assert answers.seen == sorted(answers.seen)
+    assert len(answers.seen) <= WAITING_LIMIT + 1
+
+
+async def test_what_all_brokers_are_told_is_encoded_once(dispatcher: Dispatcher, peer: Peer) -> None:
+    answers = Answers(dispatcher)
+    body = SharedBody(ApiKey.UPDATE_METADATA, {**METADATA, "broker_epoch": 0})
+    dispatcher.put_broker(broker(epoch=7))
+    dispatcher.send([replace(request(1, epoch=7), shared=body)])
+    await answers.until(lambda seen: len(seen) == 1)
+    (frame,) = peer.frames
+    assert frame == encode_request(ApiKey.UPDATE_METADATA, VERSION, 5, "me", {**METADATA, "broker_epoch": 7})
+    assert answers.seen[0].error_code == 0
 
 
 async def test_close_in_the_middle_of_a_request_hangs_up(dispatcher: Dispatcher, peer: Peer) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from odradek.base.types import TopicPartition
 from odradek.controller.context import ControllerContext, Replica
 from odradek.controller.requests import BrokerRequest, RequestBatch
@@ -74,6 +76,20 @@ def batch_take_one(batch: RequestBatch, context: ControllerContext) -> BrokerReq
     requests = batch.take()
     assert len(requests) == len(context.brokers)
     return requests[0]
+
+
+@pytest.mark.parametrize("version", range(5, API_TABLE[ApiKey.UPDATE_METADATA].max_version + 1))
+def test_metadata_is_encoded_once_for_all_brokers(build: Build, batch_of: BatchOf, version: int) -> None:
+    context = build([1, 2, 3], {0: ((1, 2), 1, (1, 2))})
+    batch = batch_of(context)
+    batch.update_metadata([T0])
+    requests = batch.take()
+    assert len({id(request.shared) for request in requests}) == 1
+    for request in requests:
+        assert request.shared is not None
+        for client_id in (None, "controller"):
+            frame = b"".join(request.shared.frame(version, 9, client_id, request.broker_epoch))
+            assert frame == encode_request(request.api_key, version, 9, client_id, request.message)
 
 
 def test_a_new_broker_learns_everything_and_the_others_what_is_new(build: Build, batch_of: BatchOf) -> None:

@@ -177,6 +177,18 @@ def test_a_batch_has_a_bound_unless_one_append_alone_exceeds_it() -> None:
     virtual(scenario, batch_limit_bytes=400)
 
 
+def test_another_bound_of_batches_holds_at_once() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.loaded()
+        await bench.results("x" * 100, "y" * 100)
+        assert len(bench.partition.record_sets) == 1
+        bench.runtime.limit_batches(200)
+        await bench.results("z" * 100, "v" * 100)
+        assert len(bench.partition.record_sets) == 3
+
+    virtual(scenario, batch_limit_bytes=400)
+
+
 @pytest.mark.parametrize(
     ("failure", "told"),
     [

@@ -11,6 +11,7 @@ from odradek.base.errors import (
     CorruptMessageError,
     GroupIdNotFoundError,
     IllegalGenerationError,
+    InvalidRecordError,
     KafkaStorageError,
     NonEmptyGroupError,
     NotCoordinatorError,
@@ -18,6 +19,7 @@ from odradek.base.errors import (
     UnstableOffsetCommitError,
 )
 from odradek.base.types import TopicPartition
+from odradek.compression import Codec
 from odradek.coordinator.classic_group import GroupState
 from odradek.coordinator.log_records import (
     GroupKey,
@@ -27,8 +29,10 @@ from odradek.coordinator.log_records import (
     encode_offset_key,
     encode_offset_value,
 )
+from odradek.coordinator.replay import Replay
 from odradek.coordinator.requests import LeavingMember, OffsetToCommit
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.message_set import encode_set, encode_wrapper
 from odradek.testing.groups import RANGE, SESSION_MS, SETTINGS, GroupLab, Reply, visible
 
 EVENTS_0, EVENTS_1 = TopicPartition("events", 0), TopicPartition("events", 1)
@@ -156,6 +160,26 @@ def test_a_damaged_batch_stops_the_load(lab: GroupLab) -> None:
     damaged[-1] ^= 1
     lab.log.record_sets = [bytes(damaged)]
     with pytest.raises(CorruptMessageError):
+        lab.load()
+
+
+def test_a_log_from_before_format_2_is_loaded(lab: GroupLab) -> None:
+    first = [(number, 1, *offset_record(number)) for number in range(3)]
+    second = [(3, 1, *offset_record(6, EVENTS_1)), (4, 1, *offset_record(7))]
+    lab.log.record_sets = [encode_set(first, magic=0) + encode_set(second, magic=1, codec=Codec.SNAPPY)]
+    lab.reload()
+    assert {key: value.offset for key, value in lab.fetch().items()} == {EVENTS_0: 7, EVENTS_1: 6}
+    assert list(Replay().read(lab.log.record_sets[0])) == [1, 1, 1, 2]
+
+
+def test_an_unsound_old_message_stops_the_load(lab: GroupLab) -> None:
+    damaged = bytearray(encode_set([(0, 1, *offset_record(5))], magic=1))
+    damaged[-1] ^= 1
+    lab.log.record_sets = [bytes(damaged)]
+    with pytest.raises(CorruptMessageError):
+        lab.load()
+    lab.log.record_sets = [encode_wrapper((0, 1, None, b""), magic=1, codec=Codec.GZIP)]
+    with pytest.raises(InvalidRecordError):
         lab.load()
 
 

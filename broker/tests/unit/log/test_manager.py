@@ -7,11 +7,18 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from crc32c import crc32c
 
 from odradek.base.config import BrokerConfig, TopicConfig
-from odradek.base.errors import ConfigError, InconsistentTopicIdError, KafkaStorageError, StorageError
+from odradek.base.errors import (
+    ConfigError,
+    InconsistentTopicIdError,
+    InvalidRecordError,
+    KafkaStorageError,
+    StorageError,
+)
 from odradek.base.types import ZERO_UUID, TopicPartition
-from odradek.log.manager import FIRST_TASK_DELAY_MS, LogManager
+from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.testing.disk import MemoryFiles
 from odradek.testing.logs import batch, run_inline, small_segments
@@ -299,7 +306,7 @@ def test_retention_waits_for_the_topics_settings(files: MemoryFiles) -> None:
         log = logs.get(A0)
         assert log is not None
         log.high_watermark = 9
-        await asyncio.sleep(FIRST_TASK_DELAY_MS / 1000 + 5)
+        await asyncio.sleep(config.log_initial_task_delay_ms / 1000 + 5)
         assert log.log_start_offset == 0
         logs.get_or_create(A0, TOPIC_ID, small_segments(segment_bytes=200, retention_ms=-1))
         await asyncio.sleep(5)
@@ -344,7 +351,7 @@ def test_flush_by_time(files: MemoryFiles) -> None:
         await asyncio.sleep(1)
         append(quick)
         append(lazy)
-        await asyncio.sleep(FIRST_TASK_DELAY_MS / 1000 + 10)
+        await asyncio.sleep(config.log_initial_task_delay_ms / 1000 + 10)
         assert (quick.recovery_point, lazy.recovery_point) == (1, 0)
         await logs.close()
 
@@ -404,3 +411,36 @@ def test_a_real_disk_and_real_threads(tmp_path: Any) -> None:
         await logs.close()
 
     asyncio.run(main())
+
+
+def test_other_settings_of_the_broker_hold_without_a_restart(files: MemoryFiles) -> None:
+    async def main() -> None:
+        broker = Broker(files)
+        logs = await broker.start()
+        lying = batch(b"one", b"two")
+        # The second record says that it is longer than the batch: only a look at each record finds that.
+        lying[-len(b"two") - 7] = 0x7E
+        lying[17:21] = crc32c(lying[21:]).to_bytes(4, "big")
+        for partition in (A0, A1):
+            with pytest.raises(InvalidRecordError):
+                make(logs, partition).append_as_leader(memoryview(bytearray(lying)), leader_epoch=0)
+        changed = replace(
+            CONFIG, log_record_validation="batch", log_segment_delete_delay_ms=10_000, log_dir_min_free_bytes=0
+        )
+        logs.reconfigure(changed)
+        for partition in (A0, A1, B0):
+            make(logs, partition).append_as_leader(memoryview(bytearray(lying)), leader_epoch=0)
+        logs.reconfigure(replace(changed, log_record_validation="full"))
+        with pytest.raises(InvalidRecordError):
+            make(logs, A0).append_as_leader(memoryview(bytearray(lying)), leader_epoch=0)
+
+        home = logs.directory_of(B0)
+        assert home is not None
+        logs.delete(B0)
+        await asyncio.sleep(9)
+        assert [name for name in files.list(home) if name.endswith("-delete")]
+        await asyncio.sleep(2)
+        assert not [name for name in files.list(home) if name.endswith("-delete")]
+        await logs.close()
+
+    run(main())

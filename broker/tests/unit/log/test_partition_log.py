@@ -92,7 +92,7 @@ def test_a_refused_append_leaves_no_trace(files: MemoryFiles, clock: ManualClock
         (broken, CorruptMessageError),
         (batch(b"x" * 300), MessageTooLargeError),
         (batch(b"x" * 100), RecordListTooLargeError),
-        (batch(b"x")[:-1], CorruptMessageError),
+        (batch(b"x")[:-1], InvalidRecordError),
         (batch(b"x", base_offset=7), InvalidRecordError),
     ]
     for records, error in cases:

@@ -11,7 +11,14 @@ from odradek.base.errors import (
     OutOfOrderSequenceError,
     ProtocolError,
 )
-from odradek.log.producer_state import INT32_MAX, ActiveProducer, Duplicate, Marker, ProducerState
+from odradek.log.producer_state import (
+    INT32_MAX,
+    ActiveProducer,
+    Duplicate,
+    EndedTransaction,
+    Marker,
+    ProducerState,
+)
 from odradek.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, ControlType
 
 PID = 7
@@ -171,11 +178,13 @@ def test_idle_producers_are_forgotten_but_not_within_a_transaction() -> None:
     assert [producer.producer_id for producer in state.active()] == [8, 9]
 
 
-def test_a_deleted_beginning_makes_an_ended_transaction_stable() -> None:
+def test_a_deleted_marker_makes_an_ended_transaction_stable() -> None:
     state = ProducerState()
     state.record(header(0, attributes=TRANSACTIONAL_FLAG), 10)
     state.record(header(-1, attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG), 11, COMMIT)
     state.start_at(11)
+    assert state.first_unstable_offset(0) == 10
+    state.start_at(12)
     assert state.first_unstable_offset(0) is None
 
 
@@ -204,3 +213,25 @@ def test_a_corrupt_snapshot_is_told() -> None:
     for wrong in (b"", content[:-1], content[:8], bytes(flipped), bytes(newer)):
         with pytest.raises(CorruptMessageError):
             ProducerState.decode(wrong, 0)
+
+
+def test_a_marker_tells_the_transaction_that_it_ends() -> None:
+    state = ProducerState()
+    control = TRANSACTIONAL_FLAG | CONTROL_FLAG
+    state.record(header(0, attributes=TRANSACTIONAL_FLAG), 10)
+    state.record(header(0, producer_id=8, attributes=TRANSACTIONAL_FLAG), 11)
+    abort = Marker(ControlType.ABORT, 0)
+    assert state.record(header(-1, attributes=control), 12, abort) == EndedTransaction(7, 10, 12, 11, is_aborted=True)
+    assert state.record(header(-1, attributes=control), 13, abort) is None
+    ended = state.record(header(-1, producer_id=8, attributes=control), 14, COMMIT)
+    assert ended == EndedTransaction(8, 11, 14, 15, is_aborted=False)
+
+
+def test_a_control_batch_that_compaction_emptied_says_nothing() -> None:
+    state = ProducerState()
+    state.record(header(0, attributes=TRANSACTIONAL_FLAG), 10)
+    before = state.active()
+    state.record(header(-1, epoch=5, timestamp=99, attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG), 11)
+    state.record(header(-1, producer_id=9, attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG), 12)
+    assert state.active() == before
+    assert state.first_unstable_offset(13) == 10

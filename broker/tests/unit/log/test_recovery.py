@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.base.errors import StorageError
 from odradek.log.epoch_cache import EpochEndOffset
 from odradek.log.partition_log import PartitionLog
+from odradek.log.recovery import LoadRequest, load
 from odradek.records.batch import ControlType, control_batch, iterate
 from odradek.records.validate import AppendOrigin
 from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import DIRECTORY, RecordingHost, batch, open_log, small_segments
+from odradek.testing.logs import DIRECTORY, TP, RecordingHost, batch, open_log, small_segments
 from odradek.testing.loop import ManualClock
 
 CONFIG = small_segments(segment_bytes=200)
@@ -51,7 +54,7 @@ def test_after_a_kill_nothing_that_was_written_is_lost(files: MemoryFiles, clock
     assert [segment.max_timestamp for segment in again.segments] == [T0 + 1, T0 + 3, T0 + 5, T0 + 6]
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "zeros", "garbage"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "garbage"])
 def test_the_log_ends_before_the_first_wrong_batch(files: MemoryFiles, clock: ManualClock, damage: str) -> None:
     log = filled(files, clock)
     size = log.segments[1].size
@@ -61,8 +64,6 @@ def test_the_log_ends_before_the_first_wrong_batch(files: MemoryFiles, clock: Ma
     elif damage == "flip":
         (last,) = file.pread(1, size - 1)
         file.pwritev((bytes([last ^ 4]),), size - 1)
-    elif damage == "zeros":
-        file.pwritev((bytes(100),), size)
     else:
         file.pwritev((b"\x7f" * 100,), size)
     again = reopened(files, clock)
@@ -76,6 +77,26 @@ def test_the_log_ends_before_the_first_wrong_batch(files: MemoryFiles, clock: Ma
     # What was cut off does not come back.
     once_more = reopened(files, clock)
     assert offsets(once_more) == list(range(kept))
+
+
+def test_batches_that_a_crash_took_after_a_truncation_leave_no_hole(
+    files: MemoryFiles, clock: ManualClock, host: RecordingHost
+) -> None:
+    """The recovery point was above the new end; it was checkpointed again before a segment began that could follow."""
+    log = open_log(files, clock, host=host, config=CONFIG)
+    for number in range(7):
+        log.append_as_leader(batch(b"v", timestamp_ms=T0 + number), leader_epoch=number)
+    log.flush()
+    log.checkpointed(log.recovery_point)
+    log.truncate_to(3)
+    size = log.active_segment.size
+    for number in range(3):
+        log.append_as_leader(batch(b"w", timestamp_ms=T0 + number), leader_epoch=9)
+    assert host.forced_checkpoints == 1
+    assert len(log.segments) > 2
+    files.open(path(2)).truncate(size)
+    again = reopened(files, clock, recovery_point=log.recovery_point)
+    assert offsets(again) == [0, 1, 2]
 
 
 def test_segments_below_the_recovery_point_are_trusted(files: MemoryFiles, clock: ManualClock) -> None:
@@ -133,11 +154,33 @@ def test_a_clean_start_reads_no_sealed_segment(files: MemoryFiles, clock: Manual
 def test_snapshots_that_are_torn_give_way_to_older_ones(files: MemoryFiles, clock: ManualClock) -> None:
     log = filled(files, clock)
     assert files.exists(path(6, ".snapshot"))
+    log.flush()
     files.write_atomically(path(6, ".snapshot"), files.read(path(6, ".snapshot"))[:-3])
-    again = reopened(files, clock)
+    again = reopened(files, clock, recovery_point=6)
     assert again.active_producers() == log.active_producers()
     assert not files.exists(path(6, ".snapshot"))
     assert files.exists(path(4, ".snapshot"))
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_producer_that_was_silent_for_too_long_is_not_taken_over(
+    files: MemoryFiles, clock: ManualClock, clean: bool
+) -> None:
+    """But for the records that are read anyway: from them it is known again, as in Kafka."""
+    log = filled(files, clock, batches=6)
+    log.append_as_leader(batch(b"v", timestamp_ms=T0 + 6), leader_epoch=6)
+    log.close()
+    request = LoadRequest(
+        topic_partition=TP,
+        directory=DIRECTORY,
+        config=CONFIG,
+        now_ms=T0 + 1000,
+        recovery_point=7,
+        clean=clean,
+        producer_expiration_ms=500,
+    )
+    assert not load(files, request).producers.active()
+    assert load(files, replace(request, producer_expiration_ms=5000)).producers.active()
 
 
 def test_stray_snapshots_go(files: MemoryFiles, clock: ManualClock) -> None:
@@ -248,3 +291,56 @@ def test_recovered_indexes_reach_the_disk_with_the_next_flush(
     again.flush()
     assert files.size(path(2, ".index")) == 8
     assert files.size(path(2, ".timeindex")) == 12
+
+
+def stopped(files: MemoryFiles, clock: ManualClock) -> None:
+    """A log of two segments, of two batches and of one, after a stop in order."""
+    filled(files, clock, batches=3).close()
+
+
+def noted(files: MemoryFiles) -> list[tuple[str, str]]:
+    """A list to which every operation on the disk from now on is added, with its path."""
+    done: list[tuple[str, str]] = []
+
+    def note(operation: str, where: str) -> None:
+        done.append((operation, where))
+
+    files.fail = note
+    return done
+
+
+def test_index_files_of_a_clean_stop_stay_until_the_first_append(files: MemoryFiles, clock: ManualClock) -> None:
+    stopped(files, clock)
+    indexes = [path(2, ".index"), path(2, ".timeindex")]
+    again = reopened(files, clock, recovery_point=3, clean=True)
+    assert all(files.exists(each) for each in indexes)
+    again.flush()
+    again.append_as_leader(batch(b"v", timestamp_ms=T0 + 9), leader_epoch=9)
+    assert not any(files.exists(each) for each in indexes)
+    done = noted(files)
+    again.flush()
+    assert ("sync directory", DIRECTORY) in done, "the recovery point would pass what the old index files vouch for"
+    assert offsets(again) == [0, 1, 2, 3]
+
+
+def test_index_files_of_a_clean_stop_go_durably_before_a_truncation(files: MemoryFiles, clock: ManualClock) -> None:
+    stopped(files, clock)
+    again = reopened(files, clock, recovery_point=3, clean=True)
+    done = noted(files)
+    again.truncate_to(2)
+    operations = [where for operation, where in done if operation in ("remove", "sync directory", "truncate")]
+    assert operations.index(path(2, ".index")) < operations.index(DIRECTORY) < operations.index(path(2))
+    assert again.log_end_offset == 2
+
+
+def test_a_log_without_news_is_stopped_without_a_write(files: MemoryFiles, clock: ManualClock) -> None:
+    stopped(files, clock)
+    again = reopened(files, clock, recovery_point=3, clean=True)
+    again.flush()
+    before = {name: files.read(f"{DIRECTORY}/{name}") for name in files.list(DIRECTORY)}
+    done = noted(files)
+    again.close()
+    files.fail = None
+    assert not [each for each in done if each[0] in ("write", "remove") and "index" in each[1]]
+    assert {name: files.read(f"{DIRECTORY}/{name}") for name in files.list(DIRECTORY)} == before
+    assert offsets(reopened(files, clock, recovery_point=3, clean=True)) == [0, 1, 2]

@@ -94,12 +94,12 @@ def test_the_largest_timestamp_is_that_of_the_newest_record_not_of_the_last(segm
 
 def test_truncation_cuts_the_batch_that_holds_the_offset(segment: Segment) -> None:
     places = fill(segment, 2, 3, 2, timestamps=(T0 + 50, T0 + 90, T0 + 60))
-    assert segment.truncate(BASE + 3) == places[1]
+    assert segment.truncate(BASE + 3) == places[1].base_offset
     assert segment.size == segment.file.size() == places[1].position
     assert segment.next_offset() == BASE + 2
     assert (segment.max_timestamp, segment.max_timestamp_offset) == (T0 + 51, BASE + 1)
     assert segment.truncate(BASE + 2) is None
-    assert segment.truncate(0) == places[0]
+    assert segment.truncate(0) == places[0].base_offset
     assert (segment.size, segment.max_timestamp) == (0, NO_TIMESTAMP)
 
 
@@ -141,7 +141,10 @@ def test_batches_for_a_timestamp(segment: Segment, timestamp: int, first: int | 
 
 def test_the_index_is_full_at_its_bound(segment: Segment) -> None:
     segment.limit_indexes(48)
-    fill(segment, 1, 1, 1, 1)
+    fill(segment, 1, 1, 1)
+    assert not segment.index_full
+    last = batch(b"v", timestamp_ms=T0 + 30, base_offset=BASE + 3)
+    segment.append(last, (read_header(last),), BASE + 3, 0)
     # 48 bytes hold six offset entries and four time entries, of which one is kept for sealing.
     assert segment.index_full
     segment.limit_indexes(60)

@@ -20,6 +20,8 @@ class MemoryTransport:
 
     def __init__(self) -> None:
         self.written = bytearray()
+        self.calls: list[int] = []
+        """Bytes of each call."""
         self.reading = True
         self.closed = False
         self.aborted = False
@@ -32,11 +34,13 @@ class MemoryTransport:
         self.high_water = high
 
     def write(self, data: Buffer) -> None:
-        self.written += data
+        self.writelines((data,))
 
     def writelines(self, buffers: Iterable[Buffer]) -> None:
+        before = len(self.written)
         for data in buffers:
             self.written += data
+        self.calls.append(len(self.written) - before)
 
     def pause_reading(self) -> None:
         assert self.reading, "paused twice"

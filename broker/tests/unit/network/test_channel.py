@@ -310,7 +310,7 @@ async def test_negotiation_falls_back_to_the_oldest_question(kit: Any, newest: i
 
 @pytest.mark.parametrize(
     ("offered", "expected"),
-    [((0, 5), 5), ((0, 99), API_TABLE[ApiKey.FETCH].max_version), ((17, 18), 17), ((0, 3), None), ((18, 20), None)],
+    [((0, 5), 5), ((0, 99), API_TABLE[ApiKey.FETCH].max_version), ((17, 18), 17), ((0, 3), 3), ((18, 20), None)],
 )
 async def test_pick_takes_the_highest_common_version(kit: Any, offered: tuple[int, int], expected: int | None) -> None:
     async with broker(kit, versions_response({ApiKey.FETCH: offered})) as peer, opened(peer) as channel:

@@ -103,6 +103,48 @@ async def test_answers_within_the_handler_need_no_turn_of_the_loop(kit: Any) -> 
     assert peer.transport.reading
 
 
+async def test_answers_within_the_handler_leave_together(kit: Any) -> None:
+    peer = kit.Peer(lambda request: request.respond([bytes([request.correlation_id]), b"!"]))
+    peer.send(kit.produce(1) + kit.produce(2) + kit.heartbeat(3))
+    peer.send(kit.produce(4))
+
+    assert peer.transport.written == b"\x01!\x02!\x03!\x04!"
+    assert peer.transport.calls == [6, 2]
+
+
+async def test_a_large_answer_does_not_wait_for_the_next_requests(kit: Any) -> None:
+    sizes = {1: 10, 2: 65_536, 3: 5_000, 4: 1}
+    sent_before: list[list[int]] = []
+
+    def answer(request: Request) -> None:
+        sent_before.append(list(peer.transport.calls))
+        request.respond([bytes(sizes[request.correlation_id])])
+
+    peer = kit.Peer(answer)
+    peer.send(b"".join(kit.produce(number) for number in sizes))
+
+    assert sent_before == [[], [], [65_546], [65_546]]
+    assert peer.transport.calls == [65_546, 5_001]
+
+
+async def test_answers_given_before_a_frame_that_ends_the_connection_are_sent(kit: Any) -> None:
+    peer = kit.Peer(lambda request: request.respond([b"answer"]))
+    peer.send(kit.produce(1) + bytes(4))
+
+    assert (bytes(peer.transport.written), peer.transport.aborted) == (b"answer", True)
+
+
+async def test_a_connection_that_closes_sends_its_last_answer_first(kit: Any) -> None:
+    def answer(request: Request) -> None:
+        peer.connection.close()
+        request.respond([b"answer"])
+
+    peer = kit.Peer(answer)
+    peer.send(kit.produce(1) + kit.produce(2))
+
+    assert (bytes(peer.transport.written), peer.transport.closed) == (b"answer", True)
+
+
 async def test_the_next_request_does_not_run_inside_another_answer(kit: Any) -> None:
     """Whoever completes a parked request must not find itself in the middle of the next one."""
     peer = kit.Peer()

@@ -130,6 +130,23 @@ async def test_all_connections_are_limited(kit: Any) -> None:
         assert len(listener.connections) == 1
 
 
+async def test_other_limits_hold_for_connections_to_come(kit: Any) -> None:
+    async with listening(kit) as listener, connected(listener) as first, connected(listener) as second:
+        await until(lambda: len(listener.connections) == 2)
+        listener.limit(max_connections=1, max_connections_per_ip=10)
+        async with connected(listener) as refused:
+            assert await refused.is_ended()
+        for number, client in enumerate((first, second)):
+            client.writer.write(kit.heartbeat(number))
+            assert await client.response() == number.to_bytes(4, "big")
+
+        listener.limit(max_connections=10, max_connections_per_ip=3)
+        async with connected(listener) as third, connected(listener) as refused:
+            third.writer.write(kit.heartbeat(3))
+            assert await third.response() == b"\0\0\0\x03"
+            assert await refused.is_ended()
+
+
 async def test_idle_connections_end_and_busy_ones_stay(kit: Any) -> None:
     waiting: list[Request] = []
     async with (

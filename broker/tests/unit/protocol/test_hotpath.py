@@ -24,6 +24,7 @@ from odradek.protocol.hotpath import (
     encode_produce_request,
     encode_produce_response,
 )
+from odradek.protocol.hotpath_fetch_request import UNBOUNDED_BYTES
 
 TOPIC_ID = UUID(int=7)
 
@@ -34,7 +35,7 @@ def produce_frame(version: int, *records: memoryview | None) -> tuple[bytearray,
     return frame, decode_header(memoryview(frame))[1]
 
 
-@pytest.mark.parametrize("version", [3, 8, 9, 11])
+@pytest.mark.parametrize("version", [0, 2, 3, 8, 9, 11])
 def test_produced_records_are_slices_of_the_frame(version: int) -> None:
     frame, position = produce_frame(version, memoryview(b"first"), None, memoryview(b""), memoryview(b"last"))
     request = decode_produce(version, memoryview(frame), position)
@@ -46,7 +47,7 @@ def test_produced_records_are_slices_of_the_frame(version: int) -> None:
     assert [records and bytes(records) for _, records in request.entries] == [b"FIRST", None, b"", b"last"]
 
 
-@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("version", [0, 3, 9])
 def test_records_may_not_reach_beyond_the_frame(version: int) -> None:
     frame, position = produce_frame(version, memoryview(b"records"))
     at = frame.index(b"records")
@@ -120,15 +121,15 @@ def test_tagged_fields_of_newer_peers_are_skipped() -> None:
     assert decode_fetch(15, newer, position) == request
 
 
-@pytest.mark.parametrize("version", [4, 12, 17])
+@pytest.mark.parametrize("version", [0, 3, 4, 12, 17])
 def test_bytes_after_the_last_field_of_a_request_are_passed_over(version: int) -> None:
-    request = FetchRequest(1, 1, 1, [])
+    request = FetchRequest(1, 1, 1 if version >= 3 else UNBOUNDED_BYTES, [])
     frame = encode_fetch_request(version, 1, None, request)[4:]
     _, position = decode_header(frame)
     assert decode_fetch(version, frame + b"\x00", position) == request
 
 
-@pytest.mark.parametrize("version", [3, 9, 11])
+@pytest.mark.parametrize("version", [0, 3, 9, 11])
 def test_bytes_after_the_last_field_of_a_produce_request_are_passed_over(version: int) -> None:
     frame, position = produce_frame(version, memoryview(b"records"))
     (entry,) = decode_produce(version, memoryview(frame + b"\x00\x00"), position).entries

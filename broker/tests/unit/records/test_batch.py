@@ -44,6 +44,22 @@ def test_sequence_numbers_wrap_to_zero_and_none_stays_none() -> None:
     assert read_header(built()).last_sequence == -1
 
 
+def test_a_delete_horizon_stands_in_for_the_base_timestamp() -> None:
+    header = read_header(built())
+    assert header.delete_horizon_ms is None
+    kept = header._replace(attributes=header.attributes | batch.DELETE_HORIZON_FLAG, base_timestamp=86_400_000)
+    raw = batch.assemble(kept, bytes(built()[batch.HEADER_SIZE :]))
+    header = read_header(raw)
+    assert header.delete_horizon_ms == 86_400_000
+    assert (header.timestamp_type, header.is_control, header.is_transactional) == (
+        TimestampType.CREATE_TIME,
+        False,
+        False,
+    )
+    timestamps = [record.timestamp for record in decode_batch(raw, 0, header, limit=1 << 20)]
+    assert timestamps == [86_400_000, 86_399_999, 86_399_998]
+
+
 @pytest.mark.parametrize(
     ("index", "value"),
     [(0, -1), (0, 2**63 - 2), (1, 48), (1, -(2**31)), (3, 1), (3, 3), (6, -1), (12, -1)],

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from odradek.base.errors import CorruptMessageError
+from odradek.compression import Codec
 from odradek.records import batch, columns
 from odradek.records.batch import BatchBuilder, ControlType
+from odradek.records.message_set import encode_set
 from odradek.records.varint import encode_varint
 
 LIMIT = 1 << 20
@@ -77,3 +79,24 @@ def test_timestamps_do_not_wrap_around() -> None:
     header = batch.read_header(batch_at(0, count=1))._replace(base_timestamp=2**63 - 1)
     with pytest.raises(CorruptMessageError):
         columns.decode([(header, encode_varint(len(body)) + body)])
+
+
+OLD = (
+    encode_set([(number, 7, b"k", b"v") for number in range(3)], magic=1, codec=Codec.GZIP)
+    + encode_set([(3, -1, None, None)], magic=0)
+    + batch_at(4)
+)
+
+
+def test_old_formats_come_as_batches() -> None:
+    assert offsets_of(OLD) == [0, 1, 2, 3, 4, 5]
+    assert offsets_of(OLD, start_offset=1) == [1, 2, 3, 4, 5]
+    # The wrapper's own offset is its last, behind the range that is asked for.
+    unpacked = list(columns.unpack(OLD, limit=LIMIT, end_offset=2))
+    assert columns.decode(unpacked, end_offset=2).offset.tolist() == [0, 1]
+    assert len(unpacked) == 1
+
+
+def test_a_false_crc_of_an_old_message_is_refused() -> None:
+    with pytest.raises(CorruptMessageError):
+        offsets_of(encode_set([(3, 1, None, b"v")], magic=1)[:-1] + b"w")

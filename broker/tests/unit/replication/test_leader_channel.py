@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ class Leader:
         self.listener = Listener("INTERNAL", ("127.0.0.1", 0), self._handle, ManualClock())
         self.versions = {ApiKey.FETCH: (4, 12), ApiKey.LIST_OFFSETS: (1, 5), ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 3)}
         self.asked: list[Any] = []
+        self.spoken: list[int] = []
         self.error_code = 0
         self.partitions = 1
 
@@ -55,6 +57,7 @@ class Leader:
             return
         if request.api_key != ApiKey.API_VERSIONS:
             self.asked.append(decode_request(request.header, request.frame, request.position))
+            self.spoken.append(request.api_version)
         answer: dict[str, Any] = {
             ApiKey.API_VERSIONS: {
                 "error_code": 0,
@@ -108,13 +111,13 @@ async def leader() -> AsyncIterator[Leader]:
     await peer.listener.close(grace_ms=0)
 
 
-def connector(port: int, listener: str = "INTERNAL") -> LeaderConnector:
+def connector(port: int, listener: str = "INTERNAL", *, protocol: str = "3.9") -> LeaderConnector:
     view = ClusterView()
     endpoint = Endpoint(listener, "127.0.0.1", port)
     view.image = view.image.updated(
         controller_id=1, brokers=[Broker(broker_id=1, endpoints=(endpoint,))], partitions=[]
     )
-    return LeaderConnector(view, CONFIG)
+    return LeaderConnector(view, replace(CONFIG, inter_broker_protocol_version=protocol))
 
 
 async def test_fetches_in_the_highest_common_version(leader: Leader) -> None:
@@ -129,6 +132,30 @@ async def test_fetches_in_the_highest_common_version(leader: Leader) -> None:
         assert (response.session_id, bytes(row.records), row.high_watermark) == (5, b"records", 7)
     finally:
         await channel.close()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "fetch", "versions"), [("2.7", 12, (5, 3)), ("2.7-IV0", 11, (5, 3)), ("3.9", 17, (8, 4))]
+)
+async def test_the_clusters_protocol_bounds_the_versions(
+    leader: Leader, protocol: str, fetch: int, versions: tuple[int, int]
+) -> None:
+    apis = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    leader.versions = {ApiKey.FETCH: (4, 17), **dict.fromkeys(apis, (0, 9))}
+    channel = await connector(leader.listener.port, protocol=protocol)(1, "broker-2-fetcher-0")
+    try:
+        assert channel.fetch_version == fetch
+        await channel.list_offset(TP, 6, -2)
+        await channel.epoch_end(TP, 6, 5)
+        assert tuple(leader.spoken) == versions
+    finally:
+        await channel.close()
+
+
+async def test_a_leader_that_is_too_new_for_the_protocol_is_left(leader: Leader) -> None:
+    leader.versions[ApiKey.FETCH] = (13, 17)
+    with pytest.raises(UnsupportedVersionError):
+        await connector(leader.listener.port, protocol="2.7")(1, "me")
 
 
 async def test_asks_for_offsets_and_epochs_as_a_replica(leader: Leader) -> None:

@@ -44,19 +44,21 @@ STATE = LeaderAndIsrState(
 )
 REPLICATED = replace(STATE, isr=(1, 2), replicas=(1, 2))
 
-Play = Callable[[Callable[[MemoryBroker, VirtualClock], Coroutine[Any, Any, None]]], None]
+Play = Callable[..., None]
 
 
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
     """Runs a scenario on one started broker, number 1, without roles yet."""
 
-    def run(scenario: Callable[[MemoryBroker, VirtualClock], Coroutine[Any, Any, None]]) -> None:
+    def run(
+        scenario: Callable[[MemoryBroker, VirtualClock], Coroutine[Any, Any, None]],
+        settings: dict[str, str] | None = None,
+    ) -> None:
         async def main() -> None:
             clock = VirtualClock()
-            cluster = MemoryCluster(
-                tmp_path, clock, topic_settings={"min.insync.replicas": "2", "max.message.bytes": "5000"}
-            )
+            topic_settings = {"min.insync.replicas": "2", "max.message.bytes": "5000"}
+            cluster = MemoryCluster(tmp_path, clock, settings=settings, topic_settings=topic_settings)
             try:
                 await scenario(await cluster.start_broker(1), clock)
             finally:
@@ -96,7 +98,7 @@ def fetch(
     min_bytes: int = 1,
     max_bytes: int = 1 << 20,
     replica_id: int = -1,
-    **options: bool,
+    **options: Any,
 ) -> Answers:
     answers = Answers()
     params = FetchParams(max_wait_ms, min_bytes, max_bytes, replica_id, **options)
@@ -119,8 +121,12 @@ def test_leader_acks_answer_at_once_and_a_single_replica_commits(play: Play) -> 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
         for acks, first in ((1, 0), (0, 2), (-1, 4)):
-            (result,) = append(broker.replicas, (TP, record_set(b"a", b"b")), acks=acks).only
-            assert result == AppendResult(TP, 0, first, first + 1, log_start_offset=0, record_count=2)
+            records = record_set(b"a", b"b")
+            (result,) = append(broker.replicas, (TP, records), acks=acks).only
+            expected = AppendResult(
+                TP, 0, first, first + 1, log_start_offset=0, record_count=2, size_bytes=len(records)
+            )
+            assert result == expected
         assert broker.partition(TP).high_watermark == 6
         assert broker.replicas.produce_purgatory.size == 0
 
@@ -288,6 +294,18 @@ def test_a_fetch_waits_for_enough_bytes(play: Play) -> None:
         assert len(loaded(waiting.only[0])) == 2 * size
 
     play(scenario)
+
+
+def test_a_consumer_does_not_wait_for_more_than_the_broker_gives(play: Play) -> None:
+    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
+        assume(broker)
+        limit = broker.config.fetch_max_bytes
+        append(broker.replicas, (TP, record_set(b"x" * 1000)))
+        assert fetch(broker.replicas, want(0), max_wait_ms=500, min_bytes=2 * limit, max_bytes=limit) == []
+        waiting = fetch(broker.replicas, want(0), max_wait_ms=500, min_bytes=2 * limit, max_bytes=2 * limit)
+        assert loaded(waiting.only[0])
+
+    play(scenario, {"fetch.max.bytes": "1024"})
 
 
 def test_a_fetch_waits_no_longer_than_it_said(play: Play) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from odradek.base.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
+from odradek.base.settings import Update
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.testing.server import MemoryServer
@@ -45,7 +47,7 @@ async def alter(server: MemoryServer, *resources: Message, dry: bool = False, ve
     return [each.error_code for each in answer.responses]
 
 
-def test_brokers_have_no_dynamic_defaults_and_each_tells_its_own_settings(play: Callable[..., None]) -> None:
+def test_each_broker_tells_its_own_settings(play: Callable[..., None]) -> None:
     """The empty name stands for the defaults of all brokers (KIP-226)."""
 
     async def scenario(server: MemoryServer) -> None:
@@ -106,7 +108,9 @@ def test_a_brokers_own_settings(play: Callable[..., None]) -> None:
         found = await describe(server, 4, "1", BROKER, include_synonyms=True)
         entries = {entry.name: entry for entry in found.configs}
         assert entries.keys() == BROKER_SETTINGS.keys()
-        assert all(entry.read_only for entry in found.configs)
+        assert {name for name, entry in entries.items() if not entry.read_only} == {
+            name for name, setting in BROKER_SETTINGS.items() if setting.dynamic is not Update.READ_ONLY
+        }
         assert (entries["broker.id"].value, entries["broker.id"].config_source) == ("1", 4)
         assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("1", 5)
 
@@ -120,7 +124,8 @@ def test_a_brokers_own_settings(play: Callable[..., None]) -> None:
         (TOPIC, "bad name", InvalidTopicError.code),
         (TOPIC, "", InvalidTopicError.code),
         (BROKER, "one", InvalidRequestError.code),
-        (BROKER_LOGGER, "1", InvalidRequestError.code),
+        (BROKER_LOGGER, "", InvalidRequestError.code),
+        (BROKER_LOGGER, "2", InvalidRequestError.code),
         (0, "t", InvalidRequestError.code),
     ],
 )
@@ -133,6 +138,21 @@ def test_what_has_no_settings(play: Callable[..., None], kind: int, name: str, c
     play(scenario)
 
 
+def test_the_oldest_version_tells_what_is_a_default(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce("t", {0: [1]})
+        await server.configs.change("t", lambda _: {"retention.ms": "5"})
+        found = await describe(server, 0, "t", keys=["retention.ms", "segment.ms", "min.insync.replicas"])
+        told = {entry.name: (entry.value, entry.is_default, entry.read_only) for entry in found.configs}
+        assert told == {
+            "retention.ms": ("5", False, False),
+            "segment.ms": ("604800000", True, False),
+            "min.insync.replicas": ("2", False, False),
+        }
+
+    play(scenario, settings={"min.insync.replicas": "2"})
+
+
 def test_only_the_keys_that_are_asked_for(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
@@ -142,9 +162,9 @@ def test_only_the_keys_that_are_asked_for(play: Callable[..., None]) -> None:
     play(scenario)
 
 
-THROTTLED = "follower.replication.throttled.replicas"
+FOREIGN = "confluent.placement.constraints"
 """A setting that this broker does not know: another tool wrote it."""
-BEFORE = {"cleanup.policy": "delete", "retention.ms": "5", THROTTLED: "*"}
+BEFORE = {"cleanup.policy": "delete", "retention.ms": "5", FOREIGN: "*"}
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -153,9 +173,10 @@ BEFORE = {"cleanup.policy": "delete", "retention.ms": "5", THROTTLED: "*"}
     [
         ([("retention.ms", SET, "6")], NONE, {"retention.ms": "6"}),
         ([("retention.ms", DELETE, None)], NONE, {"retention.ms": None}),
-        ([(THROTTLED, DELETE, None)], NONE, {THROTTLED: None}),
+        ([(FOREIGN, DELETE, None)], NONE, {FOREIGN: None}),
         ([("cleanup.policy", APPEND, "compact,delete")], NONE, {"cleanup.policy": "delete,compact"}),
-        ([("cleanup.policy", SUBTRACT, "delete")], InvalidConfigError.code, {}),
+        ([("cleanup.policy", SUBTRACT, "delete")], NONE, {"cleanup.policy": ""}),
+        ([("cleanup.policy", APPEND, "shrink")], InvalidConfigError.code, {}),
         ([("retention.ms", APPEND, "6")], InvalidConfigError.code, {}),
         ([("retention.ms", SET, "soon")], InvalidConfigError.code, {}),
         ([("retention.ms", SET, None)], InvalidRequestError.code, {}),
@@ -200,14 +221,197 @@ def test_resources_that_cannot_be_changed(play: Callable[..., None]) -> None:
         await server.announce("t", {0: [1]})
         operation = ("retention.ms", SET, "6")
         twice = change("t", operation)
-        assert await alter(server, change("nowhere", operation), change("1", operation, kind=BROKER), twice, twice) == [
+        resources = [change("nowhere", operation), change("", operation), change("2", operation, kind=BROKER)]
+        assert await alter(server, *resources, change("1", operation, kind=16), twice, twice) == [
             UnknownTopicOrPartitionError.code,
-            InvalidRequestError.code,
-            InvalidRequestError.code,
-            InvalidRequestError.code,
+            *[InvalidRequestError.code] * 5,
         ]
         server.zk.failures = [ConnectionLost("gone")]
         assert await alter(server, twice) == [RequestTimedOutError.code]
         assert server.configs.overrides("t") == {}
+
+    play(scenario)
+
+
+async def replace(server: MemoryServer, name: str, values: Message, *, kind: int = TOPIC, dry: bool = False) -> int:
+    """AlterConfigs in its newest version."""
+    configs = [{"name": key, "value": value} for key, value in values.items()]
+    message = {
+        "resources": [{"resource_type": kind, "resource_name": name, "configs": configs}],
+        "validate_only": dry,
+    }
+    answers = [await server.ask(ApiKey.ALTER_CONFIGS, version, message) for version in range(3)]
+    (code,) = {answer.responses[0].error_code for answer in answers}
+    return int(code)
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "after"),
+    [
+        ({"segment.bytes": "4096"}, NONE, {"segment.bytes": "4096"}),
+        ({}, NONE, {}),
+        ({"segment.bytes": "few"}, InvalidConfigError.code, BEFORE),
+        ({FOREIGN: "*"}, InvalidConfigError.code, BEFORE),
+        ({"segment.bytes": None}, InvalidRequestError.code, BEFORE),
+    ],
+)
+def test_all_settings_of_a_topic_are_replaced(
+    play: Callable[..., None], values: Message, code: int, after: dict[str, str]
+) -> None:
+    """The older request (KIP-133): what it does not name is gone."""
+
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce("t", {0: [1]})
+        await server.configs.change("t", lambda _: BEFORE)
+        assert await replace(server, "t", values, dry=True) == code
+        assert server.configs.overrides("t") == BEFORE
+        assert await replace(server, "t", values) == code
+        assert server.configs.overrides("t") == after
+
+    play(scenario)
+
+
+def test_all_settings_of_brokers_are_replaced(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        await server.settings.change(layout.DEFAULT_ENTITY, lambda _: {"log.retention.ms": "5"})
+        assert await replace(server, "", {"message.max.bytes": "5000"}, kind=BROKER) == NONE
+        assert await replace(server, "1", {"min.insync.replicas": "2"}, kind=BROKER) == NONE
+        assert await replace(server, "1", {"broker.id": "2"}, kind=BROKER) == InvalidRequestError.code
+        assert await replace(server, "1", {"odradek": "INFO"}, kind=BROKER_LOGGER) == InvalidRequestError.code
+        assert (server.settings.defaults, server.settings.own) == (
+            {"message.max.bytes": "5000"},
+            {"min.insync.replicas": "2"},
+        )
+
+    play(scenario)
+
+
+BEFORE_DEFAULTS = {"log.retention.ms": "7", "a.plugins.key": "x"}
+
+
+@pytest.mark.parametrize(
+    ("operations", "code", "after"),
+    [
+        ([("log.retention.ms", SET, "8")], NONE, {"log.retention.ms": "8"}),
+        ([("log.retention.ms", DELETE, None)], NONE, {"log.retention.ms": None}),
+        ([("num.partitions", DELETE, None)], NONE, {}),
+        ([("another.key", SET, "x")], NONE, {"another.key": "x"}),
+        ([("log.cleanup.policy", APPEND, "compact")], NONE, {"log.cleanup.policy": "delete,compact"}),
+        ([("log.retention.ms", APPEND, "8")], InvalidConfigError.code, {}),
+        ([("log.retention.ms", SET, "soon")], InvalidRequestError.code, {}),
+        ([("log.retention.ms", SET, None)], InvalidRequestError.code, {}),
+        ([("compression.gzip.level", SET, "0")], InvalidRequestError.code, {}),
+        ([("num.partitions", SET, "3")], InvalidRequestError.code, {}),
+        ([("log.retention.hours", SET, "3")], InvalidRequestError.code, {}),
+        ([("log.cleaner.threads", SET, "3")], InvalidRequestError.code, {}),
+        ([("log.cleaner.threads", SET, "2")], NONE, {"log.cleaner.threads": "2"}),
+        ([("ssl.key.password", SET, "secret")], InvalidRequestError.code, {}),
+        ([("listener.name.inner.ssl.keystore.location", SET, "x")], InvalidRequestError.code, {}),
+    ],
+)
+@pytest.mark.parametrize("name", ["", "1"])
+def test_changes_of_brokers(
+    play: Callable[..., None], name: str, operations: Any, code: int, after: dict[str, str | None]
+) -> None:
+    path = layout.config_path("brokers", name or layout.DEFAULT_ENTITY)
+
+    async def scenario(server: MemoryServer) -> None:
+        await server.settings.change(name or layout.DEFAULT_ENTITY, lambda _: BEFORE_DEFAULTS)
+        in_force = server.settings.config
+        assert await alter(server, change(name, *operations, kind=BROKER), dry=True) == [code]
+        assert layout.decode_config(path, (await server.zk.get(path))[0]) == BEFORE_DEFAULTS
+        assert server.settings.config is in_force
+        assert await alter(server, change(name, *operations, kind=BROKER)) == [code]
+        expected = {key: value for key, value in {**BEFORE_DEFAULTS, **after}.items() if value is not None}
+        assert layout.decode_config(path, (await server.zk.get(path))[0]) == expected
+        assert (server.settings.own if name else server.settings.defaults) == expected
+
+    play(scenario)
+
+
+def test_where_a_brokers_values_come_from(play: Callable[..., None]) -> None:
+    names = [
+        "log.retention.ms",
+        "log.retention.hours",
+        "log.roll.ms",
+        "min.insync.replicas",
+        "a.plugins.key",
+        "log.dirs",
+    ]
+
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce("t", {0: [1]})
+        await server.settings.change(layout.DEFAULT_ENTITY, lambda _: {**BEFORE_DEFAULTS, "min.insync.replicas": "2"})
+        await server.settings.change("1", lambda _: {"log.retention.ms": "8"})
+        found = await describe(server, 4, "1", BROKER, include_synonyms=True, keys=names)
+        told = {
+            entry.name: (
+                entry.value,
+                entry.config_source,
+                [(each.name, each.value, each.source) for each in entry.synonyms],
+            )
+            for entry in found.configs
+        }
+        retention = [
+            ("log.retention.ms", "8", 2),
+            ("log.retention.ms", "7", 3),
+            ("log.retention.hours", "9", 4),
+            ("log.retention.hours", "168", 5),
+        ]
+        minimum = [("min.insync.replicas", "2", 3), ("min.insync.replicas", "1", 5)]
+        directory = server.config.log_dirs[0]
+        assert told == {
+            "log.retention.ms": ("8", 2, retention),
+            "log.retention.hours": ("9", 4, retention[2:]),
+            "log.roll.ms": (None, 5, []),
+            "min.insync.replicas": ("2", 3, minimum),
+            "a.plugins.key": (None, 3, [("a.plugins.key", None, 3)]),
+            "log.dirs": (directory, 4, [("log.dirs", directory, 4), ("log.dirs", "/tmp/kafka-logs", 5)]),
+        }
+        defaults = await describe(server, 4, "", BROKER, include_synonyms=True)
+        assert {entry.name: (entry.value, entry.config_source) for entry in defaults.configs} == {
+            "log.retention.ms": ("7", 3),
+            "a.plugins.key": (None, 3),
+            "min.insync.replicas": ("2", 3),
+        }
+        of_topic = await describe(server, 4, "t", include_synonyms=True, keys=["retention.ms", "min.insync.replicas"])
+        assert {
+            entry.name: [(each.name, each.value, each.source) for each in entry.synonyms] for entry in of_topic.configs
+        } == {"retention.ms": retention, "min.insync.replicas": minimum}
+
+    play(scenario, settings={"log.retention.hours": "9"})
+
+
+SECRET = "zookeeper.sasl.jaas.config"
+
+
+def test_secrets_are_never_told(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        found = await describe(server, 4, "1", BROKER, include_synonyms=True)
+        (entry,) = [entry for entry in found.configs if entry.name == SECRET]
+        assert (entry.value, entry.is_sensitive, entry.config_source) == (None, True, 4)
+        assert [(each.value, each.source) for each in entry.synonyms] == [(None, 4)]
+        assert await alter(server, change("1", (SECRET, SET, "x"), kind=BROKER)) == [InvalidRequestError.code]
+
+    play(scenario, settings={SECRET: "Client { user };"})
+
+
+def test_levels_of_loggers(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        logger = logging.getLogger("odradek.server.dispatch")
+        before = logger.level
+        try:
+            entry = (logger.name, SET, "TRACE")
+            assert await alter(server, change("1", entry, kind=BROKER_LOGGER), dry=True) == [NONE]
+            assert logger.level == before
+            assert await alter(server, change("1", entry, kind=BROKER_LOGGER)) == [NONE]
+            found = await describe(server, 4, "1", BROKER_LOGGER, keys=[logger.name, "root"])
+            told = {each.name: (each.value, each.config_source, each.read_only) for each in found.configs}
+            assert told.keys() == {logger.name, "root"}
+            assert told[logger.name] == ("TRACE", 6, False)
+            assert await alter(server, change("2", entry, kind=BROKER_LOGGER)) == [InvalidRequestError.code]
+            assert await alter(server, change("", entry, kind=BROKER_LOGGER)) == [InvalidRequestError.code]
+        finally:
+            logger.setLevel(before)
 
     play(scenario)

@@ -220,3 +220,12 @@ def test_controlled_shutdown(play: Play, version: int) -> None:
         assert answer.error_code == NotControllerError.code
 
     play(scenario)
+
+
+def test_a_leader_knows_the_id_of_its_topic_before_the_metadata_comes(play: Play) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce()
+        await server.ask(ApiKey.LEADER_AND_ISR, 7, leader_and_isr(7))
+        assert (server.view.image.topic_name(ID), server.view.image.topics) == ("t", {})
+
+    play(scenario)

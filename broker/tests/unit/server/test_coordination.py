@@ -240,7 +240,7 @@ def test_leaving_in_each_version(version: int) -> None:
 # Offsets
 
 
-@versions(ApiKey.OFFSET_COMMIT)
+@versions(ApiKey.OFFSET_COMMIT, since=1)
 def test_commits_in_each_version(version: int) -> None:
     async def scenario(server: Server) -> None:
         missing = TopicPartition("events", 2), TopicPartition("nothing", 0)
@@ -256,7 +256,28 @@ def test_commits_in_each_version(version: int) -> None:
     virtual(scenario)
 
 
-@versions(ApiKey.OFFSET_COMMIT)
+@pytest.mark.parametrize(("timestamp", "is_gone"), [(-1, False), (-SETTINGS.offsets_retention_ms, True)])
+def test_version_1_may_say_when_it_was_committed(timestamp: int, is_gone: bool) -> None:
+    """The retention counts from there."""
+
+    async def scenario(server: Server) -> None:
+        server.groups.start()
+        partition = {
+            "partition_index": 0,
+            "committed_offset": 5,
+            "committed_metadata": "",
+            "commit_timestamp": timestamp,
+        }
+        message = {"group_id": "group", "member_id": "", "topics": [{"name": "events", "partitions": [partition]}]}
+        answer = await server.ask(ApiKey.OFFSET_COMMIT, 1, message)
+        assert answer.topics[0].partitions[0].error_code == NONE
+        await server.clock.sleep_ms(2 * SETTINGS.retention_check_interval_ms)
+        assert (EVENTS[0] not in await server.groups.fetch("group", None)) is is_gone
+
+    virtual(scenario)
+
+
+@versions(ApiKey.OFFSET_COMMIT, since=2)
 def test_only_old_commits_say_how_long_they_live(version: int) -> None:
     async def scenario(server: Server) -> None:
         server.groups.start()
@@ -293,7 +314,7 @@ def fetched_offsets(answer: Any, version: int) -> tuple[int, dict[tuple[str, int
     return int(getattr(place, "error_code", NONE)), found
 
 
-@versions(ApiKey.OFFSET_FETCH)
+@versions(ApiKey.OFFSET_FETCH, since=1)
 def test_fetches_in_each_version(version: int) -> None:
     async def scenario(server: Server) -> None:
         await server.commit(9, {EVENTS[0]: 5})
@@ -308,7 +329,26 @@ def test_fetches_in_each_version(version: int) -> None:
     virtual(scenario)
 
 
-@versions(ApiKey.OFFSET_FETCH)
+@versions(ApiKey.OFFSET_FETCH, until=0)
+def test_the_oldest_version_means_zookeeper(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        codes = await server.commit(version, {EVENTS[0]: 5, TopicPartition("nothing", 0): 7})
+        assert codes == {EVENTS[0]: NONE, TopicPartition("nothing", 0): UnknownTopicOrPartitionError.code}
+        assert (await server.zk.get("/consumers/group/offsets/events/0"))[0] == b"5"
+        assert await server.groups.fetch("group", None) == {}
+        asked = [{"name": "events", "partition_indexes": [0, 1]}, {"name": "nothing", "partition_indexes": [0]}]
+        answer = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(asked))
+        unknown = (-1, UnknownTopicOrPartitionError.code)
+        assert fetched_offsets(answer, version)[1] == {
+            ("events", 0): (5, NONE),
+            ("events", 1): unknown,
+            ("nothing", 0): unknown,
+        }
+
+    virtual(scenario)
+
+
+@versions(ApiKey.OFFSET_FETCH, since=1)
 def test_a_fetch_from_a_broker_that_does_not_coordinate(version: int) -> None:
     async def scenario(server: Server) -> None:
         asked = [{"name": "events", "partition_indexes": [0]}]

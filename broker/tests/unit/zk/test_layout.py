@@ -31,6 +31,7 @@ def test_paths() -> None:
     assert layout.partition_state_path(TopicPartition("a.b", 12)) == "/brokers/topics/a.b/partitions/12/state"
     assert layout.config_path("brokers", layout.DEFAULT_ENTITY) == "/config/brokers/<default>"
     assert layout.delete_topic_path("t") == "/admin/delete_topics/t"
+    assert layout.consumer_offset_path("g", TopicPartition("a.b", 12)) == "/consumers/g/offsets/a.b/12"
     assert layout.sequence_number("/config/changes/config_change_0000000012", layout.CONFIG_CHANGE_PREFIX) == 12
     with pytest.raises(LayoutError):
         layout.sequence_number("/config/changes/other_1", layout.CONFIG_CHANGE_PREFIX)
@@ -102,7 +103,10 @@ def test_what_else_old_versions_look_like() -> None:
     )
     assert Feature.decode(
         b'{"features":{"f":{"min_version_level":1,"max_version_level":2}},"version":1,"status":1}'
-    ) == (Feature(enabled=True, features={"f": 2}))
+    ) == (Feature(enabled=True, features={"f": 2}, version=1))
+    assert Feature(enabled=True, features={"f": 2}, version=1).encode() == (
+        b'{"features":{"f":{"max_version_level":2,"min_version_level":2}},"version":1,"status":1}'
+    )
     assert layout.decode_config("/p", None) == layout.decode_config("/p", b"") == {}
     assert layout.decode_config("/p", b'{"version":1}') == {}
 
@@ -175,3 +179,31 @@ def test_ids_are_kafkas_base64() -> None:
     for bad in ("", "short", "x" * 23):
         with pytest.raises(ValueError, match="not an id"):
             layout.decode_uuid(bad)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"1.5", b"1_000", b"\xd9\xa1", b"9223372036854775808", b"{}"])
+def test_an_offset_that_is_no_number_names_its_znode(data: bytes) -> None:
+    path = layout.consumer_offset_path("g", T0)
+    with pytest.raises(LayoutError, match="/consumers/g/offsets/t/0"):
+        layout.decode_consumer_offset(path, data)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_allowed"),
+    [
+        ("group", True),
+        ("grüße 1", True),
+        ("...", True),
+        ("\U0001f600", True),
+        ("", False),
+        (".", False),
+        ("..", False),
+        ("a/b", False),
+        ("a\x00", False),
+        ("\x85", False),
+        ("\uf8ff", False),
+        ("\ufff0", False),
+    ],
+)
+def test_names_of_znodes(name: str, is_allowed: bool) -> None:
+    assert layout.is_node_name(name) is is_allowed

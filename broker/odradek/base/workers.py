@@ -1,0 +1,271 @@
+"""Worker processes: the port `base.ports.Workers` on the operating system.
+
+A module-level function and its arguments enter, its result or error leaves; `app/broker` alone builds this, the rooms
+see the port. Invariants: at most `count` processes, each with one function at a time; none outlives its parent, nor
+`close`; a process that dies is counted, and the next function gets a new one.
+
+A worker is a fresh interpreter (nothing of the broker's memory, threads or descriptors comes along, and its main
+module is not imported), started when first needed and ended after a time without work. Both sides exchange pickled
+frames over a socket pair. A thread of the worker always reads it, so it notices at once, and even in the middle of a
+function, that the parent closed its end or died. Signals of the terminal's or container's process group are the
+parent's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final, TypeVar
+
+from odradek.base.errors import WorkerDiedError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+IDLE_SECONDS: Final = 60.0
+_LENGTH: Final = Struct(">Q")
+_READ_BYTES: Final = 1 << 20
+_END_SECONDS: Final = 5.0
+"""How long a worker whose socket is closed may take to end before it is killed."""
+
+_START: Final = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sys.path[:] = sys.argv[3:]
+from odradek.base.workers import serve
+serve(int(sys.argv[1]), int(sys.argv[2]))
+"""
+"""Program of a worker: descriptor of its socket, niceness, the parent's module path."""
+
+_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Number libraries otherwise start a thread, with buffers, for each core."""
+
+
+class _Worker:
+    """One process and this side of its socket."""
+
+    __slots__ = ("_process", "_reader", "_writer", "idle_timer")
+
+    def __init__(self, process: subprocess.Popen[bytes], reader: StreamReader, writer: StreamWriter) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self.idle_timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(cls, niceness: int) -> _Worker:
+        ours, theirs = socket.socketpair()
+        try:
+            command = [sys.executable, "-P", "-c", _START, str(theirs.fileno()), str(niceness), *sys.path]
+            process = await asyncio.to_thread(
+                subprocess.Popen,
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, **_ONE_THREAD},
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_READ_BYTES)
+        return cls(process, reader, writer)
+
+    async def work(self, frame: bytes) -> tuple[bool, Any]:
+        """Whether the function returned, and its result or error. `WorkerDiedError`."""
+        try:
+            self._writer.writelines((_LENGTH.pack(len(frame)), frame))
+            await self._writer.drain()
+            (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+            content = await self._reader.readexactly(length)
+        except (OSError, EOFError) as error:
+            raise WorkerDiedError(f"worker process {self._process.pid} ended while it worked") from error
+        returned, value = pickle.loads(content)
+        return returned, value
+
+    async def end(self) -> int:
+        """Close the socket, whereupon the process ends; its exit status."""
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+        try:
+            return await asyncio.to_thread(self._process.wait, _END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return await asyncio.to_thread(self._process.wait)
+
+
+class ProcessWorkers:
+    """`Workers` over processes of this machine."""
+
+    def __init__(self, count: int, *, niceness: int = 0, idle_seconds: float = IDLE_SECONDS) -> None:
+        """At most `count` processes at `niceness` above this one's; an idle one ends after `idle_seconds`."""
+        self._niceness = niceness
+        self._idle_seconds = idle_seconds
+        self._count = count
+        self._room = asyncio.Semaphore(count)
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+        self.deaths = 0
+        """Processes that ended while they worked, or could not be started."""
+
+    def grow(self, count: int) -> None:
+        """Allow at most `count` processes, if those are more than now; idle ones end by themselves."""
+        for _ in range(self._count, count):
+            self._room.release()
+        self._count = max(self._count, count)
+
+    @property
+    def running(self) -> int:
+        """Processes that are there, at work or idle."""
+        return len(self._all)
+
+    async def run(self, function: Callable[..., T], /, *arguments: Any) -> T:
+        """The result of a module-level function; arguments, result and errors are pickled.
+
+        Raises what the function raises, and `WorkerDiedError` when its process ended under it or the workers are
+        closed. Cancelling the call lets the function run to its end unheard.
+        """
+        frame = pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL)
+        async with contextlib.AsyncExitStack() as stack:
+            await self._room.acquire()
+            stack.callback(self._room.release)
+            if self._closed:
+                raise WorkerDiedError("the worker processes are closed")
+            task = asyncio.create_task(self._work(frame))
+            self._tasks.add(task)
+            task.add_done_callback(self._finished)
+            # From here on the task gives the room back, when the process is free again.
+            stack.pop_all()
+        returned, value = await asyncio.shield(task)
+        if not returned:
+            raise value
+        result: T = value
+        return result
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self._room.release()
+        if not task.cancelled():
+            # Taken note of here, as the caller may be gone.
+            task.exception()
+
+    async def _work(self, frame: bytes) -> tuple[bool, Any]:
+        worker = self._idle.pop() if self._idle else await self._start()
+        if worker.idle_timer is not None:
+            worker.idle_timer.cancel()
+            worker.idle_timer = None
+        try:
+            outcome = await worker.work(frame)
+        except BaseException:
+            status = await asyncio.shield(self._end(worker))
+            if not self._closed:
+                self.deaths += 1
+                logger.error("a worker process ended under its work with status %d", status)
+            raise
+        self._idle.append(worker)
+        worker.idle_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._retire, worker)
+        return outcome
+
+    async def _start(self) -> _Worker:
+        try:
+            worker = await _Worker.start(self._niceness)
+        except OSError as error:
+            self.deaths += 1
+            raise WorkerDiedError(f"no worker process can be started: {error}") from error
+        self._all.add(worker)
+        return worker
+
+    def _retire(self, worker: _Worker) -> None:
+        self._idle.remove(worker)
+        task = asyncio.create_task(self._end(worker))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end(self, worker: _Worker) -> int:
+        try:
+            return await worker.end()
+        finally:
+            self._all.discard(worker)
+
+    async def close(self) -> None:
+        """End all processes, also those that work, and wait until they are gone; idempotent."""
+        self._closed = True
+        self._idle.clear()
+        await asyncio.gather(*(self._end(worker) for worker in list(self._all)))
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+# The worker's side
+
+
+def serve(descriptor: int, niceness: int) -> None:
+    """Run functions from the socket until it is closed, then end the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.nice(niceness)
+    connection = socket.socket(fileno=descriptor)
+    frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, frames), daemon=True).start()
+    while True:
+        content = _run(frames.get())
+        try:
+            connection.sendall(_LENGTH.pack(len(content)) + content)
+        except OSError:
+            os._exit(0)
+
+
+def _receive(connection: socket.socket, frames: queue.SimpleQueue[bytes]) -> None:
+    """Pass frames on; the end of the stream ends the process, whatever it is doing."""
+    try:
+        while True:
+            (length,) = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))
+            frames.put(_receive_exactly(connection, length))
+    except (OSError, EOFError):
+        # No clean-up: the work is void without the parent, and whoever reads its files expects half-done ones.
+        os._exit(0)
+
+
+def _receive_exactly(connection: socket.socket, length: int) -> bytes:
+    parts = []
+    while length:
+        part = connection.recv(min(length, _READ_BYTES))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _run(frame: bytes) -> bytes:
+    try:
+        function, arguments = pickle.loads(frame)
+        return pickle.dumps((True, function(*arguments)), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - the caller raises it
+        error.add_note(f"In a worker process:\n{traceback.format_exc()}")
+        try:
+            content = pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)
+            pickle.loads(content)
+        except Exception:  # noqa: BLE001 - an error of any class may refuse to be pickled
+            content = pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")), pickle.HIGHEST_PROTOCOL)
+        return content

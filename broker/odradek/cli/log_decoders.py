@@ -1,0 +1,259 @@
+"""How keys and values of records are shown by `odradek log dump`: as text, as numbers, or as what a broker wrote.
+
+A record enters, the texts of its key and value leave, worded as Kafka's DumpLogSegments words them. `DECODERS` lists
+the kinds for one field alone, `LOG_DECODERS` those that need key and value together: the records of the topics
+`__consumer_offsets` and `__transaction_state`. Pure. Invariant: no content makes a dump fail; what does not decode is
+told in the place of its text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from odradek.base.errors import MalformedFrameError
+from odradek.coordinator.log_records import (
+    EXPIRING_OFFSET_VALUE_VERSION,
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    UnknownKey,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+)
+from odradek.protocol.wire import Reader
+from odradek.records.record import Record
+
+FieldDecoder = Callable[[bytes], str]
+LogDecoder = Callable[[Record], tuple[str | None, str | None]]
+"""Texts of key and value; None where there is nothing to show."""
+
+_CONSUMER_PROTOCOL: Final = "consumer"
+_DELETED: Final = "<DELETE>"
+
+
+# One field alone
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
+
+
+def _number(layout: Struct) -> FieldDecoder:
+    def decode(content: bytes) -> str:
+        if len(content) != layout.size:
+            return f"<{len(content)} bytes are no number of {layout.size}: {content.hex()}>"
+        return str(layout.unpack(content)[0])
+
+    return decode
+
+
+DECODERS: Final[dict[str, FieldDecoder]] = {
+    "string": _text,
+    "integer": _number(Struct(">i")),
+    "long": _number(Struct(">q")),
+    "double": _number(Struct(">d")),
+    "hex": bytes.hex,
+}
+
+
+def by_field(key: FieldDecoder, value: FieldDecoder) -> LogDecoder:
+    """Key and value each by a decoder of its own."""
+
+    def decode(record: Record) -> tuple[str | None, str | None]:
+        return (
+            None if record.key is None else key(record.key),
+            None if record.value is None else value(record.value),
+        )
+
+    return decode
+
+
+# __consumer_offsets
+
+
+def offsets_topic(record: Record) -> tuple[str | None, str | None]:
+    """A committed offset or a group, as the JSON that Kafka's tool prints."""
+    if record.key is None:
+        return f"Error at offset {record.offset}, skipping. The record has no key.", None
+    try:
+        key = decode_key(record.key)
+        if isinstance(key, UnknownKey):
+            return f"Unknown record type {key.version} at offset {record.offset}, skipping.", None
+        shown = _dump({"type": str(_version(record.key)), "data": _key_fields(key)})
+        if record.value is None:
+            return shown, _DELETED
+        decode = _group_value if isinstance(key, GroupKey) else _offset_value
+        version = _version(record.value)
+        return shown, _dump({"version": str(version), "data": decode(record.value, version)})
+    except MalformedFrameError as error:
+        return f"Error at offset {record.offset}, skipping. {error}", None
+
+
+def _version(content: bytes) -> int:
+    return Reader(content).int16()
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _key_fields(key: OffsetKey | GroupKey) -> dict[str, object]:
+    if isinstance(key, GroupKey):
+        return {"group": key.group}
+    return {"group": key.group, "topic": key.topic, "partition": key.partition}
+
+
+def _offset_value(content: bytes, version: int) -> dict[str, object]:
+    value: OffsetValue = decode_offset_value(content)
+    fields: dict[str, object] = {"offset": value.offset}
+    if version >= 3:
+        fields["leaderEpoch"] = value.leader_epoch
+    fields |= {"metadata": value.metadata, "commitTimestamp": value.commit_timestamp_ms}
+    if version == EXPIRING_OFFSET_VALUE_VERSION:
+        fields["expireTimestamp"] = value.expire_timestamp_ms
+    return fields
+
+
+def _group_value(content: bytes, version: int) -> dict[str, object]:
+    value: GroupValue = decode_group_value(content)
+    read = value.protocol_type == _CONSUMER_PROTOCOL
+    fields: dict[str, object] = {
+        "protocolType": value.protocol_type,
+        "generation": value.generation,
+        "protocol": value.protocol,
+        "leader": value.leader,
+    }
+    if version >= 2:
+        fields["currentStateTimestamp"] = value.state_timestamp_ms
+    members = []
+    for member in value.members:
+        shown: dict[str, object] = {"memberId": member.member_id}
+        if version >= 3:
+            shown["groupInstanceId"] = member.instance_id
+        shown |= {"clientId": member.client_id, "clientHost": member.client_host}
+        if version >= 1:
+            shown["rebalanceTimeout"] = member.rebalance_timeout_ms
+        shown |= {
+            "sessionTimeout": member.session_timeout_ms,
+            "subscription": (_subscription_of if read else _base64)(member.subscription),
+            "assignment": (_assignment_of if read else _base64)(member.assignment),
+        }
+        members.append(shown)
+    fields["members"] = members
+    return fields
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _subscription_of(content: bytes) -> object:
+    return _consumer_metadata(content, _subscription)
+
+
+def _assignment_of(content: bytes) -> object:
+    return _consumer_metadata(content, _assignment)
+
+
+def _consumer_metadata(content: bytes, read: Callable[[Reader, int], dict[str, object]]) -> dict[str, object] | str:
+    """What consumers told one another; in base64 when it is not of their protocol."""
+    try:
+        reader = Reader(content, element_budget=len(content))
+        return read(reader, reader.int16())
+    except MalformedFrameError:
+        return _base64(content)
+
+
+def _subscription(reader: Reader, version: int) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "topics": [reader.string() for _ in range(reader.array_length(2))],
+        "userData": _nullable_base64(reader),
+    }
+    if version >= 1:
+        fields["ownedPartitions"] = _named(_topic_partitions(reader))
+    if version >= 2:
+        fields["generationId"] = reader.int32()
+    if version >= 3:
+        fields["rackId"] = reader.nullable_string()
+    return fields
+
+
+def _assignment(reader: Reader, _version: int) -> dict[str, object]:
+    return {"assignedPartitions": _named(_topic_partitions(reader)), "userData": _nullable_base64(reader)}
+
+
+def _topic_partitions(reader: Reader) -> list[tuple[str, list[int]]]:
+    return [
+        (reader.string(), [reader.int32() for _ in range(reader.array_length(4))])
+        for _ in range(reader.array_length(6))
+    ]
+
+
+def _named(topics: list[tuple[str, list[int]]]) -> list[dict[str, object]]:
+    return [{"topic": topic, "partitions": partitions} for topic, partitions in topics]
+
+
+def _nullable_base64(reader: Reader) -> str | None:
+    content = reader.nullable_blob()
+    return None if content is None else _base64(content)
+
+
+# __transaction_state
+
+_TRANSACTION_STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+
+
+def transaction_log(record: Record) -> tuple[str | None, str | None]:
+    """The state of a transactional id, in the words of Kafka's tool."""
+    if record.key is None:
+        return f"Error at offset {record.offset}, skipping. The record has no key.", None
+    try:
+        reader = Reader(record.key)
+        version = reader.int16()
+        if version != 0:
+            return f"unknown::version={version}", None
+        key = f"transaction_metadata::transactionalId={reader.string()}"
+        return key, _DELETED if record.value is None else _transaction_state(record.value)
+    except MalformedFrameError as error:
+        return f"Error at offset {record.offset}, skipping. {error}", None
+
+
+def _transaction_state(content: bytes) -> str:
+    reader = Reader(content, element_budget=len(content))
+    if reader.int16() > 0:
+        return f"<of a newer version: {content.hex()}>"
+    producer_id, epoch, timeout_ms, state = reader.int64(), reader.int16(), reader.int32(), reader.int8()
+    name = _TRANSACTION_STATES[state] if 0 <= state < len(_TRANSACTION_STATES) else f"Unknown({state})"
+    topics = _topic_partitions(reader) if _has_partitions(reader) else []
+    partitions = [f"{topic}-{partition}" for topic, numbers in topics for partition in numbers]
+    return (
+        f"producerId:{producer_id},producerEpoch:{epoch},state={name},partitions=[{','.join(partitions)}],"
+        f"txnLastUpdateTimestamp={reader.int64()},txnTimeoutMs={timeout_ms}"
+    )
+
+
+def _has_partitions(reader: Reader) -> bool:
+    """Their array is null when there are none."""
+    position = reader.position
+    if reader.int32() < 0:
+        return False
+    reader.position = position
+    return True
+
+
+LOG_DECODERS: Final[dict[str, LogDecoder]] = {"offsets-topic": offsets_topic, "transaction-log": transaction_log}

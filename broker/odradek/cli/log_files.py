@@ -1,0 +1,196 @@
+"""The files of a log directory as the offline tools see them: which there are, and a walk over the entries of a log.
+
+Paths enter; sorted files, entries with their bytes and the reason why a walk ended leave. `log_dump`, `log_verify` and
+`log_compact` call it. Nothing is ever written. Invariant: a walk keeps one window of a file in memory, whatever its
+size, and never trusts a length further than the file reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from odradek.base.errors import CorruptMessageError, OdradekError, StorageError
+from odradek.base.ports import Files
+from odradek.base.system import SystemFiles
+from odradek.log import checkpoints
+from odradek.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
+from odradek.records.batch import HEADER_SIZE, BatchHeader
+from odradek.records.formats import MIN_ENTRY_SIZE, read_entry
+
+FILES: Final[Files] = SystemFiles()
+
+WINDOW_BYTES: Final = 1 << 20
+"""Read at once; a larger entry is read alone."""
+
+UNPACKED_LIMIT_BYTES: Final = 1 << 30
+"""Unpacked records of one entry: no broker takes more, see `message.max.bytes`."""
+
+LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")
+
+OFFSET_CHECKPOINTS: Final = (
+    checkpoints.RECOVERY_POINT_FILE,
+    checkpoints.HIGH_WATERMARK_FILE,
+    checkpoints.LOG_START_FILE,
+    "cleaner-offset-checkpoint",
+)
+SMALL_FILES: Final = (
+    *OFFSET_CHECKPOINTS,
+    checkpoints.LEADER_EPOCH_FILE,
+    checkpoints.META_PROPERTIES_FILE,
+    checkpoints.PARTITION_METADATA_FILE,
+    checkpoints.CLEAN_SHUTDOWN_FILE,
+)
+SEGMENT_FILES: Final = (
+    LOG_SUFFIX,
+    INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    SNAPSHOT_SUFFIX,
+)
+
+
+class LogToolError(OdradekError):
+    """A tool was pointed at something that it can not work on; the text says what to do instead."""
+
+
+class Entry(NamedTuple):
+    """One batch or old message: where it begins, its header, and all its bytes."""
+
+    position: int
+    header: BatchHeader
+    content: bytes
+
+
+class Walk:
+    """Goes through the entries of a `.log` file. Iterate once; then `end` and `problem` tell how it ended."""
+
+    def __init__(self, path: Path, *, limit_bytes: int | None = None) -> None:
+        """At most the first `limit_bytes` of the file are looked at. Raises `StorageError`."""
+        self._file = FILES.open(str(path), read_only=True)
+        self.size = self._file.size()
+        """Bytes that are looked at."""
+        if limit_bytes is not None:
+            self.size = min(self.size, limit_bytes)
+        self.end = 0
+        """Position after the last whole entry."""
+        self.problem: str | None = None
+        """Why the bytes from `end` on are no entry; None when there are none."""
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Entries in order. Raises `StorageError`."""
+        try:
+            yield from self._entries()
+        finally:
+            self._file.close()
+
+    def _entries(self) -> Iterator[Entry]:
+        window, start = b"", 0
+        while self.end < self.size:
+            at = self.end - start
+            if len(window) - at < min(HEADER_SIZE, self.size - self.end):
+                window, start, at = self._read(WINDOW_BYTES), self.end, 0
+            try:
+                header = read_entry(window, at)
+            except CorruptMessageError as error:
+                self.problem = self._reason(window, at, str(error))
+                return
+            if header.size > self.size - self.end:
+                self.problem = f"the entry takes {header.size} bytes, only {self.size - self.end} are there"
+                return
+            if header.size > len(window) - at:
+                window, start, at = self._read(max(WINDOW_BYTES, header.size)), self.end, 0
+            yield Entry(self.end, header, window[at : at + header.size])
+            self.end += header.size
+
+    def _read(self, length: int) -> bytes:
+        return self._file.pread(min(length, self.size - self.end), self.end)
+
+    def _reason(self, window: bytes, at: int, told: str) -> str:
+        if self.size - self.end < MIN_ENTRY_SIZE:
+            return f"{self.size - self.end} bytes are less than any entry takes"
+        if not any(window[at : at + HEADER_SIZE]):
+            return "the file was lengthened, but nothing was written there"
+        return told
+
+
+def base_offset_of(path: Path) -> int:
+    """The offset in a segment file's name. `LogToolError` when there is none."""
+    digits = path.name.split(".", 1)[0]
+    if not digits.isdecimal():
+        raise LogToolError(f"{path} is not named after an offset, as Kafka's segment files are")
+    return int(digits)
+
+
+def is_partition_directory(directory: Path) -> bool:
+    """Whether it holds a log itself, rather than directories of logs."""
+    names = FILES.list(str(directory))
+    return checkpoints.PARTITION_METADATA_FILE in names or any(name.endswith(LOG_SUFFIX) for name in names)
+
+
+def files_to_dump(paths: Sequence[Path]) -> list[Path]:
+    """Every file that can be dumped, directories taken apart: their own files first, then those of each partition.
+
+    Raises `LogToolError` for a path that is not there, or a directory with nothing to show.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise LogToolError(f"{path} is not there")
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inside = _dumpable(path)
+        for child in sorted(child for child in path.iterdir() if child.is_dir()):
+            inside += _dumpable(child)
+        if not inside:
+            raise LogToolError(f"{path} holds no file of a log")
+        found += inside
+    return found
+
+
+def _dumpable(directory: Path) -> list[Path]:
+    names = FILES.list(str(directory))
+    return [directory / name for name in names if name in SMALL_FILES or name.endswith(SEGMENT_FILES)]
+
+
+def partitions_in(directory: Path) -> list[Path]:
+    """The directory itself when it holds a log, else those in it that do. Raises `LogToolError`, `StorageError`."""
+    if not FILES.is_directory(str(directory)):
+        raise LogToolError(f"{directory} is no directory")
+    if is_partition_directory(directory):
+        return [directory]
+    children = [directory / name for name in FILES.list(str(directory))]
+    return [child for child in children if child.is_dir() and is_partition_directory(child)]
+
+
+def read_whole(path: Path) -> bytes:
+    """Content of one of the smaller files; empty when there is none. Raises `StorageError`."""
+    try:
+        return FILES.read(str(path))
+    except StorageError as error:
+        if error.missing:
+            return b""
+        raise
+
+
+def lock_problem(directory: Path) -> str | None:
+    """Why a log directory can not be had alone; None when nobody uses it. Looks at an existing lock file only."""
+    path = f"{directory}/{checkpoints.LOCK_FILE}"
+    if not FILES.exists(path):
+        return None
+    try:
+        FILES.lock(path)()
+    except StorageError as error:
+        return str(error)
+    return None

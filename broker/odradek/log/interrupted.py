@@ -1,0 +1,76 @@
+"""File operations that a crash cut short, finished or undone before a log is read.
+
+A log directory enters, one that holds only whole segments leaves; `log.recovery` calls it first. A swap goes through
+three names (see `log.swapping`): `.cleaned` while it is written, `.swap` once it is complete, none when the segments
+that it replaces are `.deleted`. Invariant: what is done here may itself be cut at any point and done again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from odradek.base.ports import Files
+from odradek.log.producer_files import offset_of
+from odradek.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, walk_headers
+
+logger = logging.getLogger(__name__)
+
+TEMPORARY_SUFFIX = ".tmp"
+_LOG_SWAP = LOG_SUFFIX + SWAP_SUFFIX
+
+
+def finish_interrupted(files: Files, directory: str) -> None:
+    """Remove what was marked deleted or is half written; put complete replacements in place. Raises `StorageError`.
+
+    A `.cleaned` file that is still there shows that the replacements from its offset on are not complete.
+    """
+    names = files.list(directory)
+    cleaned = [offset for name in names if name.endswith(CLEANED_SUFFIX) and (offset := offset_of(name)) is not None]
+    swaps = [(offset, name) for name in names if name.endswith(SWAP_SUFFIX) and (offset := offset_of(name)) is not None]
+    first_void = min(cleaned, default=None)
+    complete = [name for offset, name in swaps if first_void is None or offset < first_void]
+    # Void replacements go before what shows that they are void.
+    for offset, name in swaps:
+        if first_void is not None and offset >= first_void:
+            files.remove(f"{directory}/{name}")
+    for name in names:
+        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)):
+            files.remove(f"{directory}/{name}")
+    if complete:
+        logger.info("%s: %d files of a compaction that was cut short are put in place", directory, len(complete))
+        _remove_replaced(files, directory, complete)
+        # The log before its indexes: while a `.log.swap` is there, a repeat removes indexes of its offset.
+        for name in sorted(complete, key=lambda name: not name.endswith(_LOG_SWAP)):
+            files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
+
+
+def _remove_replaced(files: Files, directory: str, swaps: Iterable[str]) -> None:
+    """Remove all files of the segments that lie where the replacements do, from the first to the end of the last.
+
+    Old segments beyond the last record that is left may stay: cleaning them again comes to the same.
+    """
+    begins, ends = [], []
+    for name in swaps:
+        offset = offset_of(name)
+        if offset is not None and name.endswith(_LOG_SWAP):
+            begins.append(offset)
+            ends.append(_end_offset(files, f"{directory}/{name}", offset))
+    if not begins:
+        return
+    replaced = range(min(begins), max(*ends, min(begins) + 1))
+    for name in files.list(directory):
+        offset = offset_of(name)
+        if offset is not None and offset in replaced and not name.endswith(SWAP_SUFFIX):
+            files.remove(f"{directory}/{name}")
+
+
+def _end_offset(files: Files, path: str, base_offset: int) -> int:
+    end_offset = base_offset
+    file = files.open(path, read_only=True)
+    try:
+        for _, header in walk_headers(file, 0, file.size()):
+            end_offset = header.next_offset
+    finally:
+        file.close()
+    return end_offset

@@ -1,0 +1,343 @@
+"""Logs that move between the directories of a broker: future logs begun, given up, and put in the current one's place.
+
+`replication.mover` fills future logs and asks for the rest through `LogManager`; `settle` finishes at the start what a
+stop left (KIP-113).
+
+Order of a swap, all in one call on the loop so that no append falls between: the future log's directory takes the
+final name, the table and the log follow, then the old directory takes a deleted one's name. No directory is synced on
+the loop, as that may take seconds on a busy disk. Instead a marker file stands in the future log, durable before the
+swap and removed when both renames are: a crash may leave the partition's final name in two directories, and the marker
+tells which of the two is the newer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from posixpath import dirname
+from typing import Final
+from uuid import UUID
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import KafkaStorageError, StorageError
+from odradek.base.ports import Clock, Files
+from odradek.base.types import TopicPartition
+from odradek.log import checkpoints
+from odradek.log.background import Background
+from odradek.log.directory import LogDirectory, deleted_name, future_name
+from odradek.log.disk_work import DiskWork
+from odradek.log.partition_log import PartitionLog
+from odradek.log.recovery import LoadRequest, load
+from odradek.log.table import LogTable
+from odradek.log.values import LogContext, LogHost
+
+logger = logging.getLogger(__name__)
+
+MARKER_FILE: Final = "odradek.moved"
+"""In a log's directory: it is newer than one of the same name in another directory. Kafka passes such files over."""
+
+
+class FutureHost:
+    """A `LogHost` between a future log and its manager, for the time in which a thread writes the log.
+
+    While `hold` is in force the log's wishes are kept, and `release` passes them on, on the loop. Flushes are left to
+    whoever fills the log.
+    """
+
+    __slots__ = ("_host", "_is_held", "_kept")
+
+    def __init__(self, host: LogHost) -> None:
+        """`host` is the manager."""
+        self._host = host
+        self._is_held = False
+        self._kept: list[Callable[[], None]] = []
+
+    def hold(self) -> None:
+        """A thread begins to write the log."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """The thread is done; raises what passing its wishes on raises."""
+        self._is_held = False
+        kept, self._kept = self._kept, []
+        for wish in kept:
+            wish()
+
+    def _pass(self, wish: Callable[[], None]) -> None:
+        if self._is_held:
+            self._kept.append(wish)
+        else:
+            wish()
+
+    def flush_soon(self, log: PartitionLog) -> None:
+        """Nothing: whoever fills the log flushes it."""
+
+    def checkpoint_soon(self, log: PartitionLog) -> None:
+        """See `LogHost`."""
+        self._pass(partial(self._host.checkpoint_soon, log))
+
+    def checkpoint_now(self, log: PartitionLog) -> None:
+        """See `LogHost`. In the thread it is refused, and done before the work is tried again."""
+        self._pass(partial(self._host.checkpoint_now, log))
+        if self._is_held:
+            raise KafkaStorageError(f"{log.topic_partition}: a checkpoint has to be written first")
+
+    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """See `LogHost`."""
+        self._pass(partial(self._host.remove_later, paths, delay_ms))
+
+    def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
+        """See `LogHost`."""
+        self._pass(partial(self._host.directory_failed, log, error))
+
+    def check_room(self, log: PartitionLog) -> None:
+        """See `LogHost`; only looks."""
+        self._host.check_room(log)
+
+
+class LogMoves:
+    """Future logs of one broker, as far as files and the table are concerned. On the loop."""
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        config: BrokerConfig,
+        *,
+        table: LogTable,
+        context: LogContext,
+        disk_work: DiskWork,
+        background: Background,
+        fail: Callable[[LogDirectory, StorageError], None],
+    ) -> None:
+        """`context.host` is the manager; `fail` takes a directory offline."""
+        self._files = files
+        self._clock = clock
+        self._config = config
+        self._table = table
+        self._context = context
+        self._disk_work = disk_work
+        self._background = background
+        self._fail = fail
+        self.hosts: dict[PartitionLog, FutureHost] = {}
+
+    def reconfigure(self, config: BrokerConfig, context: LogContext) -> None:
+        """Put other settings in force."""
+        self._config = config
+        self._context = context
+
+    def future_context(self) -> tuple[LogContext, FutureHost]:
+        """What a future log stands on."""
+        context = self._context
+        host = FutureHost(context.host)
+        return (
+            LogContext(files=context.files, clock=context.clock, host=host, validate_records=context.validate_records),
+            host,
+        )
+
+    def create(self, topic_partition: TopicPartition, path: str) -> PartitionLog:
+        """Make an empty future log in a directory that works, from the current log's start on.
+
+        Raises `InvalidTopicError` for a topic whose name is too long, `KafkaStorageError`.
+        """
+        table = self._table
+        if table.failed:
+            # A future log may lie in a directory that cannot be looked at; two of them must not come to be.
+            raise KafkaStorageError(f"{topic_partition} stays while a directory is offline: {', '.join(table.failed)}")
+        current = table.current[topic_partition]
+        directory = table.directories[path]
+        name = future_name(topic_partition, self._clock.token_bytes(16).hex())
+        request = LoadRequest(
+            topic_partition=topic_partition,
+            directory=f"{path}/{name}",
+            config=current.config,
+            now_ms=self._clock.wall_ms(),
+            log_start_offset=current.log_start_offset,
+            producer_expiration_ms=self._config.producer_id_expiration_ms,
+        )
+        # A recovery point that a former log of the partition left in this directory would vouch for the new one.
+        self._disk_work.checkpoint_now(directory)
+        if directory.failure is not None:
+            raise KafkaStorageError(f"{topic_partition} cannot move to {path}: {directory.failure}")
+        try:
+            self._files.make_directories(request.directory)
+            loaded = load(self._files, request)
+            if current.topic_id is not None:
+                write_topic_id(self._files, request.directory, current.topic_id)
+        except StorageError as error:
+            if not error.full:
+                self._fail(directory, error)
+            raise KafkaStorageError(f"{topic_partition}: {error}") from error
+        context, host = self.future_context()
+        log = PartitionLog(context, loaded, current.config, current.topic_id)
+        self.hosts[log] = host
+        table.add_future(directory, log)
+        return log
+
+    def drop(self, topic_partition: TopicPartition) -> None:
+        """Give a future log up; nothing when there is none. A failure of its directory is told as such."""
+        log = self._table.future.get(topic_partition)
+        if log is None:
+            return
+        directory = self._table.remove(log)
+        self.hosts.pop(log, None)
+        log.abandon()
+        if directory is not None:
+            self._discard(directory, log)
+
+    def _discard(self, directory: LogDirectory, log: PartitionLog) -> None:
+        """Give a log's directory a deleted one's name, and have it removed later."""
+        name = deleted_name(log.topic_partition, self._clock.token_bytes(16).hex())
+        target = f"{directory.path}/{name}"
+        try:
+            self._files.rename(log.directory, target)
+        except StorageError as error:
+            self._fail(directory, error)
+            return
+        self._disk_work.checkpoint_soon(directory)
+        self._background.spawn_later(
+            self._config.log_segment_delete_delay_ms, partial(self._disk_work.remove_tree, directory, target)
+        )
+
+    # Swap
+
+    def mark(self, log: PartitionLog) -> None:
+        """Leave the marker in a future log that is complete but for its newest records. Blocks: off the loop.
+
+        From now on a crash that finds the old directory renamed finds the future one. Raises `StorageError`.
+        """
+        self._files.write_atomically(f"{log.directory}/{MARKER_FILE}", b"")
+        self._files.sync_directory(dirname(log.directory))
+
+    def swap(self, topic_partition: TopicPartition) -> PartitionLog:
+        """Put the future log, which is marked and ends where the current one ends, in its place; the new current log.
+
+        Raises `KafkaStorageError` when the future log's directory fails; the current log then goes on. When the old
+        directory fails, only that goes offline.
+        """
+        table = self._table
+        future, current = table.future[topic_partition], table.current[topic_partition]
+        source, target = table.home(current), table.home(future)
+        assert source is not None
+        assert target is not None
+        final = target.log_path(topic_partition)
+        try:
+            self._files.rename(future.directory, final)
+        except StorageError as error:
+            self._fail(target, error)
+            raise KafkaStorageError(f"{topic_partition} cannot move to {target.path}: {error}") from error
+        future.take_over(current, final)
+        table.promote(topic_partition)
+        self.hosts.pop(future, None)
+        logger.info("%s moved from %s to %s", topic_partition, source.path, target.path)
+        current.abandon()
+        self._discard(source, current)
+        self._disk_work.checkpoint_soon(target)
+        self._disk_work.flush_soon(future)
+        self._background.spawn(self._settle_swap(source, target, final))
+        return future
+
+    async def _settle_swap(self, source: LogDirectory, target: LogDirectory, final: str) -> None:
+        """Make both renames durable; then nobody needs the marker."""
+        if source.failure is not None or not await self._disk_work.attempt(source, partial(self._sync, source.path)):
+            return  # the marker goes when the source can be looked at again
+        await self._disk_work.attempt(target, partial(self._unmark, target.path, final))
+
+    def _sync(self, path: str) -> None:
+        self._files.sync_directory(path)
+
+    def _unmark(self, path: str, log_directory: str) -> None:
+        self._files.sync_directory(path)
+        remove_marker(self._files, log_directory)
+
+
+def write_topic_id(files: Files, directory: str, topic_id: UUID) -> None:
+    """Write a log's `partition.metadata`; not synced: a torn file counts as none. Raises `StorageError`."""
+    content = checkpoints.encode_partition_metadata(topic_id)
+    file = files.open(f"{directory}/{checkpoints.PARTITION_METADATA_FILE}", create=True)
+    try:
+        file.pwritev((content,), 0)
+        file.truncate(len(content))
+    finally:
+        file.close()
+
+
+def remove_marker(files: Files, directory: str) -> None:
+    """Take a log's marker away, durably; a missing one is fine. Raises `StorageError`."""
+    if files.exists(f"{directory}/{MARKER_FILE}"):
+        files.remove(f"{directory}/{MARKER_FILE}")
+        files.sync_directory(directory)
+
+
+# At the start
+
+
+def settle(files: Files, directories: Sequence[LogDirectory], unique: Callable[[], str], *, complete: bool) -> None:
+    """Finish or undo what a stop left of moves, before any log is loaded; changes what the directories have found.
+
+    `complete`: every directory of the broker can be looked at. Otherwise whatever depends on the others is left as it
+    is. Two logs of one name of which neither, or both, are marked are left too: loading refuses the second. Blocks;
+    raises `StorageError`, whose `path` lies in the directory that failed.
+    """
+    owners: dict[TopicPartition, list[LogDirectory]] = {}
+    for directory in directories:
+        for topic_partition in directory.found:
+            owners.setdefault(topic_partition, []).append(directory)
+    for topic_partition, homes in owners.items():
+        marked = [home for home in homes if files.exists(f"{home.log_path(topic_partition)}/{MARKER_FILE}")]
+        if len(marked) != 1 or (len(homes) == 1 and not complete):
+            continue
+        for home in homes:
+            if home is not marked[0]:
+                logger.warning("%s moved to %s: the log in %s goes", topic_partition, marked[0].path, home.path)
+                _give_up(files, home, home.log_path(topic_partition), deleted_name(topic_partition, unique()))
+                home.found.remove(topic_partition)
+        if complete:
+            _unmark_durably(files, directories, marked[0].log_path(topic_partition))
+    _settle_futures(files, directories, unique, owners.keys(), complete=complete)
+
+
+def _settle_futures(
+    files: Files,
+    directories: Sequence[LogDirectory],
+    unique: Callable[[], str],
+    owned: Iterable[TopicPartition],
+    *,
+    complete: bool,
+) -> None:
+    """Keep one future log of each partition; it becomes the current one where there is none."""
+    has_current, seen = set(owned), set[TopicPartition]()
+    for directory in directories:
+        kept: list[tuple[TopicPartition, str]] = []
+        for topic_partition, name in directory.futures:
+            path = f"{directory.path}/{name}"
+            if topic_partition in seen:
+                _give_up(files, directory, path, deleted_name(topic_partition, unique()))
+            elif topic_partition in has_current:
+                kept.append((topic_partition, name))
+            elif complete:
+                logger.warning("%s: no other log of the partition is left, so this one stands for it", path)
+                files.rename(path, directory.log_path(topic_partition))
+                files.sync_directory(directory.path)
+                _unmark_durably(files, directories, directory.log_path(topic_partition))
+                directory.found.append(topic_partition)
+            else:
+                logger.warning("%s is left alone while a directory is offline", path)
+            seen.add(topic_partition)
+        directory.futures = kept
+
+
+def _unmark_durably(files: Files, directories: Iterable[LogDirectory], path: str) -> None:
+    """Take a marker away when no other log can come back under its name: a swap before a kill was never synced."""
+    if files.exists(f"{path}/{MARKER_FILE}"):
+        for directory in directories:
+            files.sync_directory(directory.path)
+        remove_marker(files, path)
+
+
+def _give_up(files: Files, directory: LogDirectory, path: str, name: str) -> None:
+    target = f"{directory.path}/{name}"
+    files.rename(path, target)
+    files.sync_directory(directory.path)
+    directory.deleted.append(target)

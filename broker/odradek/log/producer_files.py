@@ -1,0 +1,123 @@
+"""Producer state from files: the `.snapshot` files of a log directory, and the batches that follow the newest one.
+
+A directory and its segments enter, a `ProducerState` leaves; `log.recovery` and `log.storage` call it. Snapshots are
+taken where segments begin and at a clean stop, so that what has to be replayed is seldom more than one segment.
+Invariant: the state is that of the batches from the log start to `end_offset`, no matter which snapshots are left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.base.errors import CorruptMessageError
+from odradek.base.ports import Files
+from odradek.log.producer_state import Marker, ProducerState
+from odradek.log.segment import SNAPSHOT_SUFFIX, Segment, file_name
+from odradek.records.batch import BatchHeader, read_control_type, read_coordinator_epoch
+from odradek.records.record import decode_batch
+
+logger = logging.getLogger(__name__)
+
+CONTROL_BATCH_LIMIT: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Expiration:
+    """Producers that are silent for `after_ms` at wall time `now_ms` are not taken over from a snapshot."""
+
+    now_ms: int
+    after_ms: int
+
+
+def offset_of(name: str) -> int | None:
+    """The offset in the name of a file of a log; None for a file that has none."""
+    digits = name.split(".", 1)[0]
+    return int(digits) if digits.isdecimal() else None
+
+
+def load_producers(
+    files: Files, segments: Sequence[Segment], offsets: range, expiration: Expiration | None = None
+) -> ProducerState:
+    """Producer state of the log in `offsets` (log start to log end): the newest good snapshot and the batches after.
+
+    Snapshots that are corrupt or lie outside are removed, as Kafka does. Raises `StorageError`, `CorruptMessageError`.
+    """
+    producers = newest_snapshot(files, segments[0].directory, offsets, expiration, removes=True)
+    replay(producers, segments, offsets)
+    return producers
+
+
+def replay(producers: ProducerState, segments: Sequence[Segment], offsets: range) -> None:
+    """Bring the state up to the end of `offsets` by the batches after those that it knows."""
+    start_offset, end_offset = max(producers.end_offset, offsets.start), offsets.stop
+    for place, segment in enumerate(segments):
+        successor = segments[place + 1].base_offset if place + 1 < len(segments) else end_offset
+        if successor <= start_offset:
+            continue
+        begin = segment.locate(start_offset)
+        if begin is None:
+            continue
+        for position, header in segment.headers(begin.position):
+            if header.base_offset >= end_offset:
+                break
+            if header.producer_id >= 0:
+                marker = read_marker(segment.read_batch(position, header), 0, header) if header.is_control else None
+                producers.record(header, header.base_offset, marker)
+    producers.start_at(offsets.start)
+    producers.end_offset = end_offset
+
+
+def newest_snapshot(
+    files: Files, directory: str, offsets: range, expiration: Expiration | None, *, removes: bool
+) -> ProducerState:
+    """The state of the newest good snapshot within `offsets`, or an empty one; `removes` those outside."""
+    for name in reversed(files.list(directory)):
+        offset = offset_of(name)
+        if offset is None or not name.endswith(SNAPSHOT_SUFFIX):
+            continue
+        path = f"{directory}/{name}"
+        # What a snapshot at the log start tells is all about records that are deleted.
+        if not offsets.start < offset <= offsets.stop:
+            if removes:
+                files.remove(path)
+            continue
+        try:
+            producers = ProducerState.decode(files.read(path), offset)
+        except CorruptMessageError as error:
+            logger.warning("%s: %s; an older one is used", path, error)
+            files.remove(path)
+            continue
+        if expiration is not None:
+            producers.expire(expiration.now_ms, expiration.after_ms)
+        return producers
+    return ProducerState(offsets.start)
+
+
+def remove_stray_snapshots(files: Files, directory: str, kept: Iterable[int]) -> None:
+    """Keep only the snapshots at the `kept` offsets, segment begins and log end: clean stops leave others behind."""
+    offsets = set(kept)
+    for name in files.list(directory):
+        if name.endswith(SNAPSHOT_SUFFIX) and offset_of(name) not in offsets:
+            files.remove(f"{directory}/{name}")
+
+
+def read_marker(buffer: bytes | memoryview, position: int, header: BatchHeader) -> Marker | None:
+    """What a control batch says; None for one without a record or of a kind that ends no transaction."""
+    for record in decode_batch(buffer, position, header, limit=CONTROL_BATCH_LIMIT):
+        kind = read_control_type(record.key)
+        return None if kind is None else Marker(kind, read_coordinator_epoch(record.value))
+    return None
+
+
+def write_snapshot(files: Files, directory: str, producers: ProducerState, offset: int) -> None:
+    """Write the producers as of `offset`; not synced: a torn one fails its CRC. Raises `StorageError`."""
+    content = producers.encode()
+    file = files.open(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", create=True)
+    try:
+        file.pwritev((content,), 0)
+        file.truncate(len(content))
+    finally:
+        file.close()

@@ -1,0 +1,206 @@
+"""What one partition's log consists of, and what may be asked and told of it without touching its records.
+
+What `log.recovery` loaded enters; offsets, epochs, producers and flushes leave. `PartitionLog` is the only subclass and
+adds what is done with a log: append, read, cut. Invariant: the offsets are those of `PartitionLog`.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from odradek.base.config import TopicConfig
+from odradek.base.errors import StorageError
+from odradek.log.epoch_cache import EpochCache, EpochEndOffset
+from odradek.log.flush import Durability, FlushTicket
+from odradek.log.producer_state import ActiveProducer
+from odradek.log.recovery import LoadedLog
+from odradek.log.segment import Segment
+from odradek.log.storage import LogStorage
+from odradek.log.values import LogContext
+from odradek.records.batch import TimestampType
+from odradek.records.validate import rules_of_topic
+
+
+class LogState:
+    """The parts of one partition's log; see `PartitionLog`."""
+
+    __slots__ = (
+        "_clock",
+        "_durability",
+        "_epochs",
+        "_failure",
+        "_files",
+        "_host",
+        "_is_abandoned",
+        "_producers",
+        "_rules_of_topic",
+        "_segments",
+        "_storage",
+        "_timestamp_type",
+        "_validate_records",
+        "config",
+        "directory",
+        "high_watermark",
+        "log_end_offset",
+        "log_start_offset",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(self, context: LogContext, loaded: LoadedLog, config: TopicConfig, topic_id: UUID | None) -> None:
+        """A log that goes on where `loaded` ends. `topic_id` is None where none is known."""
+        self._files = context.files
+        self._clock = context.clock
+        self._host = context.host
+        self._validate_records = context.validate_records
+        self.topic_partition = loaded.topic_partition
+        self.topic_id = topic_id
+        self.directory = loaded.directory
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.next_offset
+        self.high_watermark = loaded.log_start_offset
+        """Set by replication."""
+        self._durability = Durability(loaded.recovery_point, loaded.checkpointed, context.clock.monotonic_ms())
+        self._epochs = loaded.epochs
+        self._producers = loaded.producers
+        self._failure: StorageError | None = None
+        self._is_abandoned = False
+        self._storage = LogStorage(context, loaded.directory, loaded.segments, config)
+        self._segments = self._storage.segments
+        self.update_config(config)
+
+    def __repr__(self) -> str:
+        """For assertions: name, start, high watermark, end."""
+        return (
+            f"{type(self).__name__}({self.topic_partition}, {self.log_start_offset}..{self.high_watermark}"
+            f"..{self.log_end_offset}, {len(self._segments.all)} segments)"
+        )
+
+    # State
+
+    @property
+    def active_segment(self) -> Segment:
+        """The segment that is appended to."""
+        return self._segments.active
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments in order; a snapshot."""
+        return self._segments.all
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, without indexes."""
+        return self._segments.size_bytes
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Begin of the earliest transaction that is open or whose end is not replicated; None when there is none.
+
+        Never below the log start, even if the transaction began there.
+        """
+        first = self._producers.first_unstable_offset(self.high_watermark)
+        return None if first is None else max(first, self.log_start_offset)
+
+    @property
+    def recovery_point(self) -> int:
+        """Every batch below is durable."""
+        return self._durability.recovery_point
+
+    @property
+    def last_flush_ms(self) -> float:
+        """Monotonic time at which the last flush began."""
+        return self._durability.last_flush_ms
+
+    @property
+    def generation(self) -> int:
+        """Counts truncations: what was planned for the log's content in an earlier one is void."""
+        return self._durability.generation
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch in the log; -1 when there is none."""
+        return self._epochs.latest_epoch
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the log's directory failed."""
+        return self._failure is not None
+
+    def take_over(self, current: LogState, directory: str) -> None:
+        """Stand in for `current`, whose records it has, from now on and by the name of `directory`.
+
+        The end of a move: this log's directory was just renamed so. What the records do not tell comes along: who is
+        waited for, how far they are replicated, epochs that have no record yet.
+        """
+        assert self.log_end_offset == current.log_end_offset, f"{self} is no copy of {current}"
+        self._host = self._storage.host = current._host
+        self.directory = directory
+        self._storage.move_to(directory)
+        self.topic_id = current.topic_id
+        self.high_watermark = max(min(current.high_watermark, self.log_end_offset), self.log_start_offset)
+        self._producers = current._producers
+        self._epochs = EpochCache(current._epochs.entries())
+        self._epochs.truncate_from_start(self.log_start_offset)
+        self._epochs.changed = True
+        self._durability.has_new_names = True
+        self._durability.is_named = False
+        self.update_config(current.config)
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """The producers that are remembered, by id."""
+        return self._producers.active()
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Put other settings in force."""
+        self.config = config
+        self._timestamp_type = (
+            TimestampType.LOG_APPEND_TIME
+            if config.message_timestamp_type == "LogAppendTime"
+            else TimestampType.CREATE_TIME
+        )
+        self._rules_of_topic = rules_of_topic(config, validate_records=self._validate_records)
+        self._storage.update_config(config)
+
+    def validate_records(self, wanted: bool) -> None:
+        """Look at each record of what clients produce from now on, or at batches alone (`log.record.validation`)."""
+        self._validate_records = wanted
+        self._rules_of_topic = rules_of_topic(self.config, validate_records=wanted)
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget idle producers (`producer.id.expiration.ms`); how many."""
+        return self._producers.expire(now_ms, expiration_ms)
+
+    # Leader epochs
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
+        """Where a leader epoch ends in this log; (-1, -1) when it is not known (KIP-279)."""
+        return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def assign_epoch_start(self, leader_epoch: int, start_offset: int) -> None:
+        """Note that this broker leads in `leader_epoch` from `start_offset` on. Durable with the next flush."""
+        self._epochs.assign(leader_epoch, start_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch of the record at `offset`; -1 when unknown."""
+        return self._epochs.epoch_of(offset)
+
+    # Flush
+
+    def end_flush(self, ticket: FlushTicket) -> None:
+        """Take note of a flush that is done."""
+        self._durability.end(ticket, self._segments, self.log_end_offset)
+
+    def is_current(self, ticket: FlushTicket) -> bool:
+        """Whether the log was not truncated since the flush began."""
+        return self._durability.is_current(ticket)
+
+    def checkpointed(self, recovery_point: int) -> None:
+        """The checkpoint of recovery points on the disk now says this of the log."""
+        self._durability.note_checkpoint(recovery_point)
+
+    def abandon(self) -> None:
+        """Let go of all files without a flush; those in use by a reader stay open until it is done."""
+        self._is_abandoned = True
+        for segment in self._segments.all:
+            segment.release()

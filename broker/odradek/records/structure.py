@@ -1,0 +1,215 @@
+"""The records of a produced batch, before a byte of it is kept: lengths, fields, offset deltas, keys, timestamps.
+
+The unpacked records section of a batch enters; the true newest timestamp leaves, or an error that names the records at
+fault. `records/admission` calls it. Invariant: a section that passes is tiled exactly by as many records as the header
+says, their fields tile them, and they are numbered 0, 1, 2 … without a gap.
+
+Two looks: `survey` takes all records of a larger batch at once and is sure or not; this module goes record by record,
+says what is wrong and with which record, and has the last word. It is stricter than Kafka 3.9, which keeps plain
+batches with false offset deltas, lengths below -1 and, in packed batches, fields that do not fill their record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from odradek.base.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError
+from odradek.base.ports import Buffer
+from odradek.base.types import NO_TIMESTAMP
+from odradek.records.batch import BatchHeader
+from odradek.records.survey import NOTHING, Facts, survey
+from odradek.records.validate import UNBOUNDED_MS, AppendRules, timestamp_fault
+from odradek.records.varint import decode_varint, encode_varint
+
+MAX_RECORD_ERRORS: Final = 100
+"""Records named in one answer: a small packed batch may hold a million without a key."""
+
+MAX_STEPS: Final = 1 << 18
+"""Records and headers of a batch that are gone through one by one, which takes up to a second. Only unusual batches get
+here with more than a few; a small packed batch may hold millions that are made so."""
+
+SURVEYED_COUNT: Final = 48
+"""From so many records on, looking at columns is cheaper than going record by record (bench/record_validation)."""
+
+_LEAST_BYTES: Final = 7
+"""Of a record."""
+
+_SHORT: Final = 64
+"""Bytes up to which the length of the rest takes one byte."""
+
+_NULL: Final = 1
+"""The length -1."""
+
+_MIN_INT64: Final = -(1 << 63)
+_MAX_INT64: Final = (1 << 63) - 1
+_NO_KEY: Final = "a compacted topic takes no record without a key"
+
+
+def check_records(section: Buffer, header: BatchHeader, rules: AppendRules) -> int:
+    """The newest timestamp of the records in `section`, which is unpacked; -1 when they have none.
+
+    `InvalidRecordError`: the section is not what it says, or a compacted topic's record has no key.
+    `InvalidTimestampError`: a timestamp is out of bounds. Both name the records, `MAX_RECORD_ERRORS` at most.
+    """
+    count, base = header.record_count, header.base_timestamp
+    if count == 1 and base >= NO_TIMESTAMP and not rules.judges_records and _is_plain(section):
+        return base
+    facts = survey(section, count) if count >= SURVEYED_COUNT else NOTHING
+    oldest, newest = base + facts.oldest_delta_ms, base + facts.newest_delta_ms
+    if (
+        not facts.number
+        or not _MIN_INT64 <= oldest <= newest <= _MAX_INT64
+        or (rules.compacted and not facts.all_keyed)
+        or not _are_timely(oldest, newest, rules)
+    ):
+        return _inspect(bytes(section), header, rules, NOTHING)
+    newest = max(newest, NO_TIMESTAMP)
+    return newest if facts.number == count else max(newest, _inspect(bytes(section), header, rules, facts))
+
+
+def _is_plain(section: Buffer) -> bool:
+    """Whether the section is one sound record of the form that most have that come alone; False says nothing.
+
+    It is number 0, has the batch's own timestamp, a key below 64 bytes if any, and no headers.
+    """
+    size = len(section)
+    last = size - 1
+    at = 1 if size <= _SHORT else 2
+    # Attributes have no meaning; the deltas and the number of headers are to be 0.
+    if size < _LEAST_BYTES or section[at + 1] or section[at + 2] or section[last] or not _begins_with(section, 0, size):
+        return False
+    key = section[at + 3]
+    # The lowest bit is the sign, and only -1 (no key) may have it.
+    at += 4 + (key >> 1)
+    if key >= 0x80 or (key & 1 and key != _NULL) or at >= last:
+        return False
+    return _begins_with(section, at, last - at) or (at == last - 1 and section[at] == _NULL)
+
+
+def _begins_with(section: Buffer, start: int, size: int) -> bool:
+    """Whether `size` bytes begin with the length of the rest of them, in two bytes at most."""
+    prefix = 1 if size <= _SHORT else 2
+    return section[start : start + prefix] == encode_varint(size - prefix)
+
+
+def _are_timely(oldest: int, newest: int, rules: AppendRules) -> bool:
+    """Whether all records between these two are. A missing timestamp among others tells nothing of the rest."""
+    if timestamp_fault(newest, rules) is not None or timestamp_fault(oldest, rules) is not None:
+        return False
+    return oldest > NO_TIMESTAMP or rules.timestamp_before_max_ms == UNBOUNDED_MS or oldest == newest
+
+
+def check_messages(messages: Iterable[tuple[int, int, bytes | None, bytes | None]], rules: AppendRules) -> None:
+    """The same for messages of formats 0 and 1, as (offset, timestamp, key, value)."""
+    if not rules.judges_records:
+        return
+    faults = _Faults()
+    for number, (_, timestamp, key, _) in enumerate(messages):
+        faults.look(number, timestamp, key is not None, rules)
+    faults.end()
+
+
+class _Faults:
+    """Records that break a rule of the topic, gathered so that one answer names them all, or enough of them."""
+
+    __slots__ = ("_errors", "_of_time")
+
+    def __init__(self) -> None:
+        self._errors: list[tuple[int, str]] = []
+        self._of_time = False
+
+    def look(self, number: int, timestamp_ms: int, keyed: bool, rules: AppendRules) -> None:
+        """Note the record's fault, if it has one. Raises as `end` does when there are enough."""
+        if rules.compacted and not keyed:
+            fault: str | None = _NO_KEY
+        else:
+            fault = timestamp_fault(timestamp_ms, rules)
+            if fault is None:
+                return
+            self._of_time = True
+        self._errors.append((number, fault or ""))
+        if len(self._errors) == MAX_RECORD_ERRORS:
+            self.end()
+
+    def end(self) -> None:
+        """Raise if there are any; a timestamp's fault outweighs the others, as in Kafka."""
+        if not self._errors:
+            return
+        text = f"{len(self._errors)} records are refused, the first (number {self._errors[0][0]}): {self._errors[0][1]}"
+        refusal = InvalidTimestampError if self._of_time else InvalidRecordError
+        raise refusal(text, record_errors=tuple(self._errors))
+
+
+def _inspect(section: bytes, header: BatchHeader, rules: AppendRules, known: Facts) -> int:
+    """Go record by record behind those that are known to be sound; the newest timestamp of the others."""
+    faults = _Faults() if rules.judges_records else None
+    base_timestamp = header.base_timestamp
+    newest = NO_TIMESTAMP
+    position = known.end
+    steps = 0
+    for number in range(known.number, header.record_count):
+        try:
+            delta, offset_delta, keyed, headers, position = _read_record(section, position)
+        except CorruptMessageError as error:
+            raise _unsound(number, str(error)) from error
+        steps += 1 + headers
+        if offset_delta != number or steps > MAX_STEPS:
+            fault = (
+                f"its offset delta is {offset_delta}" if steps <= MAX_STEPS else "more of its like are not looked at"
+            )
+            raise _unsound(number, fault)
+        timestamp = base_timestamp + delta
+        if timestamp > newest:
+            newest = timestamp
+        if delta and not _MIN_INT64 <= timestamp <= _MAX_INT64:
+            raise _unsound(number, "its timestamp is longer than 64 bits")
+        if faults is not None:
+            faults.look(number, timestamp, keyed, rules)
+    if position != len(section):
+        raise InvalidRecordError(f"{len(section) - position} bytes stand behind the {header.record_count} records")
+    if faults is not None:
+        faults.end()
+    return newest
+
+
+def _unsound(number: int, fault: str) -> InvalidRecordError:
+    return InvalidRecordError(f"record {number}: {fault}", record_errors=((number, fault),))
+
+
+def _read_record(data: bytes, position: int) -> tuple[int, int, bool, int, int]:
+    """Timestamp delta, offset delta, whether there is a key, number of headers, end. `CorruptMessageError`."""
+    length, position = decode_varint(data, position)
+    end = position + length
+    if length <= 0 or end > len(data):
+        raise CorruptMessageError(f"its length is {length}, {len(data) - position} bytes are left")
+    # The attributes of a record have no meaning yet.
+    timestamp_delta, position = decode_varint(data, position + 1)
+    offset_delta, position = decode_varint(data, position)
+    key_length, position = decode_varint(data, position)
+    if key_length > 0:
+        position += key_length
+    value_length, position = decode_varint(data, position)
+    if value_length > 0:
+        position += value_length
+    if key_length < -1 or value_length < -1 or position >= end:
+        raise CorruptMessageError(f"key of {key_length} and value of {value_length} bytes do not fit its length")
+    headers, position = decode_varint(data, position)
+    if headers:
+        position = _pass_headers(data, position, end, headers)
+    if position != end:
+        raise CorruptMessageError("its fields do not fill its length")
+    return timestamp_delta, offset_delta, key_length >= 0, headers, end
+
+
+def _pass_headers(data: bytes, position: int, end: int, count: int) -> int:
+    # Two bytes are the least that a header takes.
+    if not 0 <= count <= min((end - position) // 2, MAX_STEPS):
+        raise CorruptMessageError(f"it claims {count} headers")
+    for _ in range(count):
+        name_length, position = decode_varint(data, position)
+        value_length, position = decode_varint(data, position + max(name_length, 0))
+        position += max(value_length, 0)
+        if name_length < 0 or value_length < -1 or position > end:
+            raise CorruptMessageError("a header does not fit into it")
+    return position

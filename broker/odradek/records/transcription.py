@@ -1,0 +1,177 @@
+"""Many records of format 2 that are laid out alike, written as messages of an old format in one go.
+
+An unpacked records section and a place in it enter; the messages of the records from there on leave, as many as are
+alike. `records.convert` asks, and writes record by record what is unusual. Invariant: the messages are the very bytes
+that one record after the other would give; records that are unsound or have headers are never among them.
+
+Records are alike when their lengths have the same values and their other numbers the same widths. They are then rows
+of a table, of which every field is a block of columns. Only the CRC costs a step of Python for each.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odradek.base.errors import CorruptMessageError
+from odradek.base.ports import Buffer
+from odradek.records.begins import count_alike
+from odradek.records.varint import decode_varint
+
+Integers = NDArray[np.int64]
+Octets = NDArray[np.uint8]
+
+_FEWEST: Final = 48
+"""Fewer records are not worth the steps, which together cost as much as so many one by one."""
+_MOST: Final = 4096
+"""Messages of one table: bounds its memory for records of any size up to the batch's."""
+_MOST_BYTES: Final = 1 << 20
+_MOST_NUMBER_BYTES: Final = 5
+"""Longer timestamp deltas, beyond half a year, are left to the other way, and with them all overflows."""
+_MAX_BASE_TIMESTAMP: Final = 1 << 62
+
+_PREFIX: Final = [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "u1"), ("attributes", "u1")]
+_TIMESTAMP: Final = [("timestamp", ">i8")]
+_BEFORE_CRC: Final = 12
+_BEHIND_CRC: Final = 16
+
+
+class Target(NamedTuple):
+    """What the messages are to be: their format, attributes, and what offsets and timestamps count from."""
+
+    magic: int
+    attributes: int
+    base_offset: int
+    base_timestamp: int
+    scale: int
+    """0 where all records have the base timestamp, else 1."""
+    last_offset_delta: int
+
+
+class Transcript(NamedTuple):
+    """Messages, how many, where the records end that they were, and the last offset delta."""
+
+    messages: Buffer
+    number: int
+    end: int
+    offset_delta: int
+
+
+class _Layout(NamedTuple):
+    """Where the fields of a record without headers stand; places count from its begin."""
+
+    timestamp: slice
+    offset: slice
+    key_length: slice
+    key: slice
+    value_length: slice
+    value: slice
+    nulls: tuple[bool, bool]
+    """Whether key and value are null."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """Places of bytes that all records share, besides the record's length."""
+        return [*_places(self.key_length), *_places(self.value_length), self.value.stop]
+
+
+def _places(where: slice) -> range:
+    return range(where.start, where.stop)
+
+
+def transcribe_alike(data: bytes, position: int, most: int, target: Target) -> Transcript | None:
+    """The messages of records from `position` on, at most `most`; None when too few are alike."""
+    if most < _FEWEST or abs(target.base_timestamp) > _MAX_BASE_TIMESTAMP:
+        return None
+    try:
+        size, alike = count_alike(data, position, min(most, _MOST))
+        layout = _layout(data, position, size) if alike >= _FEWEST else None
+    except CorruptMessageError:
+        return None
+    if layout is None:
+        return None
+    alike = min(alike, max(_MOST_BYTES // size, 1))
+    rows = np.frombuffer(data, dtype=np.uint8, count=alike * size, offset=position).reshape(alike, size)
+    rows = rows[: _alike_inside(rows, layout)]
+    timestamps, offsets = _numbers(rows[:, layout.timestamp]), _numbers(rows[:, layout.offset])
+    sound = (offsets >= 0) & (offsets <= target.last_offset_delta)
+    count = len(rows) if sound.all() else int(sound.argmin())
+    if count < _FEWEST:
+        return None
+    messages = _write(rows[:count], timestamps[:count], offsets[:count], layout, target)
+    return Transcript(messages, count, position + count * size, int(offsets[count - 1]))
+
+
+def _layout(data: bytes, position: int, size: int) -> _Layout | None:
+    """The layout of the record there; None when it has headers, is unsound, or has numbers of unusual width."""
+    length, body = decode_varint(data, position)
+    _, offset_at = decode_varint(data, body + 1)
+    _, key_length_at = decode_varint(data, offset_at)
+    key_length, key_at = decode_varint(data, key_length_at)
+    value_length_at = key_at + max(key_length, 0)
+    value_length, value_at = decode_varint(data, value_length_at)
+    end = value_at + max(value_length, 0)
+    sound = length > 0 and min(key_length, value_length) >= -1 and end + 1 == position + size and not data[end]
+    if not sound or max(offset_at - body - 1, key_length_at - offset_at) > _MOST_NUMBER_BYTES:
+        return None
+    return _Layout(
+        slice(body + 1 - position, offset_at - position),
+        slice(offset_at - position, key_length_at - position),
+        slice(key_length_at - position, key_at - position),
+        slice(key_at - position, value_length_at - position),
+        slice(value_length_at - position, value_at - position),
+        slice(value_at - position, end - position),
+        (key_length < 0, value_length < 0),
+    )
+
+
+def _alike_inside(rows: Octets, layout: _Layout) -> int:
+    """How many rows from the first on have its field lengths, and numbers as wide as its own."""
+    alike = np.ones(len(rows), dtype=np.bool_)
+    for place in layout.lengths:
+        alike &= rows[:, place] == rows[0, place]
+    for where in (layout.timestamp, layout.offset):
+        for place in _places(where):
+            alike &= (rows[:, place] >= 0x80) == (place + 1 < where.stop)
+    return len(rows) if alike.all() else int(alike.argmin())
+
+
+def _numbers(columns: Octets) -> Integers:
+    """The varints that fill each row."""
+    value = np.zeros(len(columns), dtype=np.int64)
+    for place in range(columns.shape[1]):
+        value |= (columns[:, place] & 0x7F).astype(np.int64) << 7 * place
+    return (value >> 1) ^ -(value & 1)
+
+
+def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: _Layout, target: Target) -> memoryview:
+    key_bytes = layout.key.stop - layout.key.start
+    value_bytes = layout.value.stop - layout.value.start
+    fields = [
+        *_PREFIX,
+        *(_TIMESTAMP if target.magic else []),
+        ("key_length", ">i4"),
+        ("key", "u1", (key_bytes,)),
+        ("value_length", ">i4"),
+        ("value", "u1", (value_bytes,)),
+    ]
+    table = np.empty(len(rows), dtype=np.dtype(fields))
+    size = table.itemsize
+    table["offset"] = offsets + target.base_offset
+    table["size"] = size - _BEFORE_CRC
+    table["magic"] = target.magic
+    table["attributes"] = target.attributes
+    if target.magic:
+        table["timestamp"] = timestamps * target.scale + target.base_timestamp
+    key_is_null, value_is_null = layout.nulls
+    table["key_length"] = -1 if key_is_null else key_bytes
+    table["key"] = rows[:, layout.key]
+    table["value_length"] = -1 if value_is_null else value_bytes
+    table["value"] = rows[:, layout.value]
+    octets: Octets = table.view(np.uint8)
+    view = octets.data
+    table["crc"] = [crc32(view[at + _BEHIND_CRC : at + size]) for at in range(0, len(view), size)]
+    return view

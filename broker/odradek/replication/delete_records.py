@@ -1,0 +1,156 @@
+"""DeleteRecords: the leader raises its log start, and the answer waits until every live replica has followed (KIP-107).
+
+Offsets by partition enter from `server/records` through `ReplicaManager`; each partition's error or low watermark
+leaves, once, on the loop. Followers learn the new start from their fetches and report their own with the next one.
+
+Invariant: an answer without error was given when no live replica, nor a log that is being moved, began below the
+offset that was asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from odradek.base.errors import (
+    InvalidTopicError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+    ProtocolError,
+    RequestTimedOutError,
+)
+from odradek.base.ports import Clock
+from odradek.base.types import INTERNAL_TOPICS, NO_OFFSET, TopicPartition
+from odradek.log.partition_log import PartitionLog
+from odradek.replication.table import HostedPartition, PartitionTable
+from odradek.timer.purgatory import DelayedOperation, Purgatory
+
+HIGH_WATERMARK: Final = -1
+"""Stands for the high watermark in a request: delete everything that is committed."""
+
+logger = logging.getLogger(__name__)
+
+
+class DeletedRecords(NamedTuple):
+    """What became of one partition."""
+
+    error_code: int = 0
+    low_watermark: int = NO_OFFSET
+    """Smallest log start of the live replicas; -1 when this broker can not tell."""
+
+
+Respond = Callable[[dict[TopicPartition, DeletedRecords]], None]
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """Waits until the low watermark of every partition has reached the offset asked for."""
+
+    __slots__ = ("_ask", "_pending", "_respond", "_results")
+
+    def __init__(
+        self,
+        timeout_ms: float,
+        results: dict[TopicPartition, DeletedRecords],
+        pending: Mapping[TopicPartition, int],
+        *,
+        ask: Callable[[TopicPartition], DeletedRecords],
+        respond: Respond,
+    ) -> None:
+        """`pending` are the offsets to be reached; `ask` tells how a partition stands."""
+        super().__init__(timeout_ms)
+        self._results: Final = results
+        self._pending = dict(pending)
+        self._ask: Final = ask
+        self._respond: Final = respond
+
+    def try_complete(self) -> bool:
+        """Whether every partition has reached its offset or has failed."""
+        for topic_partition, offset in list(self._pending.items()):
+            found = self._ask(topic_partition)
+            if found.error_code or found.low_watermark >= offset:
+                self._results[topic_partition] = found
+                del self._pending[topic_partition]
+        return not self._pending
+
+    def on_complete(self) -> None:
+        """Answer; what is still pending has run out of time. Its records are deleted on the leader all the same."""
+        for topic_partition in self._pending:
+            known = self._results[topic_partition]
+            self._results[topic_partition] = known._replace(error_code=RequestTimedOutError.code)
+        self._respond(self._results)
+
+
+class RecordDeletion:
+    """Deletes records from the partitions of one table."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        clock: Clock,
+        *,
+        find: Callable[[TopicPartition], HostedPartition],
+        future: Callable[[TopicPartition], PartitionLog | None],
+    ) -> None:
+        """`find` gives the hosted partition or raises why not; `future` the log that it moves to."""
+        self._table: Final = table
+        self._find: Final = find
+        self._future: Final = future
+        self.purgatory: Final[Purgatory[DelayedDeleteRecords]] = Purgatory(clock, "DeleteRecords")
+
+    def delete(self, offsets: Mapping[TopicPartition, int], timeout_ms: float, respond: Respond) -> None:
+        """Raise the log starts of leaders, and answer when the replicas have followed or time is up."""
+        results: dict[TopicPartition, DeletedRecords] = {}
+        pending: dict[TopicPartition, int] = {}
+        for topic_partition, offset in offsets.items():
+            try:
+                target = self._delete(topic_partition, offset)
+            except ProtocolError as error:
+                logger.info("%s: records are not deleted: %s", topic_partition, error)
+                results[topic_partition] = DeletedRecords(error.code)
+                continue
+            found = results[topic_partition] = self._ask(topic_partition)
+            if not found.error_code and found.low_watermark < target:
+                pending[topic_partition] = target
+        if not pending:
+            respond(results)
+            return
+        operation = DelayedDeleteRecords(timeout_ms, results, pending, ask=self._ask, respond=respond)
+        self.purgatory.try_complete_else_watch(operation, list(pending))
+
+    def _delete(self, topic_partition: TopicPartition, offset: int) -> int:
+        """Raise one leader's log start; the offset that its replicas have to reach."""
+        if topic_partition.topic in INTERNAL_TOPICS:
+            raise InvalidTopicError(f"records of the internal topic {topic_partition.topic} cannot be deleted")
+        partition = self._find(topic_partition)
+        if not partition.is_leader:
+            raise NotLeaderOrFollowerError(f"{topic_partition} is led by {partition.leader_id}")
+        log = partition.log
+        policy = log.config.cleanup_policy
+        if "compact" in policy and "delete" not in policy:
+            raise PolicyViolationError(f"{topic_partition} is only compacted: its cleanup.policy does not delete")
+        target = log.high_watermark if offset == HIGH_WATERMARK else offset
+        if target < 0:
+            raise OffsetOutOfRangeError(f"{topic_partition} has no offset {target}")
+        log.delete_records_before(target)
+        return target
+
+    def _ask(self, topic_partition: TopicPartition) -> DeletedRecords:
+        """How the partition stands: its low watermark, or why this broker can not tell."""
+        partition = self._table.online.get(topic_partition)
+        if partition is None:
+            return DeletedRecords(self._table.missing(topic_partition).code)
+        if not partition.is_leader:
+            return DeletedRecords(NotLeaderOrFollowerError.code)
+        return DeletedRecords(0, self.low_watermark(partition))
+
+    def low_watermark(self, partition: HostedPartition) -> int:
+        """Smallest log start of the leader, its live followers, and the log that the leader's moves to."""
+        low = partition.log.log_start_offset
+        for broker_id in partition.replicas:
+            replica = partition.remote_replica(broker_id)
+            if replica is not None and replica.log_start_offset < low and self._table.is_alive(broker_id):
+                low = replica.log_start_offset
+        future = self._future(partition.topic_partition)
+        return low if future is None else min(low, future.log_start_offset)

@@ -1,0 +1,376 @@
+"""Moves replicas between the log directories of this broker: fills future logs and lets them take over (KIP-113).
+
+`log_dirs` and, after a restart, `manager` start moves; `LogManager` makes, swaps and gives up the logs. A move copies
+batches from the current log in steps of `replica.fetch.max.bytes`; reading and writing are done in a thread, so that
+the loop does not feel a slow disk. It follows whatever the role of the replica is: what is appended to the current log
+is copied, where the current log is cut the future one is cut (by leader epochs, as a follower's), and its log start is
+taken over.
+
+When the future log has reached the end it is flushed and marked. What came meanwhile is then copied in one call on the
+loop, together with the swap: nothing is appended in between, so nothing is lost.
+
+Invariants: one move of a partition at a time; the current log is the only one that is appended to until the swap; a
+move that cannot go on (a full or failed directory) leaves the current log alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import CorruptMessageError, KafkaStorageError, OdradekError, StorageError
+from odradek.base.ports import Clock
+from odradek.base.types import TopicPartition
+from odradek.log.manager import LogManager
+from odradek.log.partition_log import PartitionLog
+from odradek.log.values import LogSlice
+from odradek.replication.partition import EpochEnd, truncation_target
+from odradek.replication.table import HostedPartition, PartitionTable
+
+TAIL_SHARE: Final = 4
+"""A step that found no more than this part of what it may has come close enough to the end for the swap."""
+FLUSH_BYTES: Final = 64 << 20
+"""A future log is flushed after this much, so that the last flush is short."""
+RETRY_MS: Final = 5000
+"""Rest of a move whose target takes no writes now."""
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class Cleaning(Protocol):
+    """Compaction, as far as a move has to keep it away: it must not rewrite what is being copied."""
+
+    async def abort_and_pause(self, topic_partition: TopicPartition) -> None:
+        """Give up a compaction of this log, and begin none until as many `resume`s as calls of this came."""
+        ...
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        """Take one pause back."""
+        ...
+
+
+class Throttle:
+    """Spreads the bytes of all moves over time."""
+
+    __slots__ = ("_clock", "_free_ms")
+
+    def __init__(self, clock: Clock) -> None:
+        """Nothing was used yet."""
+        self._clock: Final = clock
+        self._free_ms = 0.0
+
+    def use(self, size_bytes: int, bytes_per_second: int) -> float:
+        """Milliseconds to wait after these bytes."""
+        now_ms = self._clock.monotonic_ms()
+        self._free_ms = max(self._free_ms, now_ms) + size_bytes * 1000.0 / bytes_per_second
+        return self._free_ms - now_ms
+
+
+class _Move:
+    """One replica on its way."""
+
+    __slots__ = ("future", "generation", "is_ready", "partition", "unflushed_bytes")
+
+    def __init__(self, partition: HostedPartition, future: PartitionLog) -> None:
+        self.partition: Final = partition
+        self.future: Final = future
+        self.generation = -1
+        """That of the current log when the two logs were last compared."""
+        self.unflushed_bytes = 0
+        self.is_ready = False
+        """Flushed and marked: only the newest records are missing."""
+
+
+class ReplicaMover:
+    """The moves of one broker. Everything but the copying runs on the event loop."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        log_manager: LogManager,
+        clock: Clock,
+        config: BrokerConfig,
+        *,
+        on_moved: Callable[[TopicPartition], None],
+        on_log_start: Callable[[TopicPartition], None],
+        cleaning: Cleaning | None = None,
+    ) -> None:
+        """`on_moved` is called after a swap, `on_log_start` when a future log has taken over a log start.
+
+        `cleaning` is paused for logs that move; None: nothing compacts.
+        """
+        self._table: Final = table
+        self._logs: Final = log_manager
+        self._clock: Final = clock
+        self._config = config
+        self._step_bytes: Final = config.replica_fetch_max_bytes
+        self._tail_bytes: Final = self._step_bytes // TAIL_SHARE
+        self._on_moved: Final = on_moved
+        self._on_log_start: Final = on_log_start
+        self.cleaning = cleaning
+        """Kept away from logs that move."""
+        self._throttle: Final = Throttle(clock)
+        self._slots: Final = asyncio.Semaphore(config.num_replica_alter_log_dirs_threads or len(config.log_dirs))
+        self._moves: dict[TopicPartition, _Move] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Move at another rate (`replica.alter.log.dirs.io.max.bytes.per.second`)."""
+        self._config = config
+
+    @property
+    def moving(self) -> int:
+        """Number of replicas on their way."""
+        return len(self._moves)
+
+    def max_lag(self) -> int:
+        """Largest number of records that a future log is behind the current one."""
+        return max(
+            (move.partition.log.log_end_offset - move.future.log_end_offset for move in self._moves.values()), default=0
+        )
+
+    # Begin and end
+
+    def start(self, partition: HostedPartition) -> None:
+        """Fill the partition's future log, if it has one and nobody does so yet."""
+        topic_partition = partition.topic_partition
+        future = self._logs.future(topic_partition)
+        known = self._moves.get(topic_partition)
+        if self._is_closed or future is None or (known is not None and known.future is future):
+            return
+        if not _is_same_topic(partition.log, future):
+            logger.warning("%s: what was moving belongs to another topic of this name", topic_partition)
+            self.cancel(topic_partition)
+            return
+        future.update_config(partition.log.config)
+        move = self._moves[topic_partition] = _Move(partition, future)
+        task = asyncio.get_running_loop().create_task(self._run(move), name=f"move-{topic_partition}")
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, move))
+
+    def cancel(self, topic_partition: TopicPartition) -> None:
+        """Give a move up: the replica stays where it is. A step under way is not taken in."""
+        self._logs.drop_future(topic_partition)
+        self._moves.pop(topic_partition, None)
+
+    def _ended(self, move: _Move, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._moves.get(move.partition.topic_partition) is move:
+            del self._moves[move.partition.topic_partition]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("%s: a move ended by a bug", move.partition.topic_partition, exc_info=error)
+
+    async def close(self) -> None:
+        """End all moves when their steps under way are done; they go on after a restart. Idempotent."""
+        self._is_closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # One move
+
+    def _is_current(self, move: _Move) -> bool:
+        """Whether the replica is still here and still moves to this log."""
+        topic_partition = move.partition.topic_partition
+        return (
+            self._table.online.get(topic_partition) is move.partition
+            and self._logs.future(topic_partition) is move.future
+        )
+
+    async def _run(self, move: _Move) -> None:
+        cleaning = self.cleaning
+        if cleaning is None:
+            await self._move(move)
+            return
+        topic_partition = move.partition.topic_partition
+        try:
+            await cleaning.abort_and_pause(topic_partition)
+            await self._move(move)
+        finally:
+            cleaning.resume(topic_partition)
+
+    async def _move(self, move: _Move) -> None:
+        while True:
+            async with self._slots:
+                is_over = await self._advance(move)
+            if is_over:
+                return
+            await self._clock.sleep_ms(RETRY_MS)
+
+    async def _advance(self, move: _Move) -> bool:
+        """Copy until the swap; False when the target, or the current log, cannot be used for now."""
+        try:
+            await self._copy_all(move)
+        except _UnreadableError as error:
+            self._logs.directory_failed(move.partition.log, error)
+        except StorageError as error:
+            if not self._is_current(move):
+                return True
+            if error.full:
+                return self._rests(move, error)
+            self._logs.directory_failed(move.future, error)
+        except (KafkaStorageError, CorruptMessageError) as error:
+            return not self._is_current(move) or self._rests(move, error)
+        return True
+
+    def _rests(self, move: _Move, error: OdradekError) -> bool:
+        if move.generation == move.partition.log.generation:
+            logger.warning("%s: its move rests: %s", move.partition.topic_partition, error)
+        return False
+
+    async def _copy_all(self, move: _Move) -> None:
+        """Copy and swap, or end when the move is over otherwise."""
+        while self._is_current(move):
+            self._follow(move)
+            copied = await self._step(move)
+            if not self._is_current(move):
+                return
+            if copied > self._tail_bytes:
+                await self._rest(copied)
+            elif not move.is_ready:
+                await self._blocking(move, partial(self._make_ready, move))
+                move.is_ready = True
+            elif self._finish(move):
+                return
+
+    async def _rest(self, copied_bytes: int) -> None:
+        wait_ms = self._throttle.use(copied_bytes, self._config.replica_alter_log_dirs_io_max_bytes_per_second)
+        await self._clock.sleep_ms(max(wait_ms, 0))
+
+    async def _step(self, move: _Move) -> int:
+        """Copy the next records; how many bytes, 0 at the end."""
+        found = self._next(move)
+        if not found.length:
+            return 0
+        await self._blocking(move, partial(_append, move.future, found))
+        move.unflushed_bytes += found.length
+        if move.unflushed_bytes >= FLUSH_BYTES and self._is_current(move):
+            await self._blocking(move, move.future.flush)
+            move.unflushed_bytes = 0
+        return found.length
+
+    def _next(self, move: _Move) -> LogSlice:
+        current, future = move.partition.log, move.future
+        return current.read(future.log_end_offset, max_bytes=self._step_bytes, min_one_batch=True)
+
+    def _make_ready(self, move: _Move) -> None:
+        move.future.flush()
+        self._logs.mark_future(move.future)
+        move.unflushed_bytes = 0
+
+    def _finish(self, move: _Move) -> bool:
+        """Copy what is left and swap, in one call; False when more has come than should hold up the loop."""
+        partition, future = move.partition, move.future
+        self._follow(move)
+        left, copied = self._next(move), 0
+        if left.length > self._tail_bytes:
+            return False
+        while left.length:
+            _append(future, left)
+            copied += left.length
+            if copied > self._step_bytes:
+                return False
+            left = self._next(move)
+        current = partition.log
+        if future.recovery_point < current.recovery_point:
+            # What was durable stays durable; little is left to flush, as the rest was just before.
+            future.flush()
+        self._follow_start(move)
+        partition.log = self._logs.swap_future(partition.topic_partition)
+        self._on_moved(partition.topic_partition)
+        return True
+
+    # Following the current log
+
+    def _follow(self, move: _Move) -> None:
+        """Take over what became of the current log but for its appends."""
+        current, future = move.partition.log, move.future
+        if move.generation != current.generation:
+            _cut(current, future)
+            move.generation = current.generation
+        self._follow_start(move)
+
+    def _follow_start(self, move: _Move) -> None:
+        current, future = move.partition.log, move.future
+        if future.log_end_offset < current.log_start_offset:
+            future.truncate_fully_and_start_at(current.log_start_offset)
+        future.high_watermark = max(min(current.high_watermark, future.log_end_offset), future.log_start_offset)
+        start = min(current.log_start_offset, future.high_watermark)
+        if start > future.log_start_offset:
+            future.increment_log_start_offset(start)
+            self._on_log_start(move.partition.topic_partition)
+
+    # Threads
+
+    async def _blocking(self, move: _Move, work: Callable[[], T]) -> T:
+        """Do work on the future log in a thread; what it asks of the log manager is passed on afterwards.
+
+        A cancelled caller waits for the end of the work all the same: the log must not be touched meanwhile.
+        """
+        host = self._logs.future_host(move.future)
+        host.hold()
+        task = asyncio.ensure_future(_awaited(self._logs.run_blocking(work)))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.gather(task, return_exceptions=True)
+            raise
+        finally:
+            host.release()
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+class _UnreadableError(StorageError):
+    """The current log's bytes cannot be read."""
+
+
+def _append(future: PartitionLog, records: LogSlice) -> None:
+    """Write a slice of the current log at the end of the future one.
+
+    Raises `_UnreadableError`, `KafkaStorageError`, and `CorruptMessageError` for bytes that are no batches, as when
+    the current log was cut and went on while they were read.
+    """
+    try:
+        data = records.load()
+    except StorageError as error:
+        raise _UnreadableError(str(error), path=error.path) from error
+    future.append_as_follower(memoryview(data))
+
+
+def _is_same_topic(current: PartitionLog, future: PartitionLog) -> bool:
+    return None in (current.topic_id, future.topic_id) or current.topic_id == future.topic_id
+
+
+def _cut(current: PartitionLog, future: PartitionLog) -> None:
+    """Cut the future log where it parts from the current one, which was cut itself (KIP-101)."""
+    while True:
+        epoch = future.latest_epoch
+        if epoch < 0:
+            # Without epochs nobody can tell; what is committed was not cut.
+            future.truncate_to(max(min(current.high_watermark, current.log_end_offset), future.log_start_offset))
+            return
+        end = current.end_offset_for_epoch(epoch)
+        if end.end_offset < 0:
+            future.truncate_fully_and_start_at(current.log_start_offset)  # nothing of it is left in the current log
+            return
+        own = future.end_offset_for_epoch(end.leader_epoch)
+        target = truncation_target(
+            EpochEnd(end.leader_epoch, end.end_offset),
+            EpochEnd(own.leader_epoch, own.end_offset),
+            log_end_offset=future.log_end_offset,
+            high_watermark=min(current.high_watermark, future.log_end_offset),
+        )
+        future.truncate_to(target.offset)
+        if target.is_complete:
+            return

@@ -1,0 +1,141 @@
+"""ElectLeaders (KIP-183, KIP-460): elections on request, answered when the elected leaders are known.
+
+The controller of this process elects; the handler then waits until this broker's image of the cluster shows the new
+leaders, which it does soon after they were told, or until the client's time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from odradek.base.errors import NONE, ElectionNotNeededError, InvalidRequestError, ProtocolError, RequestTimedOutError
+from odradek.base.ports import Clock
+from odradek.base.types import TopicPartition
+from odradek.cluster import ClusterView
+from odradek.controller.requested_elections import ElectionKind
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.fields import field
+from odradek.timer.purgatory import DelayedOperation, Purgatory
+
+Outcome = int | ProtocolError
+"""The leader that was elected, or why nobody was."""
+
+_TIMED_OUT: Final = RequestTimedOutError("A leader was elected, but did not take over in time.")
+
+
+class Elector(Protocol):
+    """What is needed of the controller of this process."""
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
+    ) -> dict[TopicPartition, Outcome]:
+        """Elect, for None in all partitions; `NotControllerError` when another broker is the controller."""
+        ...
+
+
+class LeadersWait(DelayedOperation):
+    """Waits until the image shows these leaders, or for its time."""
+
+    __slots__ = ("_leaders", "_view", "missing")
+
+    def __init__(self, view: ClusterView, leaders: Mapping[TopicPartition, int], timeout_ms: float) -> None:
+        """`missing` becomes the partitions whose leaders the image does not show in the end."""
+        super().__init__(timeout_ms)
+        self._view = view
+        self._leaders = leaders
+        self.missing: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
+
+    def try_complete(self) -> bool:
+        """Whether the image shows every leader."""
+        return not self._missing()
+
+    def on_complete(self) -> None:
+        """Tell the handler that waits, unless it was cancelled."""
+        if not self.missing.done():
+            self.missing.set_result(self._missing())
+
+    def _missing(self) -> set[TopicPartition]:
+        image = self._view.image
+        states = ((partition, image.partition(partition)) for partition in self._leaders)
+        return {part for part, state in states if state is None or state.leader != self._leaders[part]}
+
+
+class ElectionHandlers:
+    """The handler of ElectLeaders."""
+
+    def __init__(self, *, controller: Elector, view: ClusterView, clock: Clock) -> None:
+        """`view` holds the image that shows who leads."""
+        self._controller = controller
+        self._view = view
+        self._waits: Purgatory[LeadersWait] = Purgatory(clock, "ElectLeader")
+        self._clock = clock
+
+    @property
+    def purgatory(self) -> Purgatory[LeadersWait]:
+        """Requests that wait for leaders, for metrics."""
+        return self._waits
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers by API."""
+        return {ApiKey.ELECT_LEADERS: self.elect_leaders}
+
+    def image_changed(self, partitions: Iterable[TopicPartition]) -> None:
+        """The image of these partitions changed; called after each UpdateMetadata."""
+        for partition in partitions:
+            self._waits.check(partition)
+
+    def close(self) -> None:
+        """Answer whoever waits; idempotent."""
+        self._waits.close()
+
+    async def elect_leaders(self, context: RequestContext, request: Any) -> Message:
+        """Elect for the partitions that are named, or for all."""
+        deadline_ms = self._clock.monotonic_ms() + request.timeout.total_seconds() * 1000
+        number = field(request, "election_type", int(ElectionKind.PREFERRED))
+        if number not in list(ElectionKind):
+            raise InvalidRequestError(f"There is no election type {number}.")
+        wanted = None if request.topic_partitions is None else list(_named(request))
+        outcomes = await self._controller.elect_leaders(wanted, ElectionKind(number))
+        elected = {partition: leader for partition, leader in outcomes.items() if not isinstance(leader, ProtocolError)}
+        missing = await self._wait(elected, max(0.0, deadline_ms - self._clock.monotonic_ms()))
+        errors: dict[TopicPartition, ProtocolError | None] = {
+            partition: outcome if isinstance(outcome, ProtocolError) else _TIMED_OUT if partition in missing else None
+            for partition, outcome in outcomes.items()
+        }
+        if wanted is None:
+            # Who asks for all is told of those that something was to be done for.
+            errors = {part: error for part, error in errors.items() if not isinstance(error, ElectionNotNeededError)}
+        return {"throttle_time": 0, "error_code": NONE, "replica_election_results": _results(errors)}
+
+    async def _wait(self, leaders: Mapping[TopicPartition, int], timeout_ms: float) -> Collection[TopicPartition]:
+        if not leaders:
+            return ()
+        wait = LeadersWait(self._view, leaders, timeout_ms)
+        self._waits.try_complete_else_watch(wait, list(leaders))
+        try:
+            return await wait.missing
+        finally:
+            wait.complete()  # nobody waits any more when the handler was cancelled
+
+
+def _named(request: Any) -> Iterator[TopicPartition]:
+    for topic in request.topic_partitions:
+        for number in topic.partitions:
+            yield TopicPartition(topic.topic, int(number))
+
+
+def _results(errors: Mapping[TopicPartition, ProtocolError | None]) -> list[dict[str, object]]:
+    topics: dict[str, list[dict[str, object]]] = {}
+    for partition, error in errors.items():
+        topics.setdefault(partition.topic, []).append(
+            {
+                "partition_id": partition.partition,
+                "error_code": NONE if error is None else error.code,
+                "error_message": None if error is None else str(error),
+            }
+        )
+    return [{"topic": topic, "partition_result": results} for topic, results in topics.items()]

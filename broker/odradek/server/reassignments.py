@@ -1,0 +1,98 @@
+"""AlterPartitionReassignments and ListPartitionReassignments (KIP-455): moving partitions, and what is on its way.
+
+Requests become wishes for the controller of this process, and its answers messages. A reassignment goes on after it was
+answered: who wants its end lists until it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from odradek.base.errors import NONE, ProtocolError
+from odradek.base.types import TopicPartition
+from odradek.controller.reassigning import Wishes
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+from odradek.server.dispatch import Handler, RequestContext
+from odradek.zk.layout import ReplicaAssignment
+
+
+class Reassigner(Protocol):
+    """What is needed of the controller of this process; `NotControllerError` when another broker is the controller."""
+
+    async def alter_reassignments(self, wishes: Wishes) -> dict[TopicPartition, ProtocolError | None]:
+        """Begin, replace or, with None, cancel; the error of each partition."""
+        ...
+
+    async def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """Those of these partitions, None: of all, that are being reassigned."""
+        ...
+
+
+class ReassignmentHandlers:
+    """Handlers for reassignments."""
+
+    def __init__(self, *, controller: Reassigner) -> None:
+        """`controller` answers when it is the active one."""
+        self._controller = controller
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers by API."""
+        return {
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.alter,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.list,
+        }
+
+    async def alter(self, context: RequestContext, request: Any) -> Message:
+        """Begin or replace reassignments; a partition without replicas has its reassignment cancelled."""
+        wishes = {
+            TopicPartition(topic.name, int(part.partition_index)): (
+                None if part.replicas is None else tuple(int(replica) for replica in part.replicas)
+            )
+            for topic in request.topics
+            for part in topic.partitions
+        }
+        topics: dict[str, list[dict[str, object]]] = {}
+        for partition, error in (await self._controller.alter_reassignments(wishes)).items():
+            topics.setdefault(partition.topic, []).append(
+                {
+                    "partition_index": partition.partition,
+                    "error_code": NONE if error is None else error.code,
+                    "error_message": None if error is None else str(error),
+                }
+            )
+        return {
+            "throttle_time": 0,
+            "error_code": NONE,
+            "error_message": None,
+            "responses": [{"name": topic, "partitions": parts} for topic, parts in topics.items()],
+        }
+
+    async def list(self, context: RequestContext, request: Any) -> Message:
+        """Reassignments under way, of the partitions that are named or of all; others are left out."""
+        wanted = None
+        if request.topics is not None:
+            wanted = [
+                TopicPartition(topic.name, int(number))
+                for topic in request.topics
+                for number in topic.partition_indexes
+            ]
+        topics: dict[str, list[dict[str, object]]] = {}
+        for partition, assignment in (await self._controller.list_reassignments(wanted)).items():
+            topics.setdefault(partition.topic, []).append(
+                {
+                    "partition_index": partition.partition,
+                    "replicas": assignment.replicas,
+                    "adding_replicas": assignment.adding,
+                    "removing_replicas": assignment.removing,
+                }
+            )
+        return {
+            "throttle_time": 0,
+            "error_code": NONE,
+            "error_message": None,
+            "topics": [{"name": topic, "partitions": parts} for topic, parts in topics.items()],
+        }

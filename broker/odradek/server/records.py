@@ -1,0 +1,72 @@
+"""DeleteRecords: offsets before which a partition's records go (KIP-107).
+
+Decoded requests enter from `server/dispatch`, and wait in the replica manager until the live replicas have followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from odradek.base.errors import UnknownTopicOrPartitionError
+from odradek.base.types import TopicPartition
+from odradek.cluster import ClusterView
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+from odradek.replication.delete_records import DeletedRecords
+from odradek.replication.manager import ReplicaManager
+from odradek.server.dispatch import Handler, RequestContext
+
+
+class RecordHandlers:
+    """Handlers that delete records."""
+
+    def __init__(self, *, replicas: ReplicaManager, view: ClusterView) -> None:
+        """`view` tells the partitions that do not exist anywhere."""
+        self._replicas = replicas
+        self._view = view
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers by API."""
+        return {ApiKey.DELETE_RECORDS: self.delete_records}
+
+    async def delete_records(self, context: RequestContext, request: Any) -> Message:
+        """Raise the log starts of partitions that this broker leads; -1 stands for the high watermark."""
+        image = self._view.image
+        offsets: dict[TopicPartition, int] = {}
+        results: dict[TopicPartition, DeletedRecords] = {}
+        for topic in request.topics:
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if image.partition(topic_partition) is None:
+                    results[topic_partition] = DeletedRecords(UnknownTopicOrPartitionError.code)
+                else:
+                    offsets[topic_partition] = partition.offset
+        if offsets:
+            results |= await self._delete(offsets, request.timeout.total_seconds() * 1000)
+        topics: dict[str, list[Message]] = {}
+        for (name, number), result in results.items():
+            topics.setdefault(name, []).append(
+                {
+                    "partition_index": number,
+                    "low_watermark": result.low_watermark,
+                    "error_code": result.error_code,
+                }
+            )
+        return {
+            "throttle_time": 0,
+            "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        }
+
+    async def _delete(
+        self, offsets: Mapping[TopicPartition, int], timeout_ms: float
+    ) -> Mapping[TopicPartition, DeletedRecords]:
+        outcome: asyncio.Future[dict[TopicPartition, DeletedRecords]] = asyncio.get_running_loop().create_future()
+
+        def respond(results: dict[TopicPartition, DeletedRecords]) -> None:
+            if not outcome.done():  # the connection may have gone, and its task with it
+                outcome.set_result(results)
+
+        self._replicas.delete_records(offsets, timeout_ms, respond)
+        return await outcome

@@ -1,0 +1,79 @@
+"""Compaction for tests: one whole pass over a log, without a schedule and without a worker.
+
+A log on any `Files` enters and is rewritten in place; tests of compaction and of what survives it call it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from odradek.base.ports import Clock, Files
+from odradek.log.cleaning import clean_log
+from odradek.log.compaction import CleaningRequest, CleaningResult, LastRecord
+from odradek.log.partition_log import PartitionLog
+from odradek.log.values import CleanedSwap
+from odradek.records.formats import iterate_entries, iterate_records
+from odradek.records.record import Record
+
+LIMIT = 1 << 24
+
+
+def settle(log: PartitionLog) -> None:
+    """Make everything durable, checkpointed and replicated, as time does."""
+    log.high_watermark = log.log_end_offset
+    log.flush()
+    log.checkpointed(log.recovery_point)
+
+
+def cleaning_request(
+    log: PartitionLog, clock: Clock, first_dirty_offset: int = 0, **changes: object
+) -> CleaningRequest:
+    """The request for a pass over all that may be cleaned; `changes` override its fields."""
+    segments = log.cleanable()
+    end_offset = segments[-1].next_offset if segments else log.log_start_offset
+    request = CleaningRequest(
+        name=str(log.topic_partition),
+        directory=log.directory,
+        segments=segments,
+        first_dirty_offset=first_dirty_offset,
+        end_offset=end_offset,
+        now_ms=clock.wall_ms(),
+        delete_retention_ms=log.config.delete_retention_ms,
+        segment_bytes=log.config.segment_bytes,
+        segment_index_bytes=log.config.segment_index_bytes,
+        index_interval_bytes=log.config.index_interval_bytes,
+        map_bytes=1 << 20,
+        load_factor=0.9,
+        read_bytes=4096,
+        io_bytes_per_second=float("inf"),
+        seed=b"sixteen bytes it",
+        aborted=log.aborted_transactions(log.segments[0].base_offset, end_offset),
+        producers={
+            each.producer_id: LastRecord(each.producer_epoch, -1, each.last_sequence) for each in log.active_producers()
+        },
+    )
+    return replace(request, **changes)  # type: ignore[arg-type]
+
+
+def compact(
+    files: Files, log: PartitionLog, clock: Clock, first_dirty_offset: int = 0, **changes: object
+) -> CleaningResult:
+    """One pass over all that may be cleaned, swapped in."""
+    request = cleaning_request(log, clock, first_dirty_offset, **changes)
+    result = clean_log(files, request)
+    for group in result.groups:
+        swap = CleanedSwap(generation=log.generation, replaced=group, cleaned=group[:1])
+        if not log.swap_cleaned(swap):
+            raise AssertionError(f"{swap} was refused")
+    return result
+
+
+def records_of(log: PartitionLog) -> list[Record]:
+    """All records of a log, markers left out."""
+    found: list[Record] = []
+    for segment in log.segments:
+        content = segment.file.pread(segment.size, 0)
+        for position, header in iterate_entries(content):
+            if not header.is_control:
+                found += iterate_records(content, position, header, limit=LIMIT)
+    return found

@@ -1,0 +1,145 @@
+"""How a broker reaches ZooKeeper, out of its properties: TLS, identities, access lists.
+
+`BrokerConfig` enters, `ZkSettings` leaves, or a `ConfigError` of one sentence that says what to change. Called by
+`app/main` and `app/broker`, which must use the same. Reads no file. Names and defaults are Kafka's; the two that Kafka
+does not have, because Java takes them from a JAAS file or not at all, are `zookeeper.sasl.jaas.config` and
+`zookeeper.auth.digest`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import ConfigError
+from odradek.zk.port import TlsSettings, ZkSettings
+
+NETTY_SOCKET: Final = "org.apache.zookeeper.ClientCnxnSocketNetty"
+"""The class that speaks TLS in Java; named in the properties, it makes a file serve brokers of both kinds."""
+
+TLS_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
+
+_DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
+_JAAS_ENTRY: Final = re.compile(
+    r"""\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)"""
+    r"""((?:\s+[\w.]+\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s;"]+))*)\s*;\s*""",
+    re.IGNORECASE,
+)
+_JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))""")
+
+_TYPES_BY_SUFFIX: Final = {"pem": "PEM", "jks": "JKS", "p12": "PKCS12", "pfx": "PKCS12", "bcfks": "BCFKS"}
+
+
+def zookeeper_settings(config: BrokerConfig) -> ZkSettings:
+    """Everything that a session needs to know; `ConfigError`."""
+    tls = _tls(config) if config.zookeeper_ssl_client_enable else None
+    sasl = _sasl(config) if config.zookeeper_sasl_client else None
+    digest = _digest(config.zookeeper_auth_digest)
+    has_identity = sasl is not None or digest is not None or (tls is not None and tls.keystore_location is not None)
+    if config.zookeeper_set_acl and not has_identity:
+        raise ConfigError(
+            "zookeeper.set.acl=true needs an identity that the lists can name: zookeeper.sasl.jaas.config, "
+            "zookeeper.ssl.keystore.location with zookeeper.ssl.client.enable=true, or zookeeper.auth.digest"
+        )
+    connection_timeout_ms = config.zookeeper_connection_timeout_ms
+    return ZkSettings(
+        connect=config.zookeeper_connect,
+        session_timeout_ms=config.zookeeper_session_timeout_ms,
+        connection_timeout_ms=connection_timeout_ms or config.zookeeper_session_timeout_ms,
+        max_in_flight=config.zookeeper_max_in_flight_requests,
+        digest=digest,
+        sasl=sasl,
+        tls=tls,
+        set_acl=config.zookeeper_set_acl,
+    )
+
+
+def _tls(config: BrokerConfig) -> TlsSettings:
+    if config.zookeeper_clientCnxnSocket != NETTY_SOCKET:
+        raise ConfigError(f"zookeeper.ssl.client.enable=true needs zookeeper.clientCnxnSocket={NETTY_SOCKET}")
+    if config.zookeeper_ssl_ocsp_enable:
+        raise ConfigError(
+            "zookeeper.ssl.ocsp.enable=true is not supported: set it to false, or use zookeeper.ssl.crl.enable with "
+            "the revocation lists in the truststore"
+        )
+    protocols = config.zookeeper_ssl_enabled_protocols or (config.zookeeper_ssl_protocol,)
+    for name in protocols:
+        if name not in TLS_PROTOCOLS:
+            raise ConfigError(f"zookeeper.ssl.protocol {name!r} is not allowed: it must be one of TLSv1.2, TLSv1.3")
+    suites = config.zookeeper_ssl_cipher_suites
+    if suites and "TLSv1.3" in protocols:
+        raise ConfigError(
+            "zookeeper.ssl.cipher.suites cannot choose among the suites of TLSv1.3: leave it out, or leave TLSv1.3 out "
+            "of zookeeper.ssl.enabled.protocols"
+        )
+    identification = config.zookeeper_ssl_endpoint_identification_algorithm
+    if identification.upper() not in ("HTTPS", ""):
+        raise ConfigError(
+            f"zookeeper.ssl.endpoint.identification.algorithm={identification!r} is not allowed: "
+            "it must be HTTPS or empty"
+        )
+    return TlsSettings(
+        truststore_location=_pem_file(
+            "truststore", config.zookeeper_ssl_truststore_location, config.zookeeper_ssl_truststore_type
+        ),
+        keystore_location=_pem_file(
+            "keystore", config.zookeeper_ssl_keystore_location, config.zookeeper_ssl_keystore_type
+        ),
+        keystore_password=config.zookeeper_ssl_keystore_password,
+        verify_host_name=bool(identification),
+        protocols=protocols,
+        cipher_suites=suites,
+        check_revocation=config.zookeeper_ssl_crl_enable,
+    )
+
+
+def _pem_file(store: str, location: str | None, declared: str | None) -> str | None:
+    """The path of a store in PEM form; as ZooKeeper does, the type is taken from the name where it is not given."""
+    if not location:
+        return None
+    setting = f"zookeeper.ssl.{store}"
+    stem, _, suffix = location.rpartition(".")
+    kind = (declared or _TYPES_BY_SUFFIX.get(suffix.lower(), "")).upper()
+    if kind == "PEM":
+        return location
+    to_pem = f"`openssl pkcs12 -in {stem}.p12 -out {stem}.pem{' -nokeys' if store == 'truststore' else ''}`"
+    if kind == "JKS":
+        to_p12 = f"`keytool -importkeystore -srckeystore {location} -destkeystore {stem}.p12 -deststoretype PKCS12`"
+        raise ConfigError(f"{setting}.location={location} is a JKS file, which only Java reads: run {to_p12}, {to_pem}")
+    if kind == "PKCS12":
+        raise ConfigError(f"{setting}.location={location} is a PKCS12 file, only PEM is supported: run {to_pem}")
+    if kind:
+        raise ConfigError(f"{setting}.type={kind} is not supported: it must be PEM")
+    raise ConfigError(f"{setting}.location={location} does not tell its type by its name: set {setting}.type=PEM")
+
+
+def _sasl(config: BrokerConfig) -> tuple[str, str] | None:
+    """User and password of a JAAS entry; None without one. The entry itself is never shown, for its password."""
+    if not config.zookeeper_sasl_jaas_config:
+        return None
+    found = _JAAS_ENTRY.fullmatch(config.zookeeper_sasl_jaas_config)
+    wanted = f'`{_DIGEST_MODULE} required username="..." password="...";`'
+    if found is None:
+        raise ConfigError(f"zookeeper.sasl.jaas.config cannot be understood: it must be one entry, {wanted}")
+    module, options = found.groups()
+    if module != _DIGEST_MODULE:
+        raise ConfigError(
+            f"zookeeper.sasl.jaas.config names {module}: of SASL only DIGEST-MD5 is supported (no Kerberos), as "
+            f"{wanted}; a TLS client certificate is the better identity"
+        )
+    values = {
+        name: plain or re.sub(r"\\(.)", r"\1", quoted) for name, quoted, plain in _JAAS_OPTION.findall(options or "")
+    }
+    if not values.get("username") or "password" not in values:
+        raise ConfigError(f"zookeeper.sasl.jaas.config lacks username or password: it must be {wanted}")
+    return values["username"], values["password"]
+
+
+def _digest(credentials: str | None) -> tuple[str, str] | None:
+    if not credentials:
+        return None
+    user, colon, password = credentials.partition(":")
+    if not user or not colon:
+        raise ConfigError("zookeeper.auth.digest cannot be understood: it must be user:password")
+    return user, password

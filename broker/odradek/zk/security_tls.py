@@ -1,0 +1,104 @@
+"""TLS to ZooKeeper: the context of a connection, and what went wrong with one, in words.
+
+`TlsSettings` enter, an `SSLContext` leaves; called by `zk/session` for each connection, so that renewed certificates
+are taken up without a restart. As in Java, every certificate of the truststore is an anchor of trust.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+from odradek.base.errors import ConfigError
+from odradek.zk.port import TlsSettings
+
+PREFIX: Final = "zookeeper.ssl."
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+def client_context(tls: TlsSettings) -> ssl.SSLContext:
+    """The context; `ConfigError` that names the setting when a file or a name cannot be used. Reads files."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = tls.verify_host_name
+    versions = [_VERSIONS[name] for name in tls.protocols]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _load_trust(context, tls)
+    if tls.keystore_location is not None:
+        _load_identity(context, tls.keystore_location, tls.keystore_password or "")
+    if tls.cipher_suites:
+        names = [openssl_cipher(name) for name in tls.cipher_suites]
+        for name in (*names, ":".join(names)):
+            try:
+                context.set_ciphers(name)
+            except ssl.SSLError:
+                raise ConfigError(f"{PREFIX}cipher.suites: OpenSSL knows no suite {name} of TLS 1.2") from None
+    return context
+
+
+def _load_trust(context: ssl.SSLContext, tls: TlsSettings) -> None:
+    location = tls.truststore_location
+    if location is None:
+        context.load_default_certs()
+    else:
+        try:
+            context.load_verify_locations(location)
+        except OSError as error:
+            raise ConfigError(
+                f"{PREFIX}truststore.location={location} cannot be read: {_system_reason(error)}; "
+                "it must hold certificates in PEM form"
+            ) from error
+    if tls.check_revocation:
+        if not context.cert_store_stats()["crl"]:
+            raise ConfigError(
+                f"{PREFIX}crl.enable=true needs the revocation lists of all authorities in the file of "
+                f"{PREFIX}truststore.location, in PEM form: lists are not fetched"
+            )
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
+
+
+def _load_identity(context: ssl.SSLContext, location: str, password: str) -> None:
+    try:
+        # A password always, be it empty: without one OpenSSL would ask for it on the terminal.
+        context.load_cert_chain(location, password=password)
+    except OSError as error:
+        raise ConfigError(
+            f"{PREFIX}keystore.location={location} cannot be read: {_system_reason(error)}; it must hold a private "
+            f"key that {PREFIX}keystore.password opens, and its certificates, in PEM form"
+        ) from error
+
+
+def openssl_cipher(name: str) -> str:
+    """OpenSSL's name of a cipher suite of TLS 1.2 that is given by Java's; others pass through.
+
+    >>> openssl_cipher("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256")
+    'ECDHE-RSA-AES128-GCM-SHA256'
+    """
+    exchange, found, cipher = name.removeprefix("TLS_").partition("_WITH_")
+    if not found:
+        return name
+    cipher = cipher.replace("AES_", "AES").replace("_CBC", "").replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
+    return (cipher if exchange == "RSA" else f"{exchange}_{cipher}").replace("_", "-")
+
+
+def explain(error: BaseException) -> str:
+    """Why a connection could not be made, as the end of a sentence."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not accepted ({error.verify_message.rstrip('.')}): see {PREFIX}truststore.location "
+            f"and, for the host's name, {PREFIX}endpoint.identification.algorithm"
+        )
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
+            return f"it does not accept our certificate, or demands one ({reason}): see {PREFIX}keystore.location"
+        if "protocol version" in reason:
+            return f"it speaks another version of TLS ({reason}): see {PREFIX}enabled.protocols"
+        return f"TLS cannot be agreed upon ({reason}): is that its port for TLS?"
+    return _system_reason(error) if isinstance(error, OSError) else str(error)
+
+
+def _system_reason(error: OSError) -> str:
+    reason = getattr(error, "reason", None)
+    return str(reason).replace("_", " ").lower() if reason else error.strerror or str(error)

@@ -1,0 +1,248 @@
+"""kazoo's session, made to fit: who we are is settled before it counts as connected, and callbacks run on the loop.
+
+`ZkSettings` enter; `zk/client` and `zk/farewell` send their requests through what leaves. Changed of kazoo's ways:
+
+- TLS by our own context: kazoo's takes no protocols, no suites, and always trusts the system's authorities too.
+- SASL DIGEST-MD5 by `security_digest`: kazoo's needs a package without a release since 2019.
+- A connection is told when the credentials are accepted, not before. Credentials that are refused at first end the
+  client; later (one server of the ensemble is set up wrongly) the next server is tried, as Kafka goes on, too.
+- While the connection is lost, requests fail at once instead of being queued for ever; connecting to one server gives
+  up early, so that the next is tried. Patroni gives the reasons in its `dcs/zookeeper.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from threading import Lock, RLock
+from typing import Any, Final
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol import serialization
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import KazooRetry
+
+from odradek.base.errors import ConfigError
+from odradek.zk.port import TlsSettings, ZkSettings
+from odradek.zk.security_digest import DigestError, DigestLogin
+from odradek.zk.security_tls import client_context, explain
+
+log = logging.getLogger(__name__)
+
+_NONCE_BYTES: Final = 18
+_MIN_CONNECT_S: Final = 1.0
+_CONNECTED: Final = (KeeperState.CONNECTED, KeeperState.CONNECTED_RO)
+
+
+class LoopQueue:
+    """Stands in for kazoo's queues of callbacks: what is put in, from any thread, runs on the loop in order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Callbacks run on `loop`."""
+        self._loop = loop
+        self._pending: deque[Callable[[], object]] = deque()
+        self._lock = Lock()
+        self._scheduled = False
+
+    def put(self, callback: Callable[[], object]) -> None:
+        """Run `callback` on the loop after all that was put before. Wakes the loop once for many."""
+        with self._lock:
+            self._pending.append(callback)
+            if self._scheduled or self._loop.is_closed():
+                return
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        with self._lock:
+            self._scheduled = False
+            callbacks, self._pending = self._pending, deque()
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                # The queue carries answers and session events of everybody: one bad callback must not stop it.
+                log.exception("a ZooKeeper callback failed")
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler with connections of ours: a bounded wait for each server, and TLS."""
+
+    def __init__(self, tls: TlsSettings | None, connect_timeout_s: float) -> None:
+        """`connect_timeout_s` bounds the making of one connection."""
+        super().__init__()
+        self._tls = tls
+        self._connect_timeout_s = connect_timeout_s
+
+    def create_connection(self, *args: Any, **options: Any) -> Any:
+        """A connected socket; an `OSError` when there is none in time."""
+        timeout_s = min(self._connect_timeout_s, options.get("timeout") or self._connect_timeout_s)
+        if self._tls is None:
+            return super().create_connection(*args, **{**options, "timeout": timeout_s})
+        try:
+            context = client_context(self._tls)
+        except ConfigError as error:
+            # The files were sound at the start: they are being replaced, perhaps, and are read again soon.
+            raise OSError(str(error)) from error
+        plain = socket.create_connection(options["address"], timeout_s)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return context.wrap_socket(plain, server_hostname=options["hostname"])
+        except BaseException:
+            plain.close()
+            raise
+
+    def select(self, readers: Any, writers: Any, others: Any, timeout: float | None = None) -> Any:
+        """Wait for sockets. Bytes that TLS has already decrypted count; the system does not know of them."""
+        held = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
+        readable, writable, exceptional = super().select(readers, writers, others, 0 if held else timeout)
+        return [*held, *(each for each in readable if each not in held)], writable, exceptional
+
+
+class LoopHandler(Handler):
+    """The handler with kazoo's two callback threads replaced by the loop, which keeps both kinds in one order."""
+
+    def __init__(self, tls: TlsSettings | None, connect_timeout_s: float, queue: LoopQueue) -> None:
+        """Callbacks go to `queue`."""
+        super().__init__(tls, connect_timeout_s)
+        self.completion_queue = queue
+        self.callback_queue = queue
+
+    @property
+    def running(self) -> bool:
+        """Always: otherwise kazoo would run callbacks on whatever thread it is on."""
+        return True
+
+    def start(self) -> None:
+        """There are no threads to start."""
+
+    def stop(self) -> None:
+        """There are no threads to stop."""
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, with our login and with the reason kept why the last attempt failed."""
+
+    def __init__(self, client: Kazoo, sasl: tuple[str, str] | None, **options: Any) -> None:
+        # kazoo looks only at whether there are options of SASL before it calls `_authenticate_with_sasl`.
+        super().__init__(client, sasl_options=None if sasl is None else {}, **options)
+        self._login = sasl or ("", "")
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        client = self.client
+        client.is_opening = True
+        try:
+            timeouts = super()._connect(host, hostip, port)
+        except kazoo_errors.AuthFailedError as error:
+            client.note_failure(f"{host}:{port}: {error or 'it does not accept our credentials'}")
+            if client.was_accepted:
+                raise kazoo_errors.ConnectionDropped(client.failure) from error
+            raise
+        except Exception as error:
+            client.note_failure(f"{host}:{port}: {explain(_root_of(error))}")
+            raise
+        finally:
+            client.is_opening = False
+        client.opened()
+        return timeouts
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        username, password = self._login
+        login = DigestLogin(username, password, secrets.token_urlsafe(_NONCE_BYTES))
+        challenge = self._converse(1, b"", timeout)
+        if challenge is None:
+            raise kazoo_errors.AuthFailedError("it offers no SASL: it has no section Server in a JAAS file")
+        try:
+            proof = self._converse(2, login.respond(challenge), timeout)
+            login.verify(proof or b"")
+        except DigestError as error:
+            raise kazoo_errors.AuthFailedError(str(error)) from error
+
+    def _converse(self, number: int, token: bytes, timeout: float) -> bytes | None:
+        """Send a token of SASL; the server's, None when it does not speak SASL."""
+        self._submit(serialization.SASL(token), timeout, number)
+        header, frame, position = self._read_header(timeout)
+        if header.err:
+            raise kazoo_errors.AuthFailedError("it does not accept user and password of zookeeper.sasl.jaas.config")
+        answer: bytes | None = serialization.SASL.deserialize(frame, position)[0]
+        return answer
+
+
+def _root_of(error: BaseException) -> BaseException:
+    """kazoo wraps what the system or TLS said in the error of a lost connection."""
+    inner = error.__context__
+    return inner if isinstance(error, kazoo_errors.ConnectionDropped) and inner is not None else error
+
+
+class Kazoo(KazooClient):  # type: ignore[misc]
+    """kazoo's client with our handler and connection; `failure` says why the last attempt to connect failed."""
+
+    def __init__(
+        self,
+        settings: ZkSettings,
+        handler: Handler,
+        tell: Callable[[str, int], None] = lambda state, session_id: None,
+        **options: Any,
+    ) -> None:
+        """`tell` gets each state of the session with the session's id, on kazoo's thread. No chroot applies."""
+        self._tell = tell
+        self.failure = ""
+        self._told: set[str] = set()
+        self.was_accepted = False
+        """Whether the ensemble took our credentials once."""
+        self.is_opening = False
+        self._opened_state = KeeperState.CONNECTED
+        # Between the check of the state and the queueing of a request the state must not change, or the request
+        # would be sent after the caller was told that it is lost.
+        self._gate = RLock()
+        super().__init__(
+            hosts=settings.split()[0],
+            handler=handler,
+            use_ssl=settings.tls is not None,
+            auth_data=None if settings.digest is None else [("digest", ":".join(settings.digest))],
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0),
+            **options,
+        )
+        self._connection = _Connection(self, settings.sasl, retry_sleeper=self._conn_retry.copy(), logger=self.logger)
+
+    def _call(self, request: Any, async_object: Any) -> Any:
+        with self._gate:
+            if self._state == KeeperState.CONNECTING:
+                async_object.set_exception(kazoo_errors.ConnectionLoss())
+                return False
+            return super()._call(request, async_object)
+
+    def _session_callback(self, state: str) -> None:
+        if self.is_opening and state in _CONNECTED:
+            self._opened_state = state  # kazoo tells it before it authenticates
+            return
+        with self._gate:
+            session_id = self._session_id or 0
+            super()._session_callback(state)
+            self._tell(state, session_id)
+
+    def note_failure(self, reason: str) -> None:
+        """An attempt to connect failed. Each reason is logged once for each loss of connection."""
+        self.failure = reason
+        if reason not in self._told:
+            self._told.add(reason)
+            log.warning("no connection to ZooKeeper at %s", reason)
+
+    def opened(self) -> None:
+        """The connection stands, and the credentials are accepted."""
+        self.failure, self.was_accepted = "", True
+        self._told.clear()
+        self._session_callback(self._opened_state)
+
+
+def connect_timeout_s(session_timeout_ms: float, servers: int) -> float:
+    """A part of the session time-out for each server, so that others are tried before it is over."""
+    return max(_MIN_CONNECT_S, session_timeout_ms / 1000 / 3 / max(1, servers))

@@ -1,0 +1,43 @@
+"""Reads a topic from its beginning with librdkafka, without a group. Out: records and megabytes per second.
+
+In: bootstrap, topic, partitions, records. The clock runs from the assignment to the last record.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from comparison.clients.calling import answer, options
+
+_AT_ONCE: Final = 10_000
+_SILENCE_SECONDS: Final = 60.0
+
+
+def main() -> None:
+    """Consume and count."""
+    wanted = options()
+    consumer = Consumer(
+        {"bootstrap.servers": wanted["bootstrap"], "group.id": "bench-librdkafka", "enable.auto.commit": False}
+    )
+    began = time.perf_counter()
+    consumer.assign([TopicPartition(wanted["topic"], n, OFFSET_BEGINNING) for n in range(wanted["partitions"])])
+    records = size = 0
+    while records < wanted["records"]:
+        messages = consumer.consume(_AT_ONCE, _SILENCE_SECONDS)
+        if not messages:
+            raise RuntimeError(f"nothing came for {_SILENCE_SECONDS:g} s after {records} records")
+        for message in messages:
+            if message.error() is not None:
+                raise RuntimeError(str(message.error()))
+            size += len(message)
+        records += len(messages)
+    seconds = time.perf_counter() - began
+    consumer.close()
+    answer({"records_per_s": records / seconds, "megabytes_per_s": size / seconds / (1 << 20)})
+
+
+if __name__ == "__main__":
+    main()

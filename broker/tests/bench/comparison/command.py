@@ -1,0 +1,171 @@
+"""The command line of the benchmark: which scenarios, how often, what is shown and where results are kept."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from comparison import document, machine, results
+from comparison.results import Outcome
+from comparison.running import measure
+from comparison.scenarios import THEMES, Scenario, chosen, estimate_seconds
+from odradek.testing.apache import jars
+
+BENCH: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = BENCH.parents[2]
+DOCUMENT: Final = ROOT / "docs" / "benchmarks.md"
+RESULTS: Final = BENCH / "results.json"
+REMARKS: Final = BENCH / "remarks.toml"
+QUICK_SCALE: Final = 0.05
+NEEDED_BYTES: Final = 30 << 30
+
+console = Console(stderr=True)
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="NAME", help="Run these scenarios, or all whose names begin so.")
+@click.option("--list", "list_them", is_flag=True, help="List the scenarios and how long each takes.")
+@click.option("--quick", is_flag=True, help="One counted run of a twentieth of the work: does it work at all?")
+@click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 99), help="Counted runs of each system.")
+@click.option("--scale", default=1.0, show_default=True, help="Multiplies the number of records.")
+@click.option(
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="What is printed: tables for eyes, raw results for machines.",
+)
+@click.option(
+    "--results",
+    "results_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=RESULTS,
+    help="File of raw results that this run adds to; the document is made of all that it holds.",
+)
+@click.option(
+    "--document",
+    "document_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=DOCUMENT,
+    help="Where the tables go.  [default: docs/benchmarks.md]",
+)
+@click.option("--verbose", is_flag=True, help="Tell where in the code something failed.")
+@click.option("--write/--no-write", default=None, help="Keep results and write the document.  [default: unless quick]")
+def main(
+    *,
+    only: Sequence[str],
+    list_them: bool,
+    quick: bool,
+    runs: int,
+    scale: float,
+    output: str,
+    results_path: Path,
+    document_path: Path,
+    verbose: bool,
+    write: bool | None,
+) -> None:
+    """Odradek beside Apache Kafka 3.9.1: same machine, same clients, in turn.
+
+    Results are kept in a file, so the table of docs/benchmarks.md may be built up over several runs. Ctrl-C ends
+    everything, keeps what was finished and leaves nothing behind.
+    """
+    logging.basicConfig(level="WARNING", handlers=[RichHandler(console=console, show_path=False)], format="%(message)s")
+    logging.getLogger("comparison").setLevel("DEBUG" if verbose else "WARNING")
+    signal.signal(signal.SIGTERM, _interrupt)
+    runs, scale = (1, scale * QUICK_SCALE) if quick else (runs, scale)
+    try:
+        scenarios = chosen(only)
+        known = results.decode(results_path.read_text(encoding="utf-8")) if results_path.exists() else []
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    if list_them:
+        _list(scenarios, runs, scale)
+        return
+    new = _run(scenarios, runs=runs, scale=scale)
+    if write or (write is None and not quick):
+        merged = results.merge(known, new)
+        results_path.write_text(results.encode(merged), encoding="utf-8")
+        document_path.write_text(document.render(merged, _remarks()), encoding="utf-8")
+    click.echo(results.encode(new) if output == "json" else _tables(new), nl=False)
+    if len(new) < len(scenarios) or any(outcome.failures for outcome in new):
+        sys.exit(1)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _list(scenarios: Sequence[Scenario], runs: int, scale: float) -> None:
+    for scenario in scenarios:
+        minutes = estimate_seconds(scenario, runs, scale) / 60
+        click.echo(f"{scenario.name:28s} {minutes:5.1f} min  {scenario.theme}: {scenario.title}")
+    click.echo(f"{'together':28s} {_minutes(scenarios, runs, scale):5.1f} min")
+
+
+def _minutes(scenarios: Sequence[Scenario], runs: int, scale: float) -> float:
+    return sum(estimate_seconds(scenario, runs, scale) for scenario in scenarios) / 60
+
+
+def _run(scenarios: Sequence[Scenario], *, runs: int, scale: float) -> list[Outcome]:
+    """Each scenario in turn; what is finished when Ctrl-C comes is returned."""
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if free < NEEDED_BYTES * min(1.0, scale):
+        raise click.ClickException(f"{free >> 30} GiB are free in the temporary folder: up to 30 GiB are needed")
+    folder = jars(machine.KAFKA_VERSION, ROOT / ".interop")
+    console.print(f"{len(scenarios)} scenarios, about {_minutes(scenarios, runs, scale):.0f} minutes")
+    kind, versions = machine.description(), machine.versions(ROOT)
+    day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    new: list[Outcome] = []
+    with Progress(*columns, console=console) as progress:
+        total = sum(2 * (runs + scenario.warm_ups) for scenario in scenarios)
+        task = progress.add_task("starting", total=total)
+
+        def step(what: str) -> None:
+            progress.update(task, advance=1, description=what)
+
+        try:
+            for scenario in scenarios:
+                found = measure(scenario, runs=runs, scale=scale, jars=folder, step=step)
+                new.append(
+                    Outcome(
+                        scenario=scenario.name,
+                        day=day,
+                        scale=scale,
+                        machine=kind,
+                        versions=versions,
+                        runs=found.runs,
+                        failures=found.failures,
+                    )
+                )
+        except KeyboardInterrupt:
+            console.print("[bold]Interrupted: everything was taken down.[/]")
+    return new
+
+
+def _remarks() -> dict[str, str]:
+    if not REMARKS.exists():
+        return {}
+    content = tomllib.loads(REMARKS.read_text(encoding="utf-8"))
+    return {str(name): " ".join(str(text).split()) for name, text in content.items()}
+
+
+def _tables(outcomes: Sequence[Outcome]) -> str:
+    """The tables of the themes that were run."""
+    found = {outcome.scenario: outcome for outcome in outcomes}
+    tables = [(theme, rows) for theme in THEMES if (rows := document.rows_of(theme, found))]
+    return "\n".join(f"{theme.title}\n\n{document.table(theme, rows)}\n" for theme, rows in tables)

@@ -1,0 +1,146 @@
+"""The document: results as Markdown, one table for each theme, with what falls short of its goal. Pure.
+
+Outcomes and remarks enter, text leaves. Called by `command`. Nothing of the machine is named but its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from comparison.figures import OURS, THEIRS, Summary, ratio, summary_of
+from comparison.goals import GROWTH_BOUND, GROWTHS, METRICS, Metric
+from comparison.results import Outcome
+from comparison.scenarios import CATALOGUE, THEMES, Scenario, Theme
+
+SHORT: Final = "▼"
+NOTHING: Final = "–"
+
+
+def render(outcomes: Iterable[Outcome], remarks: Mapping[str, str]) -> str:
+    """The whole document. `remarks`: scenario to why it falls short and what was tried, Markdown."""
+    known = {outcome.scenario: outcome for outcome in outcomes}
+    parts = [_head(known.values())]
+    for theme in THEMES:
+        rows = rows_of(theme, known)
+        if rows:
+            parts.append(f"## {theme.title}\n\n{theme.text}\n\n{table(theme, rows)}")
+    parts.append(_shortfalls(known, remarks))
+    parts.append(_provenance(known.values()))
+    return "\n\n".join(parts) + "\n"
+
+
+def rows_of(theme: Theme, known: Mapping[str, Outcome]) -> list[tuple[Scenario, Outcome]]:
+    """What is known of a theme's scenarios, in the catalogue's order."""
+    return [(one, known[one.name]) for one in CATALOGUE if one.theme == theme.name and one.name in known]
+
+
+def table(theme: Theme, rows: Sequence[tuple[Scenario, Outcome]]) -> str:
+    """One theme's table."""
+    first, *others = (METRICS[name] for name in theme.metrics)
+    head = ["scenario", f"Odradek, {first.label}", "Apache Kafka", _goal_head("ratio", first)]
+    head += [_goal_head(metric.label, metric) for metric in others]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += ["| " + " | ".join(_row(theme, scenario, outcome)) + " |" for scenario, outcome in rows]
+    return "\n".join(lines)
+
+
+def _goal_head(label: str, metric: Metric) -> str:
+    return label if metric.goal is None else f"{label} ({metric.goal.text})"
+
+
+def _row(theme: Theme, scenario: Scenario, outcome: Outcome) -> list[str]:
+    first, *others = theme.metrics
+    ours, theirs = _summaries(outcome, first)
+    return [
+        scenario.title,
+        _with_range(METRICS[first], ours, outcome.failures.get(OURS)),
+        _with_range(METRICS[first], theirs, outcome.failures.get(THEIRS)),
+        _ratio_cell(METRICS[first], ours, theirs, strong=True),
+        *(_pair_cell(METRICS[name], *_summaries(outcome, name)) for name in others),
+    ]
+
+
+def _summaries(outcome: Outcome, metric: str) -> tuple[Summary | None, Summary | None]:
+    return summary_of(outcome.runs.get(OURS, ()), metric), summary_of(outcome.runs.get(THEIRS, ()), metric)
+
+
+def _with_range(metric: Metric, summary: Summary | None, failure: str | None) -> str:
+    if summary is None:
+        return "failed" if failure else NOTHING
+    return f"{metric.form(summary.median)} ({metric.form(summary.low)} … {metric.form(summary.high)})"
+
+
+def _ratio_cell(metric: Metric, ours: Summary | None, theirs: Summary | None, *, strong: bool = False) -> str:
+    value = ratio(ours, theirs)
+    if value is None:
+        return NOTHING
+    text = f"**{value:.2f}**" if strong else f"{value:.2f}"
+    return text if metric.goal is None or metric.goal.met(value) else f"{text} {SHORT}"
+
+
+def _pair_cell(metric: Metric, ours: Summary | None, theirs: Summary | None) -> str:
+    if ours is None and theirs is None:
+        return NOTHING
+    pair = " / ".join(NOTHING if one is None else metric.form(one.median) for one in (ours, theirs))
+    value = ratio(ours, theirs)
+    return pair if value is None else f"{pair} = {_ratio_cell(metric, ours, theirs)}"
+
+
+def shortfalls(scenario: Scenario, outcome: Outcome) -> list[str]:
+    """Each goal that a scenario misses, in words; what one side failed to do as well."""
+    found = [f"{system} failed ({reason})" for system, reason in outcome.failures.items()]
+    theme = next(theme for theme in THEMES if theme.name == scenario.theme)
+    for name in theme.metrics:
+        metric = METRICS[name]
+        value = ratio(*_summaries(outcome, name))
+        if metric.goal is not None and value is not None and not metric.goal.met(value):
+            found.append(f"{metric.label} {value:.2f} ({metric.goal.text})")
+    for kind, (before, during) in GROWTHS.items():
+        growth = ratio(_summaries(outcome, during)[0], _summaries(outcome, before)[0])
+        if growth is not None and growth > GROWTH_BOUND:
+            found.append(f"{kind} p99 grows {growth:.1f} times (≤ {GROWTH_BOUND:g})")
+    return found
+
+
+def _head(outcomes: Iterable[Outcome]) -> str:
+    days = sorted({outcome.day for outcome in outcomes})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else "no day yet"
+    return f"""# Benchmarks
+
+Made by `make bench`, {when}. Odradek and Apache Kafka 3.9.1 (ZooKeeper mode, the settings and Java options of its own
+start scripts, heap 1 GiB, of three brokers 512 MiB each) run in turn on one machine, clients and brokers on the same
+cores, with the same clients. Each figure is the median of the counted runs, with the least and the greatest in
+brackets; the order of the systems alternates from run to run, and a warm-up goes before where a system warms up.
+Absolute figures vary from machine to machine and from hour to hour: the ratios, ours over theirs, are what to hold.
+
+The goals stand in the heads of the columns; {SHORT} marks what falls short, and the reasons stand at the end. CPU is
+the processor time of all broker processes and what they started, over the whole run; memory is their resident size,
+the greatest of the run and the last. How it is measured: [design note 0006](design/0006-benchmarks.md)."""
+
+
+def _shortfalls(known: Mapping[str, Outcome], remarks: Mapping[str, str]) -> str:
+    lines = []
+    for scenario in CATALOGUE:
+        outcome = known.get(scenario.name)
+        missed = [] if outcome is None else shortfalls(scenario, outcome)
+        if missed:
+            remark = remarks.get(scenario.name) or remarks.get(scenario.theme, "")
+            lines.append(f"- **{scenario.title}** (`{scenario.name}`): {'; '.join(missed)}. {remark}".rstrip())
+    absent = [f"`{scenario.name}`" for scenario in CATALOGUE if scenario.name not in known]
+    if absent:
+        lines.append(f"- Not measured yet: {', '.join(absent)}.")
+    return "## What falls short, and why\n\n" + ("\n".join(lines) or "Nothing.")
+
+
+def _provenance(outcomes: Iterable[Outcome]) -> str:
+    lines = ["## Where the figures come from", "", "| scenario | command | day | scale | machine | versions |"]
+    lines.append("|" + " --- |" * 6)
+    for outcome in outcomes:
+        versions = ", ".join(f"{name} {version}" for name, version in outcome.versions.items())
+        scale = "" if outcome.scale == 1 else f" SCALE={outcome.scale:g}"
+        command = f"`make bench ONLY={outcome.scenario}{scale}`"
+        lines.append(
+            f"| `{outcome.scenario}` | {command} | {outcome.day} | {outcome.scale:g} | {outcome.machine} | {versions} |"
+        )
+    return "\n".join(lines)

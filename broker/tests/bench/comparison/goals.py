@@ -1,0 +1,93 @@
+"""Every metric that a run may report: its name in tables, its unit, and the goal that its ratio is held to. Pure.
+
+The goals are the issue's: throughput at least 1.3 times Apache Kafka's, broker CPU at most half, p99 at most the same,
+memory and start-up at most a third. A latency under compaction is held to its own figure before it, at most twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class Direction(Enum):
+    """Which way is better."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A bound for ours over theirs."""
+
+    direction: Direction
+    bound: float
+
+    def met(self, ratio: float) -> bool:
+        """Whether a ratio keeps it; judged as it is printed, to two digits."""
+        rounded = round(ratio, 2)
+        return rounded >= self.bound if self.direction is Direction.HIGHER else rounded <= round(self.bound, 2)
+
+    @property
+    def text(self) -> str:
+        """For the head of a column."""
+        return f"{'≥' if self.direction is Direction.HIGHER else '≤'} {self.bound:.2g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure: what it is called, how it is written, what is expected of it."""
+
+    label: str
+    form: Callable[[float], str]
+    goal: Goal | None = None
+
+
+def _count(value: float) -> str:
+    for limit, divisor, unit in ((999_500, 1e6, " M"), (9_995, 1e3, " k")):
+        if value >= limit:
+            return f"{value / divisor:.3g}{unit}" if value / divisor < 100 else f"{value / divisor:.0f}{unit}"
+    return f"{value:.0f}"
+
+
+def _plain(unit: str) -> Callable[[float], str]:
+    def form(value: float) -> str:
+        digits = 0 if value >= 99.5 else 1 if value >= 9.95 else 2
+        return f"{value:.{digits}f}{unit}"
+
+    return form
+
+
+def _lower(bound: float) -> Goal:
+    return Goal(Direction.LOWER, bound)
+
+
+METRICS: Final[Mapping[str, Metric]] = {
+    "records_per_s": Metric("records/s", _count, Goal(Direction.HIGHER, 1.3)),
+    "requests_per_s": Metric("requests/s", _count, Goal(Direction.HIGHER, 1.3)),
+    "megabytes_per_s": Metric("MB/s", _plain(""), Goal(Direction.HIGHER, 1.3)),
+    "p50_ms": Metric("p50, ms", _plain("")),
+    "p99_ms": Metric("p99, ms", _plain(""), _lower(1.0)),
+    "p999_ms": Metric("p99.9, ms", _plain("")),
+    "cpu_s": Metric("CPU, s", _plain(""), _lower(0.5)),
+    "rss_max_mb": Metric("memory, greatest, MB", _plain(""), _lower(1 / 3)),
+    "rss_after_mb": Metric("memory, after, MB", _plain(""), _lower(1 / 3)),
+    "start_s": Metric("first produce, s", _plain(""), _lower(1 / 3)),
+    "metadata_s": Metric("first metadata, s", _plain("")),
+    "leaders_s": Metric("all partitions led, s", _plain(""), _lower(1 / 3)),
+    "produce_before_p99_ms": Metric("produce p99 before, ms", _plain("")),
+    "produce_during_p99_ms": Metric("produce p99 during, ms", _plain(""), _lower(1.0)),
+    "consume_before_p99_ms": Metric("consume p99 before, ms", _plain("")),
+    "consume_during_p99_ms": Metric("consume p99 during, ms", _plain(""), _lower(1.0)),
+    "kept_share": Metric("bytes kept", _plain("")),
+}
+
+GROWTH_BOUND: Final = 2.0
+GROWTHS: Final = {
+    "produce": ("produce_before_p99_ms", "produce_during_p99_ms"),
+    "consume": ("consume_before_p99_ms", "consume_during_p99_ms"),
+}
+"""Latencies of one system that may at most double: metric before, metric during."""

@@ -1,0 +1,79 @@
+"""Apache Kafka's own load tools, run to their end: what they are told and what their last line says.
+
+The same tools, of the same version, for both systems: org.apache.kafka.tools of 3.9.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from odradek.testing.apache import run_tool
+
+_PRODUCED: Final = re.compile(
+    r"([\d.]+) records/sec \(([\d.]+) MB/sec\).*?"
+    r"([\d.]+) ms 50th, [\d.]+ ms 95th, ([\d.]+) ms 99th, ([\d.]+) ms 99\.9th"
+)
+_END_TO_END: Final = re.compile(r"50th = (\d+), 99th = (\d+), 99\.9th = (\d+)")
+_FETCHED_MEGABYTES, _FETCHED_RECORDS = 8, 9
+"""Columns of ConsumerPerformance: rates of the time spent fetching, without joining the group."""
+
+
+class OutputError(RuntimeError):
+    """A tool printed something else than its result."""
+
+
+def producer_figures(text: str) -> dict[str, float]:
+    """The last summary that ProducerPerformance printed; the earlier ones are of parts."""
+    found = _PRODUCED.findall(text)
+    if not found:
+        raise OutputError(f"ProducerPerformance printed no result: {text[-500:]}")
+    names = ("records_per_s", "megabytes_per_s", "p50_ms", "p99_ms", "p999_ms")
+    return dict(zip(names, map(float, found[-1]), strict=True))
+
+
+def consumer_figures(text: str) -> dict[str, float]:
+    """The line of ConsumerPerformance."""
+    lines = [line.split(", ") for line in text.splitlines() if line.count(", ") == _FETCHED_RECORDS]
+    if not lines:
+        raise OutputError(f"ConsumerPerformance printed no result: {text[-500:]}")
+    line = lines[-1]
+    return {"records_per_s": float(line[_FETCHED_RECORDS]), "megabytes_per_s": float(line[_FETCHED_MEGABYTES])}
+
+
+def end_to_end_figures(text: str) -> dict[str, float]:
+    """The percentiles that EndToEndLatency printed, whole milliseconds."""
+    found = _END_TO_END.search(text)
+    if found is None:
+        raise OutputError(f"EndToEndLatency printed no result: {text[-500:]}")
+    return dict(zip(("p50_ms", "p99_ms", "p999_ms"), map(float, found.groups()), strict=True))
+
+
+def produce(
+    jars: Path, topic: str, settings: Mapping[str, str], *, records: int, record_bytes: int, rate: int, timeout: float
+) -> dict[str, float]:
+    """ProducerPerformance; `rate` in records a second, -1 for as fast as it goes."""
+    arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)]
+    arguments += ["--throughput", str(rate), "--producer-props", *(f"{key}={value}" for key, value in settings.items())]
+    main = "org.apache.kafka.tools.ProducerPerformance"
+    return producer_figures(run_tool(jars, main, arguments, timeout_seconds=timeout))
+
+
+def consume(jars: Path, bootstrap: str, topic: str, *, group: str, records: int, timeout: float) -> dict[str, float]:
+    """ConsumerPerformance, from the beginning."""
+    arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--messages", str(records)]
+    main = "org.apache.kafka.tools.ConsumerPerformance"
+    text = run_tool(jars, main, [*arguments, "--hide-header", "--timeout", "60000"], timeout_seconds=timeout)
+    return consumer_figures(text)
+
+
+def end_to_end(
+    jars: Path, bootstrap: str, topic: str, *, records: int, acks: str, record_bytes: int, timeout: float
+) -> dict[str, float]:
+    """EndToEndLatency: one record at a time, sent and awaited."""
+    arguments = [bootstrap, topic, str(records), acks, str(record_bytes)]
+    return end_to_end_figures(
+        run_tool(jars, "org.apache.kafka.tools.EndToEndLatency", arguments, timeout_seconds=timeout)
+    )

@@ -1,0 +1,49 @@
+"""What kind of machine this is and which versions run on it; no names, no paths."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+KAFKA_VERSION: Final = "3.9.1"
+_GIBIBYTE: Final = 1 << 30
+
+
+def description() -> str:
+    """Architecture, processors, memory."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIBIBYTE
+    return f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB"
+
+
+def _processor() -> str:
+    found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    return found.group(1).strip() if found else "unknown processor"
+
+
+def versions(root: Path) -> dict[str, str]:
+    """Of both systems and what they run on."""
+    return {
+        "Odradek": f"{version('odradek')} ({_commit(root)})",
+        "Apache Kafka": KAFKA_VERSION,
+        "Python": platform.python_version(),
+        "Java": _java(),
+        "librdkafka": version("confluent-kafka"),
+    }
+
+
+def _commit(root: Path) -> str:
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, check=False, timeout=30
+    )
+    return found.stdout.strip() or "no commit"
+
+
+def _java() -> str:
+    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True, timeout=30).stderr
+    found = re.search(r'"([^"]+)"', told)
+    return found.group(1) if found else "unknown"

@@ -1,0 +1,301 @@
+"""The catalogue: every scenario that `make bench` knows, in the order of the document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from comparison.workloads.base import Workload
+from comparison.workloads.compacting import Compact
+from comparison.workloads.consuming import Consume, ProduceOld, Reader
+from comparison.workloads.producing import EndToEnd, Idle, Produce, ProduceBusy
+from comparison.workloads.starting import Start
+
+GIBIBYTE: Final = 1 << 30
+USAGE: Final = ("cpu_s", "rss_max_mb", "rss_after_mb")
+"""What the runner measures of the brokers in every scenario."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theme:
+    """A table of the document: its first metric has columns of its own, the others are written ours / theirs."""
+
+    name: str
+    title: str
+    text: str
+    metrics: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One line of a table."""
+
+    name: str
+    theme: str
+    title: str
+    workload: Workload
+    seconds: float
+    """How long one run of both systems takes at full scale, roughly, with what comes before and after it."""
+    prepare_seconds: float = 0.0
+    """The same of what is done once for each system, besides its start."""
+    brokers: int = 1
+    warm_ups: int = 1
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+THEMES: Final = (
+    Theme(
+        name="produce",
+        title="Producing",
+        text="`ProducerPerformance` of Apache Kafka 3.9.1 as fast as it goes, without compression; 6 partitions, "
+        "`linger.ms=5` and `batch.size=131072` where nothing else is said.",
+        metrics=("records_per_s", "p99_ms", *USAGE),
+    ),
+    Theme(
+        name="connections",
+        title="Many connections",
+        text="A client of our own on one event loop opens 200 connections and keeps 5 produce requests of one 100-byte "
+        "record under way on each, `acks=1`.",
+        metrics=("requests_per_s", "p99_ms", *USAGE),
+    ),
+    Theme(
+        name="consume",
+        title="Consuming",
+        text="`ConsumerPerformance` of Apache Kafka 3.9.1 and librdkafka (through `confluent-kafka`, which hands each "
+        "record to Python) read a topic of 6 partitions from its beginning: from memory, and with the log taken out of "
+        "the page cache before each run.",
+        metrics=("records_per_s", "megabytes_per_s", *USAGE),
+    ),
+    Theme(
+        name="latency",
+        title="Latency at a fixed rate",
+        text="`ProducerPerformance` with `linger.ms=0` at a rate that both systems keep; `EndToEndLatency` sends one "
+        "record after the other and waits until it is consumed (it tells whole milliseconds).",
+        metrics=("p99_ms", "p50_ms", "p999_ms", *USAGE),
+    ),
+    Theme(
+        name="start",
+        title="Starting",
+        text="From the start of the process to the first answer: a produce request acknowledged, metadata, and every "
+        "partition of the topic led. CPU and memory are those of the start.",
+        metrics=("start_s", "leaders_s", "metadata_s", "cpu_s", "rss_max_mb"),
+    ),
+    Theme(
+        name="compaction",
+        title="Compaction",
+        text="One partition in segments of 100 MiB, written with random keys, is switched to `cleanup.policy=compact` "
+        "with one cleaner thread or process and the default memory for keys, while a client produces and consumes "
+        "1,000 records/s × 1000 B of another topic. The rate is of dirty bytes, from the switch to the checkpoint that "
+        "says clean. The p99s of that client are those before and during compaction.",
+        metrics=(
+            "megabytes_per_s",
+            "produce_before_p99_ms",
+            "produce_during_p99_ms",
+            "consume_before_p99_ms",
+            "consume_during_p99_ms",
+            "kept_share",
+            *USAGE,
+        ),
+    ),
+    Theme(
+        name="conversion",
+        title="Conversion of record formats",
+        text="A client of our own speaks as those of Kafka 0.10 did: Fetch 3 from a topic of format 2, which the "
+        "broker converts down, and Produce 2 with message sets of format 1, which it converts up. Records of 200 B.",
+        metrics=("records_per_s", *USAGE),
+    ),
+    Theme(
+        name="memory",
+        title="Doing nothing",
+        text="A broker that nobody asks anything, for 10 s; CPU seconds of that time.",
+        metrics=("rss_after_mb", "cpu_s"),
+    ),
+)
+
+
+def _throughput() -> list[Scenario]:
+    found = []
+    for brokers, seconds in ((1, 20.0), (3, 40.0)):
+        for record_bytes, records in ((100, 2_000_000), (1000, 500_000)):
+            for acks in ("1", "all"):
+                noun = "replica" if brokers == 1 else "replicas"
+                work = Produce(
+                    records=records // (1 if brokers == 1 else 2),
+                    record_bytes=record_bytes,
+                    acks=acks,
+                    replicas=brokers,
+                )
+                found.append(
+                    Scenario(
+                        name=f"produce-{record_bytes}b-{brokers}r-{acks}",
+                        theme="produce",
+                        title=f"{record_bytes} B, {brokers} {noun}, acks={acks}",
+                        workload=work,
+                        seconds=seconds,
+                        brokers=brokers,
+                    )
+                )
+    return found
+
+
+def _latency() -> list[Scenario]:
+    found = []
+    for brokers, acks in ((1, "1"), (3, "all")):
+        for rate in (1_000, 5_000):
+            noun = "replica" if brokers == 1 else "replicas"
+            found.append(
+                Scenario(
+                    name=f"latency-{rate}-{brokers}r",
+                    theme="latency",
+                    title=f"{rate:,} records/s × 1000 B, {brokers} {noun}, acks={acks}",
+                    workload=Produce(
+                        records=15 * rate, record_bytes=1000, acks=acks, replicas=brokers, linger_ms=0, rate=rate
+                    ),
+                    seconds=40,
+                    brokers=brokers,
+                )
+            )
+    return found
+
+
+def _consume() -> list[Scenario]:
+    small = {"records": 3_000_000, "record_bytes": 100, "batch_records": 500}
+    large = {"records": 1_000_000, "record_bytes": 1000, "batch_records": 100}
+    found = []
+    for reader, title in ((Reader.JAVA, "Java"), (Reader.LIBRDKAFKA, "librdkafka")):
+        for cold in (False, True):
+            for sizes in (small, large):
+                place = "cold" if cold else "warm"
+                found.append(
+                    Scenario(
+                        name=f"consume-{reader.value}-{place}-{sizes['record_bytes']}b",
+                        theme="consume",
+                        title=f"{title}, {sizes['record_bytes']} B, from {'disk' if cold else 'memory'}",
+                        workload=Consume(reader=reader, cold=cold, **sizes),
+                        seconds=15,
+                        prepare_seconds=20,
+                    )
+                )
+    return found
+
+
+CATALOGUE: Final = (
+    *_throughput(),
+    Scenario(
+        name="produce-single",
+        theme="produce",
+        title="100 B, one record a batch (`batch.size=1`), 1 replica, acks=1",
+        workload=Produce(records=300_000, record_bytes=100, batch_bytes=1, linger_ms=0),
+        seconds=50,
+    ),
+    Scenario(
+        name="produce-1000-partitions",
+        theme="produce",
+        title="100 B, 1,000 partitions at once (records in turn), 1 replica, acks=1",
+        workload=Produce(records=200_000, record_bytes=100, partitions=1000, every_partition=True),
+        seconds=90,
+    ),
+    Scenario(
+        name="produce-1000-idle",
+        theme="produce",
+        title="100 B, beside 1,000 idle connections, 1 replica, acks=1",
+        workload=Produce(records=2_000_000, record_bytes=100, idle_connections=1000),
+        seconds=20,
+        prepare_seconds=5,
+    ),
+    Scenario(
+        name="busy-200",
+        theme="connections",
+        title="200 busy connections",
+        workload=ProduceBusy(requests=200_000, connections=200, window=5, record_bytes=100),
+        seconds=25,
+    ),
+    *_consume(),
+    *_latency(),
+    Scenario(
+        name="end-to-end",
+        theme="latency",
+        title="one record at a time to its consumer, 100 B, 1 replica, acks=1",
+        workload=EndToEnd(records=5_000, record_bytes=100, acks="1"),
+        seconds=25,
+    ),
+    Scenario(
+        name="start-clean",
+        theme="start",
+        title="after a clean stop, 5 GiB in 1,000 partitions",
+        workload=Start(log_bytes=5 * GIBIBYTE, partitions=1000, crash=False),
+        seconds=45,
+        prepare_seconds=90,
+        warm_ups=0,
+    ),
+    Scenario(
+        name="start-crash",
+        theme="start",
+        title="after SIGKILL, 5 GiB in 6 partitions that nobody flushed",
+        workload=Start(log_bytes=5 * GIBIBYTE, partitions=6, crash=True),
+        seconds=60,
+        prepare_seconds=90,
+        warm_ups=0,
+    ),
+    Scenario(
+        name="compact",
+        theme="compaction",
+        title="2 GiB of 200-byte records, 10 million keys",
+        workload=Compact(log_bytes=2 * GIBIBYTE, keys=10_000_000, baseline_seconds=20),
+        seconds=240,
+        warm_ups=0,
+    ),
+    Scenario(
+        name="convert-down",
+        theme="conversion",
+        title="fetched in format 1 from format 2",
+        workload=Consume(reader=Reader.OLD, records=3_000_000, record_bytes=200, batch_records=500),
+        seconds=30,
+        prepare_seconds=20,
+    ),
+    Scenario(
+        name="convert-up",
+        theme="conversion",
+        title="produced in format 1, kept in format 2",
+        workload=ProduceOld(records=1_000_000, record_bytes=200, records_per_request=500),
+        seconds=30,
+    ),
+    Scenario(
+        name="idle",
+        theme="memory",
+        title="just started",
+        workload=Idle(seconds=10),
+        seconds=20,
+        warm_ups=0,
+    ),
+    Scenario(
+        name="idle-1000",
+        theme="memory",
+        title="with 1,000 partitions and 1,000 connections",
+        workload=Idle(seconds=10, partitions=1000, connections=1000),
+        seconds=20,
+        prepare_seconds=30,
+        warm_ups=0,
+    ),
+)
+
+
+def chosen(names: Sequence[str]) -> list[Scenario]:
+    """The scenarios of these names, or of names that begin so; all of no names. `ValueError` for an unknown one."""
+    for name in names:
+        if not any(scenario.name.startswith(name) for scenario in CATALOGUE):
+            raise ValueError(f"there is no scenario {name}: see --list")
+    exact = {scenario.name for scenario in CATALOGUE}
+    return [
+        scenario
+        for scenario in CATALOGUE
+        if not names
+        or any(scenario.name == name if name in exact else scenario.name.startswith(name) for name in names)
+    ]
+
+
+def estimate_seconds(scenario: Scenario, runs: int, scale: float) -> float:
+    """How long a scenario takes: starting both systems, preparing them, and its rounds."""
+    work = scenario.prepare_seconds * 2 + scenario.seconds * (runs + scenario.warm_ups)
+    return 15.0 * max(1, scenario.brokers / 2) + work * max(scale, 0.15)

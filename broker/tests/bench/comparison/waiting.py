@@ -1,0 +1,29 @@
+"""Waiting for a condition with a deadline, in one place."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+_NEVER = threading.Event()
+
+
+class TooLateError(RuntimeError):
+    """Something did not happen in its time."""
+
+
+def pause(seconds: float) -> None:
+    """Let time pass."""
+    _NEVER.wait(seconds)
+
+
+def wait_until(
+    condition: Callable[[], bool], what: str, *, timeout_seconds: float, every_seconds: float = 0.05
+) -> None:
+    """Return once the condition holds; `TooLateError` that names it when the time is over."""
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TooLateError(f"{what}: not within {timeout_seconds:g} s")
+        pause(every_seconds)

@@ -1,0 +1,151 @@
+"""Frames by hand: the few requests that scenarios send themselves, and a blocking connection to send them over.
+
+Used where a client library would hide what is measured: readiness after a start, many connections, old versions.
+The old versions (Fetch 3, Produce 2) are laid out here, since no client of today has them; see
+https://kafka.apache.org/39/protocol.html.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, Self
+
+from odradek.base.types import TopicPartition
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message, decode_response, encode_request
+from odradek.protocol.hotpath import ProduceRequest, encode_produce_request
+
+CLIENT_ID: Final = "bench"
+METADATA_VERSION: Final = 7
+PRODUCE_VERSION: Final = 7
+"""The newest whose response has its error code at a place that only the topic's name moves."""
+PRODUCE_TIMEOUT_MS: Final = 30_000
+
+_LENGTH: Final = struct.Struct(">i")
+_RESULT: Final = struct.Struct(">ihq")
+"""Of a partition in a Produce response: index, error code, base offset."""
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """From `host:port`."""
+        host, _, port = text.rpartition(":")
+        return cls(host, int(port))
+
+
+def produce_frame(partition: TopicPartition, records: bytes, *, acks: int = 1, correlation_id: int = 0) -> bytes:
+    """A Produce request of one batch."""
+    request = ProduceRequest(None, acks, PRODUCE_TIMEOUT_MS, [(partition, memoryview(records))])
+    return b"".join(encode_produce_request(PRODUCE_VERSION, correlation_id, CLIENT_ID, request))
+
+
+def produce_result(frame: bytes | bytearray | memoryview, topic: str, *, from_position: int = 4) -> tuple[int, int]:
+    """Error code and base offset of the only partition in a Produce response of `PRODUCE_VERSION`, without decoding.
+
+    Behind the correlation id: one topic, its name, one partition; then index, error code, base offset.
+    """
+    _, code, base_offset = _RESULT.unpack_from(frame, from_position + 4 + 2 + len(topic.encode()) + 4)
+    return code, base_offset
+
+
+def old_produce_frame(partition: TopicPartition, message_set: bytes, correlation_id: int = 0) -> bytes:
+    """A Produce request of version 2: message sets of format 1, acks=1."""
+    name = partition.topic.encode()
+    body = struct.pack(">hiih", 1, PRODUCE_TIMEOUT_MS, 1, len(name)) + name
+    body += struct.pack(">iii", 1, partition.partition, len(message_set)) + message_set
+    return _old_frame(ApiKey.PRODUCE, 2, correlation_id, body)
+
+
+def old_fetch_frame(topic: str, offsets: Iterable[tuple[int, int]], *, partition_bytes: int) -> bytes:
+    """A Fetch request of version 3, answered in format 1. `offsets`: partition and the offset wanted."""
+    rows = list(offsets)
+    name = topic.encode()
+    body = struct.pack(">iiiiih", -1, 500, 1, partition_bytes * len(rows), 1, len(name)) + name
+    body += _LENGTH.pack(len(rows))
+    body += b"".join(struct.pack(">iqi", partition, offset, partition_bytes) for partition, offset in rows)
+    return _old_frame(ApiKey.FETCH, 3, 0, body)
+
+
+def old_fetched(frame: memoryview) -> list[tuple[int, int, int, memoryview]]:
+    """Partition, error code, high watermark and records of each partition in a Fetch response of version 3."""
+    found = []
+    (topics,) = _LENGTH.unpack_from(frame, 8)
+    position = 12
+    for _ in range(topics):
+        (size,) = struct.unpack_from(">h", frame, position)
+        position += 2 + size
+        (rows,) = _LENGTH.unpack_from(frame, position)
+        position += 4
+        for _ in range(rows):
+            partition, code, mark, length = struct.unpack_from(">ihqi", frame, position)
+            position += 18
+            found.append((partition, code, mark, frame[position : position + max(length, 0)]))
+            position += max(length, 0)
+    return found
+
+
+def _old_frame(api_key: ApiKey, version: int, correlation_id: int, body: bytes) -> bytes:
+    name = CLIENT_ID.encode()
+    header = struct.pack(f">hhih{len(name)}s", api_key, version, correlation_id, len(name), name)
+    return _LENGTH.pack(len(header) + len(body)) + header + body
+
+
+class Connection:
+    """One blocking connection; requests are answered in their order."""
+
+    def __init__(self, address: Address, *, timeout_seconds: float = 30.0) -> None:
+        """Connects. Every call raises `OSError` when the broker does not answer in time or goes away."""
+        self._socket = socket.create_connection(address, timeout=timeout_seconds)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame; its answer is for a later `receive`."""
+        self._socket.sendall(frame)
+
+    def receive(self) -> memoryview:
+        """The next response, from its correlation id on."""
+        (size,) = _LENGTH.unpack(self._exactly(4))
+        return self._exactly(size)
+
+    def call(self, frame: bytes) -> memoryview:
+        """Send and wait for the answer."""
+        self.send(frame)
+        return self.receive()
+
+    def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
+        """The same with the general codec."""
+        return decode_response(api_key, version, self.call(encode_request(api_key, version, 0, CLIENT_ID, message)))
+
+    def metadata(self, topics: Sequence[str]) -> Any:
+        """What the broker knows of some topics; none is created by asking."""
+        message = {"topics": [{"name": name} for name in topics], "allow_auto_topic_creation": False}
+        return self.ask(ApiKey.METADATA, METADATA_VERSION, message)
+
+    def _exactly(self, size: int) -> memoryview:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        filled = 0
+        while filled < size:
+            count = self._socket.recv_into(view[filled:])
+            if not count:
+                raise ConnectionError("the broker closed the connection")
+            filled += count
+        return view

@@ -1,0 +1,116 @@
+"""Consuming: Java's ConsumerPerformance and librdkafka, from memory and from disk; an old consumer and producer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Self
+
+from comparison import java_tools, loading, page_cache
+from comparison.clients import calling
+from comparison.figures import Figures
+from comparison.workloads.base import Bench, Workload, at_least, topic_of
+
+TOPIC: Final = "full"
+COLD_SHARE: Final = 0.05
+"""The most that may be left in memory of a log that counts as cold: what the system read ahead again."""
+
+
+class Reader(Enum):
+    """Whose client reads."""
+
+    JAVA = "java"
+    LIBRDKAFKA = "librdkafka"
+    OLD = "old"
+    """Fetch 3 by hand: the broker converts down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consume(Workload):
+    """One consumer reads everything, from the beginning."""
+
+    reader: Reader
+    records: int
+    record_bytes: int
+    batch_records: int
+    """Records in each batch that was produced."""
+    partitions: int = 6
+    cold: bool = False
+    """The log is taken out of the page cache before each run."""
+
+    def scaled(self, scale: float) -> Self:
+        return replace(self, records=at_least(20_000, self.records * scale))
+
+    def prepare(self, bench: Bench) -> None:
+        bench.system.create_topic(TOPIC, self.partitions)
+        loading.fill(
+            bench.system.first,
+            TOPIC,
+            self.partitions,
+            records=self.records,
+            record_bytes=self.record_bytes,
+            batch_records=self.batch_records,
+        )
+
+    def before(self, bench: Bench, number: int) -> None:
+        if not self.cold:
+            return
+        files = page_cache.log_files(bench.system.log_folders)
+        page_cache.drop(files)
+        share = page_cache.cached_share(files)
+        if share > COLD_SHARE:
+            raise RuntimeError(f"{share:.0%} of the log are still in the page cache")
+
+    def run(self, bench: Bench, number: int) -> Figures:
+        system, host_port = bench.system, bench.system.first
+        if self.reader is Reader.JAVA:
+            return java_tools.consume(
+                bench.jars,
+                system.bootstrap,
+                TOPIC,
+                group=topic_of(number),
+                records=self.records,
+                timeout=bench.timeout,
+            )
+        wanted = {
+            "bootstrap": system.bootstrap,
+            "host": host_port.host,
+            "port": host_port.port,
+            "topic": TOPIC,
+            "partitions": self.partitions,
+            "records": self.records,
+        }
+        client = "librdkafka" if self.reader is Reader.LIBRDKAFKA else "old_consumer"
+        return calling.run(client, wanted, timeout=bench.timeout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceOld(Workload):
+    """Produce 2 with message sets of format 1: the broker converts up."""
+
+    records: int
+    record_bytes: int
+    records_per_request: int
+    partitions: int = 6
+
+    def scaled(self, scale: float) -> Self:
+        return replace(self, records=at_least(20 * self.records_per_request, self.records * scale))
+
+    def before(self, bench: Bench, number: int) -> None:
+        bench.system.create_topic(topic_of(number), self.partitions)
+
+    def run(self, bench: Bench, number: int) -> Figures:
+        host, port = bench.system.first
+        wanted = {
+            "host": host,
+            "port": port,
+            "topic": topic_of(number),
+            "partitions": self.partitions,
+            "records": self.records,
+            "record_bytes": self.record_bytes,
+            "records_per_request": self.records_per_request,
+        }
+        return calling.run("old_producer", wanted, timeout=bench.timeout)
+
+    def after(self, bench: Bench, number: int) -> None:
+        bench.system.delete_topic(topic_of(number))

@@ -1,0 +1,161 @@
+"""Producing: Java's ProducerPerformance, as fast as it goes or at a fixed rate, and many small connections at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from comparison import java_tools
+from comparison.clients import calling
+from comparison.figures import Figures
+from comparison.waiting import pause
+from comparison.wire import Address, Connection
+from comparison.workloads.base import Bench, Workload, at_least, topic_of
+
+_ROUND_ROBIN: Final = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produce(Workload):
+    """ProducerPerformance into a new topic."""
+
+    records: int
+    record_bytes: int
+    acks: str = "1"
+    replicas: int = 1
+    partitions: int = 6
+    batch_bytes: int = 128 * 1024
+    linger_ms: int = 5
+    rate: int = -1
+    """Records a second; -1 for as fast as it goes."""
+    every_partition: bool = False
+    """Each record goes to the next partition, instead of batch by batch."""
+    idle_connections: int = 0
+    """Connections that are open and say nothing meanwhile."""
+
+    def scaled(self, scale: float) -> Self:
+        return replace(self, records=at_least(2_000, self.records * scale))
+
+    def prepare(self, bench: Bench) -> None:
+        for _ in range(self.idle_connections):
+            bench.until_end.enter_context(idle_connection(bench.system.first))
+
+    def before(self, bench: Bench, number: int) -> None:
+        bench.system.create_topic(topic_of(number), self.partitions, replicas=self.replicas)
+
+    def run(self, bench: Bench, number: int) -> Figures:
+        settings = {
+            "bootstrap.servers": bench.system.bootstrap,
+            "acks": self.acks,
+            "linger.ms": str(self.linger_ms),
+            "batch.size": str(self.batch_bytes),
+            "buffer.memory": str(64 << 20),
+        }
+        if self.every_partition:
+            settings["partitioner.class"] = _ROUND_ROBIN
+        figures = java_tools.produce(
+            bench.jars,
+            topic_of(number),
+            settings,
+            records=self.records,
+            record_bytes=self.record_bytes,
+            rate=self.rate,
+            timeout=bench.timeout,
+        )
+        if self.rate < 0:
+            return figures
+        return {name: value for name, value in figures.items() if not name.endswith("_per_s")}
+
+    def after(self, bench: Bench, number: int) -> None:
+        bench.system.delete_topic(topic_of(number))
+
+
+def idle_connection(address: Address) -> Connection:
+    """A connection that has asked something once, as every client does, and then only stands."""
+    connection = Connection(address)
+    connection.metadata([])
+    return connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceBusy(Workload):
+    """Many connections at once, each with a few requests of one small record under way."""
+
+    requests: int
+    connections: int
+    window: int
+    record_bytes: int
+    partitions: int = 6
+
+    def scaled(self, scale: float) -> Self:
+        return replace(self, requests=at_least(10 * self.connections, self.requests * scale))
+
+    def before(self, bench: Bench, number: int) -> None:
+        bench.system.create_topic(topic_of(number), self.partitions)
+
+    def run(self, bench: Bench, number: int) -> Figures:
+        host, port = bench.system.first
+        wanted = {
+            "host": host,
+            "port": port,
+            "topic": topic_of(number),
+            "partitions": self.partitions,
+            "requests": self.requests,
+            "connections": self.connections,
+            "window": self.window,
+            "record_bytes": self.record_bytes,
+        }
+        return calling.run("busy", wanted, timeout=bench.timeout)
+
+    def after(self, bench: Bench, number: int) -> None:
+        bench.system.delete_topic(topic_of(number))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndToEnd(Workload):
+    """EndToEndLatency: one record after the other, sent, acknowledged, consumed."""
+
+    records: int
+    record_bytes: int
+    acks: str
+    replicas: int = 1
+
+    def scaled(self, scale: float) -> Self:
+        return replace(self, records=at_least(500, self.records * scale))
+
+    def before(self, bench: Bench, number: int) -> None:
+        bench.system.create_topic(topic_of(number), 1, replicas=self.replicas)
+
+    def run(self, bench: Bench, number: int) -> Figures:
+        return java_tools.end_to_end(
+            bench.jars,
+            bench.system.bootstrap,
+            topic_of(number),
+            records=self.records,
+            acks=self.acks,
+            record_bytes=self.record_bytes,
+            timeout=bench.timeout,
+        )
+
+    def after(self, bench: Bench, number: int) -> None:
+        bench.system.delete_topic(topic_of(number))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle(Workload):
+    """Nothing, for a while, with partitions and connections that are there."""
+
+    seconds: float
+    partitions: int = 0
+    connections: int = 0
+
+    def prepare(self, bench: Bench) -> None:
+        if self.partitions:
+            bench.system.create_topic("idle", self.partitions)
+        for _ in range(self.connections):
+            bench.until_end.enter_context(idle_connection(bench.system.first))
+
+    def run(self, bench: Bench, number: int) -> Figures:
+        pause(self.seconds)
+        bench.system.check()
+        return {}

@@ -1,0 +1,522 @@
+"""Apache Kafka 3.9.1 and our broker get the same Produce requests: they answer the same, and keep the same records.
+
+Topics of every form, record sets of every format and codec, sound and broken. Where the two differ on purpose, a table
+says why, and the test holds both to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.compression import Codec
+from odradek.records.batch import LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, ControlType, control_batch
+from odradek.records.varint import encode_varint
+from odradek.testing.apache import ApacheBroker, jars
+from odradek.testing.appends import (
+    Answer,
+    Target,
+    answer_to,
+    batch_around,
+    batch_of,
+    message_set,
+    produce,
+    record,
+    record_body,
+    refit,
+    with_attributes,
+    wrapper,
+)
+from odradek.testing.cluster import RunningCluster
+from odradek.testing.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+
+VERSION: Final = "3.9.1"
+NOW_MS: Final = int(time.time() * 1000)
+HOUR_MS: Final = 3_600_000
+LATER_MS: Final = NOW_MS + 50
+PROPERTIES: Final = {
+    # The last version that honours message.format.version.
+    "inter.broker.protocol.version": "2.8",
+    "log.message.format.version": "2.8",
+    "offsets.topic.replication.factor": "1",
+    "auto.create.topics.enable": "false",
+}
+PACKED: Final = {"compression.type": "gzip"}
+PLAIN: Final = {"compression.type": "uncompressed"}
+FORMAT_0: Final = {"message.format.version": "0.9.0"}
+FORMAT_1: Final = {"message.format.version": "0.10.2"}
+APPEND_TIME: Final = {"message.timestamp.type": "LogAppendTime"}
+COMPACT: Final = {"cleanup.policy": "compact"}
+TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
+    "as-it-comes": {},
+    "gzip": PACKED,
+    "plain": PLAIN,
+    "lz4": {"compression.type": "lz4"},
+    "snappy": {"compression.type": "snappy"},
+    "zstd": {"compression.type": "zstd"},
+    "compact": COMPACT,
+    "append-time": APPEND_TIME,
+    "not-before": {"message.timestamp.before.max.ms": str(HOUR_MS)},
+    "not-after": {"message.timestamp.after.max.ms": str(HOUR_MS)},
+    "format-1": FORMAT_1,
+    "format-1-gzip": {**FORMAT_1, **PACKED},
+    "format-1-plain": {**FORMAT_1, **PLAIN},
+    "format-1-append-time": {**FORMAT_1, **APPEND_TIME},
+    "format-1-compact": {**FORMAT_1, **COMPACT},
+    "format-0": FORMAT_0,
+    "format-0-gzip": {**FORMAT_0, **PACKED},
+    "small": {"max.message.bytes": "2000"},
+    "small-plain": {"max.message.bytes": "2000", **PLAIN},
+}
+RECENT: Final = "as-it-comes gzip plain lz4 snappy zstd compact append-time not-before not-after small"
+PACKING: Final = "as-it-comes gzip plain lz4"
+OLD_PLAIN: Final = "format-1 format-1-plain format-0"
+OLD: Final = f"{OLD_PLAIN} format-1-gzip format-1-append-time format-1-compact format-0-gzip"
+OLD_CODECS: Final = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+
+
+class Case(NamedTuple):
+    """A record set for each of some topics."""
+
+    name: str
+    topics: str
+    raw: Callable[[], bytes]
+    version: int = 9
+    """Of the Produce API."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def batch(*values: bytes, **options: Any) -> Callable[[], bytes]:
+    """A batch of now, made when it is needed."""
+    return lambda: batch_of(*values, **{"now_ms": NOW_MS} | options)
+
+
+def messages(*values: bytes, **options: Any) -> Callable[[], bytes]:
+    """A message set of now, made when it is needed."""
+    return lambda: message_set(*values, **{"now_ms": NOW_MS} | options)
+
+
+def lying(made: Callable[[], bytes], **fields: int) -> Callable[[], bytes]:
+    """The batch with other header fields, and a CRC that fits."""
+    return lambda: refit(made(), **fields)
+
+
+def wrapping(inner: Callable[[], bytes], offset: int, *, timestamp_ms: int = NOW_MS + 1) -> Callable[[], bytes]:
+    """A wrapper of format 1 around what may be no set."""
+    return lambda: wrapper(inner(), offset=offset, now_ms=timestamp_ms)
+
+
+def joined(*parts: Callable[[], bytes] | bytes) -> Callable[[], bytes]:
+    """One behind the other."""
+    return lambda: b"".join(part if isinstance(part, bytes) else part() for part in parts)
+
+
+def cut(made: Callable[[], bytes], end: int) -> Callable[[], bytes]:
+    """The first bytes."""
+    return lambda: made()[:end]
+
+
+def spoilt(made: Callable[[], bytes]) -> Callable[[], bytes]:
+    """With another last byte, which the CRC tells."""
+    return lambda: made()[:-1] + b"\x01"
+
+
+def around(*bodies: bytes, codec: Codec = Codec.NONE, count: int | None = None) -> Callable[[], bytes]:
+    """A batch of these records, byte for byte."""
+    return lambda: batch_around(b"".join(bodies), len(bodies) if count is None else count, now_ms=NOW_MS, codec=codec)
+
+
+def marker() -> bytes:
+    """The end of a transaction."""
+    return control_batch(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS)
+
+
+ONE = messages(b"one")
+TWO = messages(b"one", b"two", codec=Codec.GZIP)
+LARGE: Final = bytes(5000)
+TIMED: Final = batch(b"v", step_ms=0)
+FLAGGED: Final = lying(TIMED, attributes=LOG_APPEND_TIME_FLAG)
+
+SOUND: Final = [
+    *(Case(f"{codec.name} batch", RECENT, batch(codec=codec)) for codec in Codec),
+    *(
+        Case(f"{codec.name} batch with headers", PACKING, batch(codec=codec, headers=[("h", b"1"), ("n", None)]))
+        for codec in Codec
+    ),
+    *(
+        Case(
+            f"{codec.name} batch of a producer",
+            "as-it-comes gzip plain",
+            batch(codec=codec, producer_id=1000 + codec, producer_epoch=0, base_sequence=0),
+        )
+        for codec in Codec
+    ),
+    *(Case(f"{codec.name} batch into old formats", OLD, batch(codec=codec)) for codec in OLD_CODECS),
+    Case("batch by Produce 2", f"as-it-comes gzip {OLD}", batch(), 2),
+    *(
+        Case(f"{codec.name} messages of format {magic}", f"{RECENT} {OLD}", messages(magic=magic, codec=codec), 2)
+        for codec in OLD_CODECS
+        for magic in (0, 1)
+    ),
+    Case("wrapper that counts from 5", f"as-it-comes {OLD}", wrapping(messages(begin=5), 6), 2),
+    Case("wrapper with gaps", f"as-it-comes {OLD}", wrapping(messages(step=2), 2), 2),
+    Case("wrapper of zeros", f"as-it-comes {OLD}", wrapping(messages(step=0), 0), 2),
+    Case("wrapper at 0", f"as-it-comes {OLD}", wrapping(messages(), 0), 2),
+    Case("wrapper of another time", f"as-it-comes {OLD}", wrapping(messages(), 1, timestamp_ms=NOW_MS + 77), 2),
+    Case("false newest time", "as-it-comes append-time gzip", lying(batch(), max_timestamp=5)),
+    Case("false newest time, packed", "as-it-comes append-time", lying(batch(codec=Codec.LZ4), max_timestamp=5)),
+    Case("delete horizon", "as-it-comes", lying(batch(), attributes=0x40)),
+    Case("no time", f"as-it-comes not-before not-after {OLD}", batch(b"v", now_ms=-1)),
+    Case("producer id below -1", "as-it-comes", lying(batch(), producer_id=-2)),
+]
+"""What is taken, wherever it is sent."""
+
+RULES: Final = [
+    Case("no key", "compact as-it-comes", batch(key=None)),
+    Case("no key, packed", "compact", batch(key=None, codec=Codec.GZIP)),
+    Case("no key among others", "compact", around(record(record_body(0)), record(record_body(1, key=None)))),
+    Case("messages without key", "compact format-1-compact", messages(key=None), 2),
+    Case("wrapped without key", "compact format-1-compact", messages(key=None, codec=Codec.GZIP), 2),
+    Case("of 1970", "not-before not-after as-it-comes", batch(b"v", now_ms=1)),
+    Case("of 1970, packed", "not-before", batch(now_ms=1, codec=Codec.LZ4)),
+    Case("from the future", "not-before not-after", batch(b"v", now_ms=NOW_MS + 10 * HOUR_MS)),
+    Case("messages of 1970", "not-before", messages(now_ms=1), 2),
+    Case("large", "small small-plain as-it-comes", batch(LARGE)),
+    Case("large when unpacked", "small small-plain", batch(LARGE, codec=Codec.GZIP)),
+    Case("large message", "small", messages(b"v", LARGE), 2),
+    Case("large message when unpacked", "small small-plain", messages(LARGE, codec=Codec.GZIP), 2),
+    Case("producer into old formats", OLD_PLAIN, batch(producer_id=7, producer_epoch=0, base_sequence=0)),
+    Case("control", "as-it-comes", marker),
+    Case("transaction without producer", "as-it-comes", lying(batch(), attributes=TRANSACTIONAL_FLAG)),
+    Case(
+        "transaction without transactional id",
+        "as-it-comes",
+        lying(batch(producer_id=9, producer_epoch=0, base_sequence=0), attributes=TRANSACTIONAL_FLAG),
+    ),
+    Case("epoch below -1", "as-it-comes", batch(producer_id=31, producer_epoch=-2, base_sequence=0)),
+    Case("log-append time", "append-time", FLAGGED),
+    Case("log-append time without a time", "as-it-comes", lying(FLAGGED, base_timestamp=-1, max_timestamp=-1)),
+    Case("messages of log-append time", "append-time format-1-append-time", messages(append_time_ms=NOW_MS), 2),
+]
+"""What single topics refuse."""
+
+LENIENT: Final = [
+    Case("log-append time in create time", f"as-it-comes gzip {OLD_PLAIN}", FLAGGED),
+    Case(
+        "messages of log-append time in create time",
+        f"as-it-comes gzip {OLD_PLAIN}",
+        messages(append_time_ms=NOW_MS),
+        2,
+    ),
+    Case(
+        "wrapper of log-append time in create time",
+        f"as-it-comes gzip {OLD_PLAIN}",
+        messages(append_time_ms=NOW_MS, codec=Codec.GZIP),
+        2,
+    ),
+    Case("producer without epoch", "as-it-comes", batch(producer_id=30, base_sequence=0)),
+    *(
+        Case(f"batch and {size} bytes of another", "as-it-comes gzip format-1", joined(batch(), cut(batch(), size)))
+        for size in (1, 11, 12, 16, 17, 60, 61, 100)
+    ),
+    *(
+        Case(f"message and {size} bytes of another", "as-it-comes gzip format-1", joined(ONE, cut(ONE, size)), 2)
+        for size in (1, 11, 12, 16, 17, 25, 26)
+    ),
+    Case("wrapper and a piece", "as-it-comes plain format-1 format-0", joined(TWO, cut(TWO, 30)), 2),
+    Case("batch and a piece by Produce 2", "as-it-comes", joined(batch(), cut(batch(), 30)), 2),
+]
+"""What no client should send, and yet may: it is taken as far as it goes."""
+
+BROKEN: Final = [
+    Case("nothing", "as-it-comes", lambda: b""),
+    Case("piece of a header", "as-it-comes", cut(batch(), 60)),
+    Case("cut short", "as-it-comes", lambda: batch()()[:-1]),
+    Case("negative count", "as-it-comes", lying(batch(), record_count=-1)),
+    Case("negative delta", "as-it-comes", lying(batch(), last_offset_delta=-1)),
+    Case("negative count, wrong CRC", "as-it-comes", spoilt(lying(batch(), record_count=-1))),
+    Case("length of 0", "as-it-comes", lambda: batch()()[:8] + bytes(4) + batch()()[12:]),
+    Case("format 3", "as-it-comes", lambda: batch()()[:16] + b"\x03" + batch()()[17:]),
+    Case("zeros behind", "as-it-comes", joined(batch(), bytes(12))),
+    Case("noise behind", "as-it-comes", joined(batch(), b"\x7f" * 20)),
+    Case("two batches", "as-it-comes", joined(batch(), batch())),
+    Case("batch and messages", "as-it-comes", joined(batch(), messages())),
+    Case("messages by Produce 3", "as-it-comes", messages(), 3),
+    Case("wrong CRC", "as-it-comes", spoilt(batch())),
+    Case("base offset", "as-it-comes", batch(base_offset=1)),
+    Case("count above delta", "as-it-comes", lying(batch(), record_count=3)),
+    Case("count below delta", "as-it-comes", lying(batch(), record_count=1)),
+    Case("more records than claimed", PACKING, lying(batch(), record_count=1, last_offset_delta=0)),
+    Case("fewer records than claimed", PACKING, lying(batch(), record_count=3, last_offset_delta=2)),
+    Case(
+        "more records than claimed, packed",
+        PACKING,
+        lying(batch(codec=Codec.GZIP), record_count=1, last_offset_delta=0),
+    ),
+    Case(
+        "fewer records than claimed, packed",
+        PACKING,
+        lying(batch(codec=Codec.GZIP), record_count=3, last_offset_delta=2),
+    ),
+    Case("no record", "as-it-comes", lying(batch(), record_count=0)),
+    Case("producer without sequence", "as-it-comes", batch(producer_id=3, producer_epoch=0)),
+    Case("early zstd", "as-it-comes gzip", batch(codec=Codec.ZSTD), 6),
+    Case("second message with a wrong CRC", "as-it-comes format-1", joined(ONE, spoilt(ONE)), 2),
+    Case("messages of two formats", "as-it-comes format-1", joined(ONE, messages(magic=0)), 2),
+    Case("message and batch", "as-it-comes format-1", joined(ONE, batch()), 2),
+    Case("two wrappers", "as-it-comes format-1", joined(TWO, TWO), 2),
+    Case("wrapper and message", "as-it-comes format-1", joined(TWO, ONE), 2),
+    Case("message and wrapper", "as-it-comes format-1", joined(ONE, TWO), 2),
+    Case("message with a wrong CRC", "as-it-comes format-1", spoilt(ONE), 2),
+    Case("message of size 0", "as-it-comes format-1", lambda: ONE()[:8] + bytes(4) + ONE()[12:], 2),
+    Case("message in zstd", "as-it-comes format-1", lambda: with_attributes(ONE(), Codec.ZSTD), 2),
+    Case("wrapper in a wrapper", "as-it-comes format-1", wrapping(messages(codec=Codec.GZIP), 1), 2),
+    Case("empty wrapper", "as-it-comes format-1", wrapping(lambda: b"", 0), 2),
+    Case("wrapped message with a wrong CRC", "as-it-comes format-1", wrapping(spoilt(ONE), 0), 2),
+    Case("wrapped message of another format", "as-it-comes format-1", wrapping(messages(b"a", magic=0), 0), 2),
+    Case("wrapper below its last", "as-it-comes format-1", wrapping(messages(b"a", b"b", b"c"), 1), 2),
+]
+"""What is refused everywhere."""
+
+BAD_RECORDS: Final = {
+    "length 0": b"\x00",
+    "negative length": b"\x01" + record_body(1),
+    "length without end": b"\xff" * 11,
+    "length beyond the batch": encode_varint(1 << 40),
+    "too high offset delta": record(record_body(2)),
+    "too low offset delta": record(record_body(0)),
+    "negative offset delta": record(record_body(-2)),
+    "length too small": record(record_body(1), longer=-3),
+    "length too large": record(record_body(1) + b"\x00", longer=-1),
+    "key length -2": record(record_body(1, key=None).replace(b"\x02\x01", b"\x02\x03", 1)),
+    "value length -2": record(b"\x00\x00\x02\x02k\x03\x00"),
+    "key beyond the record": record(record_body(1).replace(b"\x02\x02k", b"\x02\xfe\x7fk")),
+    "header count too high": record(record_body(1, headers=encode_varint(100))),
+    "negative header count": record(record_body(1, headers=encode_varint(-1))),
+    "header without a name": record(record_body(1, headers=b"\x02\x01\x02v")),
+    "header beyond the record": record(record_body(1, headers=b"\x02\x02n\x10v")),
+    "header value length -2": record(record_body(1, headers=b"\x02\x02n\x03")),
+    "bytes behind the headers": record(record_body(1, headers=b"\x00\x00")),
+}
+"""A second record that is wrong."""
+
+
+class Deviation(NamedTuple):
+    """Where ours answers otherwise, on purpose."""
+
+    case: Case
+    theirs: int
+    ours: int
+    why: str
+
+    def __str__(self) -> str:
+        return self.case.name
+
+
+def bad_record(name: str, codec: Codec, topics: str = "as-it-comes") -> Case:
+    """A batch whose second record is wrong in the named way."""
+    raw = around(record(record_body(0)), BAD_RECORDS[name], codec=codec)
+    return Case(f"{name}, {codec.name}", topics, raw)
+
+
+OK, UNKNOWN, CORRUPT, FORMAT, COMPRESSION, INVALID = 0, -1, 2, 43, 76, 87
+
+UNEXPECTED: Final = (
+    "An exception of Kafka that nobody expected: clients try it again until they give up. Ours says why."
+)
+UNREADABLE: Final = "Kafka keeps records that consumers cannot read: the partition would stand still for them."
+MISNUMBERED: Final = (
+    "Kafka keeps the false offsets (packed records fail unexpectedly): a log in which offsets repeat or end early loses"
+    " records for its consumers. No client is known to count so."
+)
+NULL: Final = (
+    "Kafka takes any negative length for a null. No client writes another than -1, and other readers refuse it."
+)
+HEADER_ONLY: Final = (
+    "Kafka counts the records and passes over their fields, which need not fill the record or lie within it; what"
+    " consumers then read is chance."
+)
+EMPTY: Final = (
+    "Kafka acknowledges a set of which it keeps nothing, at offset -1. A producer that lost its records on the way"
+    " has to know; a set with a whole message and a piece is taken."
+)
+
+DEVIATIONS: Final = [
+    Deviation(Case("codec 5", "as-it-comes", lying(batch(), attributes=5)), UNKNOWN, COMPRESSION, UNEXPECTED),
+    Deviation(
+        Case("message of codec 5", "as-it-comes", lambda: with_attributes(ONE(), 5), 2),
+        UNKNOWN,
+        COMPRESSION,
+        UNEXPECTED,
+    ),
+    Deviation(
+        Case("zstd into old formats", "format-1 format-0", batch(codec=Codec.ZSTD)), UNKNOWN, COMPRESSION, UNEXPECTED
+    ),
+    Deviation(Case("headers into old formats", OLD_PLAIN, batch(headers=[("h", b"1")])), UNKNOWN, FORMAT, UNEXPECTED),
+    Deviation(
+        Case("said to be packed", "as-it-comes gzip", lying(batch(), attributes=int(Codec.LZ4))),
+        UNKNOWN,
+        INVALID,
+        UNEXPECTED,
+    ),
+    Deviation(bad_record("length without end", Codec.NONE), UNKNOWN, INVALID, UNEXPECTED),
+    Deviation(bad_record("length beyond the batch", Codec.NONE), UNKNOWN, INVALID, UNEXPECTED),
+    *(
+        Deviation(bad_record(f"{name} offset delta", codec), theirs, INVALID, MISNUMBERED)
+        for name in ("too high", "too low", "negative")
+        for codec, theirs in ((Codec.NONE, OK), (Codec.GZIP, UNKNOWN))
+    ),
+    *(
+        Deviation(bad_record(f"{name} length -2", codec), OK, INVALID, NULL)
+        for name in ("key", "value", "header value")
+        for codec in (Codec.NONE, Codec.GZIP)
+    ),
+    Deviation(bad_record("negative length", Codec.GZIP), OK, INVALID, UNREADABLE),
+    Deviation(bad_record("length too small", Codec.GZIP), OK, INVALID, HEADER_ONLY),
+    Deviation(Case("nothing by Produce 2", "as-it-comes", lambda: b"", 2), OK, INVALID, EMPTY),
+    Deviation(Case("piece of a message", "as-it-comes", cut(ONE, 20), 2), OK, INVALID, EMPTY),
+    Deviation(Case("message cut short", "as-it-comes", lambda: ONE()[:-1], 2), OK, INVALID, EMPTY),
+    Deviation(
+        Case("message at -5", "as-it-comes format-1", messages(begin=-5), 2),
+        OK,
+        CORRUPT,
+        "Kafka looks at no offset of a produced message. No client is known to write another than 0, -1 or its count,"
+        " and below -1 our reader of old formats sees damage.",
+    ),
+    Deviation(
+        Case("wrapper of zeros", "as-it-comes format-1", wrapping(lambda: bytes(40), 0), 2),
+        CORRUPT,
+        INVALID,
+        "The wrapper's CRC is true, so what it holds was written so: to try again, as clients do with Kafka's code,"
+        " is of no use.",
+    ),
+]  # fmt: skip
+
+AGREED_BAD: Final = [
+    bad_record(name, codec)
+    for name in BAD_RECORDS
+    for codec in (Codec.NONE, Codec.GZIP)
+    if f"{name}, {codec.name}" not in map(str, DEVIATIONS)
+]
+
+PASSED_ON: Final = [
+    Case("batch", "as-it-comes gzip format-1", lying(batch(), attributes=LOG_APPEND_TIME_FLAG, max_timestamp=LATER_MS)),
+    Case(
+        "wrapper",
+        "as-it-comes gzip format-1",
+        lambda: wrapper(messages()(), offset=1, now_ms=LATER_MS, is_append_time=True),
+        2,
+    ),
+]
+"""Fetched from a topic of log-append time, so that the records' own times are older than the entry's."""
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[tuple[Target, Target]]:
+    """Apache Kafka and ours, which share a ZooKeeper, each with all the topics."""
+    directory = tmp_path_factory.mktemp("append")
+    cluster = RunningCluster(directory / "ours", brokers=1, config=PROPERTIES)
+    cluster.start()
+    try:
+        folder = jars(VERSION, Path(pytestconfig.rootpath) / ".interop")
+        kafka = ApacheBroker(
+            folder,
+            directory / "theirs",
+            broker_id=1,
+            zookeeper=f"{cluster.zookeeper}/theirs",
+            properties={**PROPERTIES, "log.cleaner.enable": "false"},
+            heap="384m",
+        )
+        kafka.start()
+        try:
+            _, port = cluster.address(0)
+            create_topics(kafka.port)
+            create_topics(port)
+            (ours,) = {path.parent for path in cluster.directory.rglob("as-it-comes-0")}
+            yield Target(kafka.port, directory / "theirs" / "data"), Target(port, ours)
+        finally:
+            kafka.stop(kill=True)
+    finally:
+        cluster.close()
+
+
+def create_topics(port: int) -> None:
+    """All of them, until each has a leader."""
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+    made = admin.create_topics([NewTopic(name, 1, 1, config=dict(config)) for name, config in TOPICS.items()])
+    for future in made.values():
+        future.result(60)
+
+    def all_led() -> bool:
+        found = admin.list_topics(timeout=10).topics
+        return all(name in found and found[name].partitions[0].leader >= 0 for name in TOPICS)
+
+    wait_until(all_led, what="leaders of all topics")
+
+
+@pytest.mark.parametrize("case", [*SOUND, *LENIENT], ids=str)
+def test_both_keep_the_same(targets: tuple[Target, Target], case: Case) -> None:
+    answers = compared(targets, case)
+    assert any(answer.records for answer in answers)
+
+
+@pytest.mark.parametrize("case", [*RULES, *BROKEN, *AGREED_BAD], ids=str)
+def test_both_refuse_the_same(targets: tuple[Target, Target], case: Case) -> None:
+    answers = compared(targets, case)
+    assert any(answer.code for answer in answers)
+
+
+def compared(targets: tuple[Target, Target], case: Case) -> list[Answer]:
+    """What both answered, topic by topic."""
+    answers = []
+    for topic in case.topics.split():
+        theirs, ours = (answer_to(target, topic, case.raw(), case.version) for target in targets)
+        if not (theirs.faulty and ours.faulty):
+            # Which records are at fault is told where it is known: by Kafka of rules, by ours of broken ones too.
+            theirs, ours = theirs._replace(faulty=()), ours._replace(faulty=())
+        assert ours == theirs, topic
+        answers.append(ours)
+    return answers
+
+
+@pytest.mark.parametrize("deviation", DEVIATIONS, ids=str)
+def test_deviation(targets: tuple[Target, Target], deviation: Deviation) -> None:
+    case = deviation.case
+    for topic in case.topics.split():
+        theirs, ours = (produce(target.port, topic, case.raw(), case.version).error_code for target in targets)
+        assert (theirs, ours) == (deviation.theirs, deviation.ours), topic
+
+
+@pytest.mark.parametrize("case", PASSED_ON, ids=str)
+def test_deviation_of_times_that_are_passed_on(targets: tuple[Target, Target], case: Case) -> None:
+    """Kafka forgets the claim of log-append time and keeps the entry's time as the newest, which then no record has; in
+    records that it rewrites it is the time of all. Ours gives each record its own time back, and the entry the newest
+    of them, in every topic: an entry's newest time has to be true, as it is what searches and retention go by."""
+    for topic in case.topics.split():
+        theirs, ours = (answer_to(target, topic, case.raw(), case.version) for target in targets)
+        assert {header.max_timestamp for header in theirs.headers} == {LATER_MS}
+        assert max(header.max_timestamp for header in ours.headers) == NOW_MS + 1
+        assert [each.timestamp for each in ours.records] == [NOW_MS, NOW_MS + 1]
+        kept_as_it_came = [header.magic for header in theirs.headers] == [case.raw()[16]] and topic != "gzip"
+        assert (theirs.records == ours.records) is kept_as_it_came
+        assert [each.value for each in theirs.records] == [each.value for each in ours.records]
+
+
+def test_a_producer_without_epoch_may_send_any_sequence(targets: tuple[Target, Target]) -> None:
+    sequences = (0, 2, 2, 9, 0, 9)
+    made = [batch_of(now_ms=NOW_MS, producer_id=77, base_sequence=sequence) for sequence in sequences]
+    # Of a repeated batch Kafka tells the producer's own time as the log-append time, in any topic; ours does not.
+    theirs, ours = (
+        [answer_to(target, "as-it-comes", raw, 9)._replace(is_timed=False) for raw in made] for target in targets
+    )
+    assert ours == theirs
+    assert [bool(answer.records) for answer in ours] == [True, True, False, True, False, False]

@@ -1,0 +1,116 @@
+"""Apache Kafka's ConfigCommand, unchanged, reads and changes settings of topics, brokers and loggers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from odradek.testing.apache import InteropError, Tools
+from odradek.testing.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+
+CONFIGS = "kafka.admin.ConfigCommand"
+DEFAULTS = ["--entity-type", "brokers", "--entity-default"]
+LINE = re.compile(r"^  ([\w.]+)=(\S*) sensitive=(?:false|true) synonyms=\{(.*)\}$", re.MULTILINE)
+
+
+def of_broker(number: int) -> list[str]:
+    """The options that name a broker."""
+    return ["--entity-type", "brokers", "--entity-name", str(number)]
+
+
+def told(tools: Tools, entity: list[str], *options: str) -> dict[str, tuple[str, str]]:
+    """Value and synonyms of each setting that the tool shows."""
+    shown = tools.run(CONFIGS, "--describe", *entity, *options)
+    return {name: (value, synonyms) for name, value, synonyms in LINE.findall(shown)}
+
+
+def alter(tools: Tools, entity: list[str], *changes: str) -> None:
+    tools.run(CONFIGS, "--alter", *entity, *changes)
+
+
+@pytest.fixture
+def restored(tools: Tools) -> Iterator[Callable[[list[str], str], None]]:
+    """Takes settings back after the test: the brokers are shared."""
+    changed: list[tuple[list[str], str]] = []
+
+    def remember(entity: list[str], name: str) -> None:
+        changed.append((entity, name))
+
+    yield remember
+    for entity, name in changed:
+        alter(tools, entity, "--delete-config", name)
+    assert all(told(tools, entity) == {} for entity, _ in changed)
+
+
+def test_defaults_of_brokers_and_a_brokers_own(
+    tools: Tools, topic: str, restored: Callable[[list[str], str], None]
+) -> None:
+    restored(DEFAULTS, "log.retention.ms,max.connections.per.ip")
+    restored(of_broker(1), "log.retention.ms")
+    alter(tools, DEFAULTS, "--add-config", "log.retention.ms=7000000,max.connections.per.ip=500")
+    alter(tools, of_broker(1), "--add-config", "log.retention.ms=8000000")
+    of_all = "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=7000000"
+    assert told(tools, DEFAULTS) == {
+        "log.retention.ms": ("7000000", of_all),
+        "max.connections.per.ip": ("500", "DYNAMIC_DEFAULT_BROKER_CONFIG:max.connections.per.ip=500"),
+    }
+    value, synonyms = told(tools, of_broker(1))["log.retention.ms"]
+    assert (value, synonyms.startswith(f"DYNAMIC_BROKER_CONFIG:log.retention.ms=8000000, {of_all}")) == (
+        "8000000",
+        True,
+    )
+    wait_until(
+        lambda: told(tools, of_broker(2), "--all")["log.retention.ms"][0] == "7000000", what="the notice to broker 2"
+    )
+    in_force = told(tools, ["--entity-type", "topics", "--entity-name", topic], "--all")
+    assert in_force["retention.ms"][0] in ("7000000", "8000000"), "as the broker has it that was asked"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [("num.partitions=7", "restart"), ("broker.id=7", "restart"), ("log.retention.ms=soon", "whole number")],
+)
+@pytest.mark.parametrize("entity", [DEFAULTS, of_broker(1)], ids=["all", "one"])
+def test_what_cannot_be_changed_is_refused_with_its_reason(
+    tools: Tools, entity: list[str], change: str, reason: str
+) -> None:
+    with pytest.raises(InteropError, match=f"InvalidRequestException: [^\n]*{reason}"):
+        alter(tools, entity, "--add-config", change)
+
+
+def test_replicas_to_throttle_and_the_rate(
+    tools: Tools, topic: str, restored: Callable[[list[str], str], None]
+) -> None:
+    of_topic = ["--entity-type", "topics", "--entity-name", topic]
+    restored(of_broker(0), "leader.replication.throttled.rate,follower.replication.throttled.rate")
+    alter(tools, of_topic, "--add-config", "leader.replication.throttled.replicas=[0:0,1:1]")
+    alter(
+        tools,
+        of_broker(0),
+        "--add-config",
+        "leader.replication.throttled.rate=100000000,follower.replication.throttled.rate=100000000",
+    )
+    assert told(tools, of_topic)["leader.replication.throttled.replicas"][0] == "0:0,1:1"
+    assert told(tools, of_broker(0)).keys() == {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+    }
+
+
+def test_levels_of_loggers(tools: Tools) -> None:
+    entity = ["--entity-type", "broker-loggers", "--entity-name", "2"]
+    logger = "odradek.server.configs"
+    before = told(tools, entity)
+    assert before[logger] == before["root"]
+    alter(tools, entity, "--add-config", f"{logger}=TRACE")
+    assert told(tools, entity) == {**before, logger: ("TRACE", "")}
+    with pytest.raises(InteropError, match=r"InvalidConfigurationException: [^\n]*one of TRACE"):
+        alter(tools, entity, "--add-config", f"{logger}=WARNING")
+    with pytest.raises(InteropError, match=r"Invalid broker logger\(s\)"):
+        alter(tools, entity, "--add-config", "no.such.logger=DEBUG")
+    alter(tools, entity, "--delete-config", logger)
+    assert told(tools, entity) == before

@@ -1,0 +1,471 @@
+"""Log directories change hands: what Apache Kafka 3.9.1 wrote is served by ours and the other way round, after SIGKILL;
+and Kafka's DumpLogSegments reads every file that ours writes, and says of it what ours says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Semaphore, Thread
+from typing import Final
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.base.system import SystemFiles
+from odradek.base.types import TopicPartition
+from odradek.cli.log import log as log_command
+from odradek.cli.log_compact import CompactSettings, compact
+from odradek.compression import Codec
+from odradek.log import checkpoints
+from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.formats import iterate_entries, iterate_records
+from odradek.records.validate import AppendOrigin
+from odradek.testing.apache import QUICK_START, ApacheBroker, free_port, jars, run_tool
+from odradek.testing.kafka_logs import dump_segments, read_topic, wait_until_unregistered
+from odradek.testing.logs import open_log, small_segments
+from odradek.testing.loop import ManualClock
+from odradek.testing.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+
+VERSION: Final = "3.9.1"
+CONSOLE_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+START_MS: Final = 1_700_000_000_000
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+FORMATS: Final = {"0": "0.9.0", "1": "0.10.1", "2": "2.8"}
+SMALL: Final = {"segment.bytes": "2000", "index.interval.bytes": "200", "retention.ms": "-1"}
+PROPERTIES: Final = {
+    # The last version that honours message.format.version.
+    "inter.broker.protocol.version": "2.8",
+    "zookeeper.session.timeout.ms": "4000",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    "log.cleaner.backoff.ms": "100",
+}
+SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+
+Sent = dict[str, list[str]]
+"""The lines that a consumer has to print of each topic, in order: `CreateTime:…\\tkey\\tvalue`."""
+
+
+@pytest.fixture(scope="module")
+def kafka(request: pytest.FixtureRequest) -> Path:
+    """The jars of the version that reads and writes ZooKeeper and old formats."""
+    return jars(VERSION, Path(request.config.rootpath) / ".interop")
+
+
+@pytest.fixture
+def ensemble(zookeeper: str) -> str:
+    """A place of the test's own in ZooKeeper."""
+    return f"{zookeeper}/directories-{uuid4().hex[:8]}"
+
+
+class OdradekBroker:
+    """Our broker as a process of its own on a directory that another one has had."""
+
+    def __init__(self, directory: Path, *, zookeeper: str, properties: Mapping[str, str]) -> None:
+        self.port: Final = free_port()
+        self._log = directory / "odradek.log"
+        settings = {
+            "broker.id": "0",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(directory / "data"),
+            "zookeeper.connect": zookeeper,
+            "metrics.port": "0",
+            "process.supervision.enable": "false",
+            **properties,
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        self._properties = directory / "odradek.properties"
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it serves when a client gets its metadata."""
+        with self._log.open("ab") as out:
+            command = [sys.executable, "-m", "odradek.cli.main", "broker", str(self._properties)]
+            self._process = subprocess.Popen(command, stdout=out, stderr=out)
+        bootstrap = f"127.0.0.1:{self.port}"
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        wait_until(lambda: self._ended() or self._serves(admin), what=f"our broker's start on {bootstrap}")
+        assert not self._ended(), self._log.read_text()[-4000:]
+
+    def _ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    @staticmethod
+    def _serves(admin: AdminClient) -> bool:
+        try:
+            return bool(admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End it; idempotent."""
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
+        if process is not None:
+            process.wait(timeout=60)
+
+    def errors(self) -> list[str]:
+        """Lines of its log that tell of an error."""
+        return [line for line in self._log.read_text().splitlines() if re.search(r" (ERROR|CRITICAL) ", line)]
+
+
+@contextmanager
+def running(broker: ApacheBroker | OdradekBroker) -> Iterator[str]:
+    """Its address while it runs."""
+    broker.start()
+    try:
+        yield f"127.0.0.1:{broker.port}"
+    finally:
+        broker.stop()
+
+
+def apache(jars_folder: Path, directory: Path, ensemble: str) -> ApacheBroker:
+    return ApacheBroker(jars_folder, directory, broker_id=0, zookeeper=ensemble, properties=PROPERTIES, heap="384m")
+
+
+def create(bootstrap: str, topics: Mapping[str, Mapping[str, str]]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    # A broker listens a moment before it is elected, and librdkafka asks but once for the controller.
+    wait_until(lambda: admin.list_topics(timeout=10).controller_id >= 0, what="a controller")
+    wanted = [NewTopic(name, 1, 1, config={**SMALL, **config}) for name, config in topics.items()]
+    for future in admin.create_topics(wanted).values():
+        future.result(60)
+
+
+def line(number: int, key: str | None, value: str) -> str:
+    """A record as ConsoleConsumer prints it."""
+    return f"CreateTime:{START_MS + number}\t{'null' if key is None else key}\t{value}"
+
+
+class Writer:
+    """A client that keeps what was acknowledged, as lines."""
+
+    def __init__(self, bootstrap: str, **settings: object) -> None:
+        given = {"bootstrap.servers": bootstrap, "log_level": 0, "acks": "all", "linger.ms": 1000, **settings}
+        self.producer = Producer(given)
+        self.acknowledged: dict[int, str] = {}
+
+    def send(self, topic: str, count: int, *, first: int = 0) -> None:
+        """Batches of five records."""
+        for number in range(first, first + count):
+            key, value = f"{topic} {number % 7}", f"{topic} value {number} " + "ab" * (number % 9)
+            told = line(number, key, value)
+
+            def note(error: object, message: object, told: str = told) -> None:
+                assert error is None, f"{topic}: {error}"
+                self.acknowledged[message.offset()] = told  # type: ignore[attr-defined]
+
+            # Old formats have no headers: a broker refuses them there.
+            headers = [] if re.search("v[01]-", topic) else [("number", str(number))]
+            self.producer.produce(topic, value, key, timestamp=START_MS + number, headers=headers, on_delivery=note)
+            if number % 5 == 4:
+                assert self.producer.flush(60) == 0
+        assert self.producer.flush(60) == 0
+
+    def lines(self) -> list[str]:
+        """What was acknowledged, by offset."""
+        return [told for _, told in sorted(self.acknowledged.items())]
+
+
+def write(bootstrap: str, topic: str, count: int = 40, **settings: object) -> list[str]:
+    writer = Writer(bootstrap, **{name.replace("_", "."): value for name, value in settings.items()})
+    writer.send(topic, count)
+    return writer.lines()
+
+
+def consume(jars_folder: Path, bootstrap: str, *, count: int, committed: bool = False) -> Sent:
+    """What Kafka's ConsoleConsumer prints of all topics but those of the load and of brokers, by topic."""
+    arguments = ["--bootstrap-server", bootstrap, "--include", "(v|t|i|ours-).*", "--from-beginning"]
+    arguments += ["--max-messages", str(count), "--timeout-ms", "20000"]
+    arguments += ["--property", "print.timestamp=true", "--property", "print.key=true"]
+    if committed:
+        arguments += ["--isolation-level", "read_committed"]
+    found: Sent = {}
+    for told in run_tool(jars_folder, CONSOLE_CONSUMER, arguments, options=QUICK_START).splitlines():
+        found.setdefault(told.split("\t")[1].split(" ")[0], []).append(told)
+    return found
+
+
+def without_time(lines: list[str]) -> list[str]:
+    """Format 0 has no timestamps."""
+    return [re.sub(r"^CreateTime:\d+", "NO_TIMESTAMP", told) for told in lines]
+
+
+def count_of(sent: Sent) -> int:
+    return sum(map(len, sent.values()))
+
+
+def write_transactions(bootstrap: str, topic: str) -> tuple[list[str], list[str], Producer]:
+    """All lines, those that are committed, and the producer of a transaction that stays open."""
+    writer = Writer(bootstrap, **{"transactional.id": topic, "transaction.timeout.ms": 600_000})
+    writer.producer.init_transactions(60)
+    committed: list[str] = []
+    for turn in range(4):
+        writer.producer.begin_transaction()
+        before = set(writer.acknowledged)
+        writer.send(topic, 10, first=10 * turn)
+        if turn == 3:
+            break
+        if turn % 2:
+            writer.producer.abort_transaction(60)
+        else:
+            writer.producer.commit_transaction(60)
+            committed += [told for offset, told in sorted(writer.acknowledged.items()) if offset not in before]
+    return writer.lines(), committed, writer.producer
+
+
+class Load:
+    """A producer that goes on writing while its broker is killed."""
+
+    TOPIC: Final = "load"
+
+    def __init__(self, bootstrap: str) -> None:
+        settings = {"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0, "batch.num.messages": 20}
+        self._producer = Producer({**settings, "compression.type": "lz4"})
+        self._over = Event()
+        self._busy = Semaphore(0)
+        self.acknowledged: dict[int, str] = {}
+        self._thread = Thread(target=self._run)
+
+    def kill_under_it(self, broker: ApacheBroker | OdradekBroker) -> None:
+        """SIGKILL once some hundreds of records were acknowledged and others are under way."""
+        self._thread.start()
+        for _ in range(700):
+            assert self._busy.acquire(timeout=60)
+        broker.stop(kill=True)
+        self._over.set()
+        self._thread.join()
+        self._producer.purge()
+        self._producer.flush(0)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._over.is_set():
+            self._producer.produce(self.TOPIC, str(number), on_delivery=self._note)
+            self._producer.poll(0.0002)
+            number += 1
+
+    def _note(self, error: object, message: Message) -> None:
+        if error is None:
+            self.acknowledged[message.offset() or 0] = str(message.value(), "ascii")  # type: ignore[arg-type]
+            self._busy.release()
+
+    def check(self, bootstrap: str) -> None:
+        """Everything that was acknowledged is where it was; nothing else than what was sent stands beside it."""
+        found = {record["offset"]: record["value"] for record in read_topic(bootstrap, self.TOPIC)}
+        assert len(self.acknowledged) >= 700
+        assert {offset: found[offset] for offset in self.acknowledged} == self.acknowledged
+        assert list(found) == list(range(len(found)))
+        assert list(found.values()) == [str(number) for number in range(len(found))]
+
+
+def test_kafkas_directory_is_served_by_ours_after_sigkill(kafka: Path, ensemble: str, tmp_path: Path) -> None:
+    topics: dict[str, dict[str, str]] = {
+        f"v{magic}-{codec}": {"message.format.version": version}
+        for magic, version in FORMATS.items()
+        for codec in CODECS
+        if codec != "zstd" or magic == "2"
+    }
+    sent: Sent = {}
+    broker = apache(kafka, tmp_path, ensemble)
+    with running(broker) as bootstrap:
+        create(bootstrap, {**topics, "transactions": {}, "idempotent": {}, Load.TOPIC: {}})
+        for topic in topics:
+            lines = write(bootstrap, topic, compression_type=topic.partition("-")[2])
+            sent[topic] = without_time(lines) if topic.startswith("v0") else lines
+        sent["idempotent"] = write(bootstrap, "idempotent", enable_idempotence=True)
+        sent["transactions"], committed, _open = write_transactions(bootstrap, "transactions")
+        load = Load(bootstrap)
+        load.kill_under_it(broker)
+    wait_until_unregistered(ensemble, 0)
+    ours = OdradekBroker(tmp_path, zookeeper=ensemble, properties=PROPERTIES)
+    with running(ours) as bootstrap:
+        assert consume(kafka, bootstrap, count=count_of(sent)) == sent
+        of_committed = {**sent, "transactions": committed}
+        assert consume(kafka, bootstrap, count=count_of(of_committed), committed=True) == of_committed
+        load.check(bootstrap)
+    assert ours.errors() == []
+
+
+# Ours
+
+
+def append(directory: Path, write_to: Callable[..., None], **settings: object) -> int:
+    """Have a log in a directory written to by our code alone; its end offset."""
+    config = small_segments(segment_bytes=1000, index_interval_bytes=200, **settings)
+    log = open_log(SystemFiles(), ManualClock(), config=config, directory=str(directory), clean=True)
+    write_to(log)
+    end: int = log.log_end_offset
+    log.high_watermark = end
+    log.close()
+    return end
+
+
+def record_batch(topic: str, first: int, count: int, *, codec: Codec = Codec.NONE, producer_id: int = -1) -> memoryview:
+    builder = BatchBuilder(limit_bytes=1 << 20, codec=codec)
+    for number in range(first, first + count):
+        # One of four keys comes once: it stays when the others are compacted.
+        key = f"{topic} {number % 7 if number % 4 else number}".encode()
+        value = f"{topic} value {number}".encode()
+        builder.append(key, value, timestamp_ms=START_MS + number, headers=[("number", b"%d" % number), ("none", None)])
+    is_transactional = producer_id >= 0
+    content = builder.build(
+        producer_id=producer_id,
+        producer_epoch=0 if is_transactional else -1,
+        base_sequence=first if is_transactional else -1,
+        is_transactional=is_transactional,
+    )
+    return memoryview(bytearray(content))
+
+
+def write_every_codec(topic: str) -> Callable[..., None]:
+    def write_to(log: object) -> None:
+        for number in range(20):
+            batch = record_batch(topic, 5 * number, 5, codec=Codec(number % 5))
+            log.append_as_leader(batch, leader_epoch=0)  # type: ignore[attr-defined]
+
+    return write_to
+
+
+def write_own_transactions(topic: str) -> Callable[..., None]:
+    """Every third transaction is aborted, the last one stays open; over several segments."""
+
+    def write_to(log: object) -> None:
+        append_as_leader = log.append_as_leader  # type: ignore[attr-defined]
+        for turn in range(13):
+            append_as_leader(record_batch(topic, 4 * turn, 4, producer_id=9), leader_epoch=0)
+            if turn < 12:
+                kind = ControlType.ABORT if turn % 3 == 2 else ControlType.COMMIT
+                ending = control_batch(
+                    kind, producer_id=9, producer_epoch=0, coordinator_epoch=0, timestamp_ms=START_MS + 4 * turn
+                )
+                append_as_leader(memoryview(bytearray(ending)), leader_epoch=0, origin=AppendOrigin.COORDINATOR)
+
+    return write_to
+
+
+def lines_in(directory: Path, *, committed: Callable[[int], bool] = lambda _number: True) -> list[str]:
+    """The lines that a directory's records make, read by our own code."""
+    found = []
+    for path in sorted(directory.glob("*.log")):
+        content = path.read_bytes()
+        for position, header in iterate_entries(content):
+            for record in iterate_records(content, position, header, limit=1 << 20):
+                if not header.is_control and committed(record.timestamp - START_MS):
+                    key, value = (record.key or b"").decode(), (record.value or b"").decode()
+                    found.append(line(record.timestamp - START_MS, key, value))
+    return found
+
+
+def test_our_directory_is_served_by_kafka_after_sigkill(kafka: Path, ensemble: str, tmp_path: Path) -> None:
+    codecs = {f"ours-{codec}": {} for codec in CODECS}
+    old = {
+        f"ours-v{magic}-{codec}": {"message.format.version": FORMATS[magic]}
+        for magic in ("0", "1")
+        for codec in ("none", "gzip", "lz4")
+    }
+    sent: Sent = {}
+    ours = OdradekBroker(tmp_path, zookeeper=ensemble, properties=PROPERTIES)
+    with running(ours) as bootstrap:
+        compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.99"}
+        create(
+            bootstrap,
+            {
+                **codecs,
+                **old,
+                "ours-idempotent": {},
+                "ours-compacted": compacted,
+                "ours-transactions": {},
+                Load.TOPIC: {},
+            },
+        )
+        for topic in (*codecs, *old):
+            lines = write(bootstrap, topic, compression_type=topic.rpartition("-")[2])
+            sent[topic] = without_time(lines) if topic.startswith("ours-v0") else lines
+        sent["ours-idempotent"] = write(bootstrap, "ours-idempotent", enable_idempotence=True)
+        write(bootstrap, "ours-compacted", 90)
+        load = Load(bootstrap)
+        load.kill_under_it(ours)
+    data = tmp_path / "data"
+    # While it is down: what the broker has no client for yet, and compaction without waiting for its time.
+    append(data / "ours-transactions-0", write_own_transactions("ours-transactions"))
+    report = compact(
+        data / "ours-compacted-0", CompactSettings(dirty_from=0, up_to=90, segment_bytes=2000), lambda *_: None
+    )
+    assert report.records_after < report.records_before
+    sent["ours-compacted"] = lines_in(data / "ours-compacted-0")
+    sent["ours-transactions"] = lines_in(data / "ours-transactions-0")
+    wait_until_unregistered(ensemble, 0)
+    theirs = apache(kafka, tmp_path, ensemble)
+    with running(theirs) as bootstrap:
+        assert consume(kafka, bootstrap, count=count_of(sent)) == sent
+        is_committed = lambda number: number < 48 and number // 4 % 3 != 2  # noqa: E731
+        of_committed = {
+            **sent,
+            "ours-transactions": lines_in(data / "ours-transactions-0", committed=is_committed),
+        }
+        assert consume(kafka, bootstrap, count=count_of(of_committed), committed=True) == of_committed
+        load.check(bootstrap)
+        told = (tmp_path / "broker.log").read_text()
+    assert [each for each in told.splitlines() if re.search(r"ERROR|[Cc]orrupt", each)] == []
+
+
+@pytest.fixture(scope="module")
+def own_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that only our code wrote to: every codec, transactions, a compacted log."""
+    data = tmp_path_factory.mktemp("own") / "data"
+    append(data / "codecs-0", write_every_codec("codecs"))
+    append(data / "transactions-0", write_own_transactions("transactions"))
+    end = append(data / "compacted-0", write_every_codec("compacted"))
+    marks = checkpoints.encode_offsets({TopicPartition("compacted", 0): end})
+    SystemFiles().write_atomically(f"{data}/{checkpoints.HIGH_WATERMARK_FILE}", marks)
+    compact(
+        data / "compacted-0",
+        CompactSettings(dirty_from=0, segment_bytes=1000, index_interval_bytes=200),
+        lambda *_: None,
+    )
+    return data
+
+
+def files_in(data: Path, *suffixes: str) -> list[Path]:
+    return sorted(path for path in data.rglob("*") if path.suffix in suffixes)
+
+
+def test_kafkas_tool_prints_of_our_files_what_ours_prints(kafka: Path, own_directory: Path) -> None:
+    files = files_in(own_directory, *SUFFIXES)
+    assert {path.suffix for path in files} == set(SUFFIXES)
+    theirs = dump_segments(kafka, files, "--deep-iteration", "--print-data-log")
+    ours = CliRunner().invoke(log_command, ["dump", *map(str, files), "--print-data-log"])
+    assert ours.exit_code == 0
+    assert ours.stdout.splitlines() == theirs.printed.splitlines()
+    gaps = re.findall(r"^Non-consecutive offsets in (\S+)", theirs.complaints, re.MULTILINE)
+    assert {Path(path).parent.name for path in gaps} == {"compacted-0"}
+    assert sorted(theirs.complaints.splitlines()) == sorted(ours.stderr.splitlines())
+
+
+@pytest.mark.parametrize("check", ["--index-sanity-check", "--verify-index-only"])
+def test_kafkas_tool_has_no_complaint_of_our_indexes(kafka: Path, own_directory: Path, check: str) -> None:
+    files = files_in(own_directory, ".index", ".timeindex")
+    theirs = dump_segments(kafka, files, check)
+    assert theirs.complaints == ""
+    ours = CliRunner().invoke(log_command, ["dump", *map(str, files), check])
+    assert (ours.exit_code, ours.stderr) == (0, "")
+    assert ours.stdout.splitlines() == theirs.printed.splitlines()

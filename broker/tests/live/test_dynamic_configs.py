@@ -1,0 +1,174 @@
+"""Settings of brokers and topics that change while a cluster runs, and are there again after a restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from uuid import uuid4
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+
+from odradek.base.errors import InvalidRequestError
+from odradek.client.blocking import BlockingClient
+from odradek.client.blocking_admin import BlockingAdmin
+from odradek.client.models import ConfigChange, ConfigResource
+from odradek.testing.cluster import RunningCluster
+from odradek.testing.waiting import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+SECONDS = 30
+BROKERS = (0, 1)
+SET, DELETE = 0, 1
+LARGE = 50_000
+ALL = ConfigResource.broker()
+
+
+def set_to(name: str, value: str) -> ConfigChange:
+    """Give a setting this value."""
+    return ConfigChange(name=name, operation=SET, value=value)
+
+
+def delete(name: str) -> ConfigChange:
+    """Take a setting back."""
+    return ConfigChange(name=name, operation=DELETE, value=None)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """Two brokers that look at retention often."""
+    cluster = RunningCluster(
+        tmp_path_factory.mktemp("cluster"),
+        brokers=len(BROKERS),
+        config={"log.initial.task.delay.ms": 500, "log.retention.check.interval.ms": 500, "log.retention.hours": 20},
+    )
+    cluster.start()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def admin(cluster: RunningCluster) -> Iterator[BlockingAdmin]:
+    """Asks the brokers; what it set for all of them is taken back."""
+    with BlockingClient(cluster.bootstrap) as client:
+        admin = client.admin
+        yield admin
+        names = admin.describe_configs([ALL])[ALL]
+        admin.incremental_alter_configs({ALL: [delete(name) for name in names]})
+
+
+@pytest.fixture
+def topic(cluster: RunningCluster) -> str:
+    """A partition on each broker."""
+    name = f"dynamic-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    placed = NewTopic(name, len(BROKERS), replica_assignment=[[number] for number in BROKERS])
+    admin.create_topics([placed])[name].result(SECONDS)
+    return name
+
+
+class Client:
+    """Produces to each partition and asks what it keeps."""
+
+    def __init__(self, cluster: RunningCluster, topic: str) -> None:
+        self._settings = {"bootstrap.servers": cluster.bootstrap}
+        self._topic = topic
+
+    def produce(self, size: int) -> list[int | None]:
+        """The error of a record of this size, for each partition; None is success."""
+        producer = confluent_kafka.Producer({**self._settings, "message.timeout.ms": SECONDS * 1000})
+        outcomes: dict[int, int | None] = {}
+        for partition in BROKERS:
+            producer.produce(
+                self._topic,
+                bytes(size),
+                partition=partition,
+                on_delivery=lambda error, message: outcomes.update(
+                    {message.partition(): None if error is None else error.code()}
+                ),
+            )
+        assert producer.flush(SECONDS) == 0
+        return [outcomes[partition] for partition in BROKERS]
+
+    def kept(self) -> list[int]:
+        """How many records each partition has."""
+        consumer = confluent_kafka.Consumer({**self._settings, "group.id": "none"})
+        try:
+            bounds = [
+                consumer.get_watermark_offsets(confluent_kafka.TopicPartition(self._topic, number), timeout=SECONDS)
+                for number in BROKERS
+            ]
+        finally:
+            consumer.close()
+        return [end - start for start, end in bounds]
+
+
+def sources(admin: BlockingAdmin, key: str) -> list[tuple[str | None, int]]:
+    """Value and source of a setting, as each broker tells it."""
+    resources = [ConfigResource.broker(number) for number in BROKERS]
+    found = admin.describe_configs(resources, keys=[key])
+    return [(found[resource][key].value, found[resource][key].source) for resource in resources]
+
+
+TOO_LARGE = confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_defaults_of_all_brokers_hold_at_once_and_after_a_restart(
+    cluster: RunningCluster, admin: BlockingAdmin, topic: str
+) -> None:
+    client = Client(cluster, topic)
+    assert client.produce(LARGE) == [None, None]
+    assert client.kept() == [1, 1]
+    changes = [set_to("log.retention.ms", "1"), set_to("message.max.bytes", "10000")]
+    admin.incremental_alter_configs({ALL: changes})
+    wait_until(lambda: client.produce(LARGE) == [TOO_LARGE] * 2, what="the smaller bound on both brokers")
+    wait_until(lambda: client.kept() == [0, 0], what="the shorter retention on both brokers")
+    assert sources(admin, "message.max.bytes") == [("10000", 3)] * 2
+
+    cluster.stop_broker(1)
+    cluster.start_broker(1)
+    assert sources(admin, "log.retention.ms") == [("1", 3)] * 2
+    assert client.produce(LARGE) == [TOO_LARGE] * 2
+    assert client.produce(10) == [None, None]
+
+    admin.incremental_alter_configs({ALL: [delete("message.max.bytes")]})
+    wait_until(lambda: client.produce(LARGE) == [None, None], what="the bound of the start")
+
+
+def test_one_brokers_own_setting_wins(cluster: RunningCluster, admin: BlockingAdmin, topic: str) -> None:
+    client, own = Client(cluster, topic), ConfigResource.broker(0)
+    admin.incremental_alter_configs({ALL: [set_to("message.max.bytes", "10000")]})
+    admin.incremental_alter_configs({own: [set_to("message.max.bytes", "100000")]})
+    try:
+        wait_until(lambda: client.produce(LARGE) == [None, TOO_LARGE], what="both bounds")
+        assert sources(admin, "message.max.bytes") == [("100000", 2), ("10000", 3)]
+        with pytest.raises(InvalidRequestError, match="restart"):
+            admin.incremental_alter_configs({own: [set_to("num.partitions", "7")]})
+    finally:
+        admin.incremental_alter_configs({own: [delete("message.max.bytes")]})
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_old_tools_write_into_zookeeper_is_applied(cluster: RunningCluster, topic: str, version: int) -> None:
+    """As kafka-configs --zookeeper of old releases: the znode, then a notice in the form of its time."""
+    notice = {
+        1: {"version": 1, "entity_type": "topics", "entity_name": topic},
+        2: {"version": 2, "entity_path": f"topics/{topic}"},
+    }[version]
+    content = json.dumps({"version": 1, "config": {"max.message.bytes": "10000"}}).encode()
+    client = Client(cluster, topic)
+    assert client.produce(LARGE) == [None, None]
+    zookeeper = KazooClient(cluster.zookeeper)
+    zookeeper.start(SECONDS)
+    try:
+        path = f"/config/topics/{topic}"
+        zookeeper.ensure_path(path)
+        zookeeper.set(path, content)
+        zookeeper.create("/config/changes/config_change_", json.dumps(notice).encode(), sequence=True)
+    finally:
+        zookeeper.stop()
+        zookeeper.close()
+    wait_until(lambda: client.produce(LARGE) == [TOO_LARGE] * 2, what="the bound that was written into ZooKeeper")

@@ -1,0 +1,221 @@
+"""Whatever form a topic asks for, the records stay; whatever is broken on the way in is refused or does no harm."""
+
+from __future__ import annotations
+
+import zlib
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.base.errors import PeerError
+from odradek.compression import Codec
+from odradek.log.stamping import stamp_offsets, stamp_time
+from odradek.records import batch
+from odradek.records.admission import prepare
+from odradek.records.batch import BatchBuilder, TimestampType
+from odradek.records.formats import check_entry, first_offset, iterate_entries, iterate_records
+from odradek.records.message_set import encode_set
+from odradek.records.record import Record, decode_batch
+from odradek.records.structure import _inspect, _is_plain, _read_record
+from odradek.records.survey import NOTHING, survey
+from odradek.records.validate import AppendRules
+
+NOW_MS = 1_700_000_000_000
+LIMIT = 1 << 20
+unhurried = settings(deadline=None)
+
+contents = st.none() | st.binary(max_size=80) | st.integers(0, 3000).map(bytes)
+timestamps = st.just(-1) | st.integers(0, 2 * NOW_MS)
+rows = st.lists(st.tuples(timestamps, contents, contents), min_size=1, max_size=12)
+magics = st.integers(0, 2)
+old_codecs = st.sampled_from([Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+
+
+def produced(magic: int, codec: Codec, content: list, *, headers: bool = True) -> bytes:
+    """A client's record set; record headers, where the format has them, only if asked for."""
+    if magic < 2:
+        return encode_set([(number, *row) for number, row in enumerate(content)], magic=magic, codec=codec)
+    builder = BatchBuilder(codec=codec, limit_bytes=1 << 30)
+    for timestamp_ms, key, value in content:
+        builder.append(key, value, timestamp_ms=timestamp_ms, headers=[("name", key)] if headers else ())
+    return builder.build()
+
+
+def records_of(raw: bytes | memoryview) -> list[Record]:
+    """All records, every CRC checked, the entries tiling the set."""
+    records = []
+    end = 0
+    for position, header in iterate_entries(raw):
+        check_entry(raw, position, header)
+        entry = list(iterate_records(raw, position, header, limit=LIMIT))
+        assert entry[-1].offset == header.last_offset
+        assert entry[0].offset == first_offset(raw, position, header, limit=LIMIT)
+        if header.magic:
+            assert header.max_timestamp == max(-1, *(record.timestamp for record in entry), -1)
+        records += entry
+        end = position + header.size
+    assert end == len(raw)
+    return records
+
+
+@unhurried
+@given(rows, magics, magics, old_codecs, st.none() | old_codecs, st.integers(0, 2**40), st.booleans())
+def test_every_form_keeps_the_records(
+    content: list, source: int, target: int, codec: Codec, asked: Codec | None, offset: int, by_broker: bool
+) -> None:
+    kind = TimestampType.LOG_APPEND_TIME if by_broker else TimestampType.CREATE_TIME
+    rules = AppendRules(1 << 20, NOW_MS, any_format=True, timestamp_type=kind, magic=target, codec=asked)
+    raw = produced(source, codec, content, headers=target == 2)
+    prepared = prepare(memoryview(raw), rules, offset)
+    kept, headers = memoryview(bytearray(prepared.records)), prepared.headers
+    if by_broker:
+        headers = stamp_time(kept, headers, NOW_MS)
+    end, newest = stamp_offsets(kept, headers, offset, 5)
+    records = records_of(kept)
+
+    assert [(record.key, record.value) for record in records] == [(key, value) for _, key, value in content]
+    assert [record.offset for record in records] == list(range(offset, end))
+    assert {header.magic for _, header in iterate_entries(kept)} == {target}
+    assert {header.codec for _, header in iterate_entries(kept)} == {codec if asked is None else asked}
+    if by_broker:
+        expected = [NOW_MS if target else -1] * len(content)
+    else:
+        expected = [timestamp_ms if source and target else -1 for timestamp_ms, _, _ in content]
+    assert [record.timestamp for record in records] == expected
+    assert newest == max(expected)
+    if source == target == 2:
+        assert [record.headers for record in records] == [(("name", key),) for _, key, _ in content]
+
+
+@st.composite
+def mutated_sets(draw: st.DrawFn) -> bytes:
+    """A record set with some bytes changed, cut or added, with true or false outer CRCs."""
+    magic = draw(magics)
+    raw = bytearray(produced(magic, draw(old_codecs if magic < 2 else st.sampled_from(Codec)), draw(rows)))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, min(len(raw), 200) - 1))
+        raw[at] = draw(st.integers(0, 255) | st.sampled_from([raw[at] ^ 1, 0, 0xFF, 0x7F, 0x80]))
+    if draw(st.booleans()):
+        raw = raw[: draw(st.integers(0, len(raw)))] + draw(st.binary(max_size=30))
+    if draw(st.booleans()):
+        refit_crc(raw, magic)
+    return bytes(raw)
+
+
+def refit_crc(raw: bytearray, magic: int) -> None:
+    """A true CRC for the first entry, if it is still one."""
+    size = 12 + int.from_bytes(raw[8:12], "big", signed=True)
+    if magic == 2 and batch.HEADER_SIZE <= size <= len(raw):
+        raw[17:21] = batch.crc32c(raw[21:size]).to_bytes(4, "big")
+    elif magic < 2 and 26 <= size <= len(raw):
+        raw[12:16] = zlib.crc32(raw[16:size]).to_bytes(4, "big")
+
+
+@settings(max_examples=300, deadline=None)
+@given(mutated_sets(), magics, st.none() | st.sampled_from(Codec), st.booleans(), st.booleans())
+def test_a_mutated_set_is_refused_or_harmless(
+    raw: bytes, target: int, asked: Codec | None, compacted: bool, any_format: bool
+) -> None:
+    rules = AppendRules(
+        1 << 20,
+        NOW_MS,
+        any_format=any_format,
+        timestamp_before_max_ms=NOW_MS,
+        timestamp_after_max_ms=NOW_MS,
+        compacted=compacted,
+        magic=target,
+        codec=asked,
+        decompressed_limit_bytes=LIMIT,
+    )
+    try:
+        prepared = prepare(memoryview(raw), rules, 10)
+    except PeerError:
+        return
+    kept = memoryview(bytearray(prepared.records))
+    end, _ = stamp_offsets(kept, prepared.headers, 10, 5)
+    records = records_of(kept)
+    assert [record.offset for record in records] == list(range(10, end))
+    assert not (compacted and any(record.key is None for record in records))
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows, st.data())
+def test_the_look_at_columns_is_sure_of_sound_records_alone(content: list, data: st.DataObject) -> None:
+    raw = produced(2, Codec.NONE, content)
+    header = batch.read_header(raw)
+    section = bytearray(raw[batch.HEADER_SIZE :])
+    assert survey(section, len(content)).number == len(content)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, min(len(section), 200) - 1))
+        section[at] = data.draw(st.integers(0, 255) | st.sampled_from([section[at] ^ 1, 0x80]))
+    facts = survey(section, len(content))
+    if facts.number < len(content):
+        return
+    mutated = batch.assemble(header, bytes(section))
+    records = decode_batch(mutated, 0, batch.read_header(mutated), limit=LIMIT)
+    assert [record.offset for record in records] == list(range(len(content)))
+    deltas = [record.timestamp - header.base_timestamp for record in records]
+    assert (facts.oldest_delta_ms, facts.newest_delta_ms) == (min(deltas), max(deltas))
+    assert facts.all_keyed == all(record.key is not None for record in records)
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list:
+    """Runs of records that are laid out alike, as most producers send them."""
+    content = []
+    for _ in range(draw(st.integers(1, 3))):
+        key, value = draw(st.none() | st.binary(max_size=3)), draw(st.none() | st.integers(0, 70).map(bytes))
+        begin, step = draw(st.integers(0, 200)), draw(st.sampled_from([0, 1, 1, 3, -1]))
+        content += [(begin + step * number, key, value) for number in range(draw(st.integers(1, 150)))]
+    return content
+
+
+@settings(max_examples=200, deadline=None)
+@given(alike(), st.data())
+def test_the_looks_agree_on_records_that_are_alike(content: list, data: st.DataObject) -> None:
+    raw = produced(2, Codec.NONE, content, headers=False)
+    count, section = len(content), bytearray(raw[batch.HEADER_SIZE :])
+    assert survey(section, count).number == count
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(section) - 1))
+        section[at] = data.draw(st.sampled_from([0, 1, 2, 0x80, section[at] ^ 1, section[at] ^ 2]))
+    facts = survey(section, count)
+    position = 0
+    deltas = []
+    for number in range(facts.number):
+        delta, offset_delta, keyed, _, position = _read_record(bytes(section), position)
+        assert offset_delta == number
+        assert keyed or not facts.all_keyed
+        deltas.append(delta)
+    assert position == facts.end
+    assert facts.number < count or position == len(section)
+    if deltas:
+        assert (facts.oldest_delta_ms, facts.newest_delta_ms) == (min(deltas), max(deltas))
+
+
+@settings(max_examples=300, deadline=None)
+@given(contents, contents, st.booleans(), st.data())
+def test_a_record_that_looks_plain_is_sound(
+    key: bytes | None, value: bytes | None, headers: bool, data: st.DataObject
+) -> None:
+    raw = produced(2, Codec.NONE, [(NOW_MS, key, value)], headers=headers)
+    header, section = batch.read_header(raw), bytearray(raw[batch.HEADER_SIZE :])
+    if not headers and len(key or b"") < 64:
+        assert _is_plain(memoryview(section))
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, min(len(section), 12) - 1) | st.just(len(section) - 1))
+        section[at] = data.draw(st.integers(0, 255) | st.sampled_from([section[at] ^ 1, section[at] ^ 2, 0x80]))
+    del section[len(section) - data.draw(st.integers(0, 2)) :]
+    if _is_plain(memoryview(section)):
+        assert _inspect(bytes(section), header, AppendRules(LIMIT, NOW_MS), NOTHING) == NOW_MS
+
+
+@unhurried
+@given(st.binary(max_size=300), st.integers(1, 40))
+def test_the_look_at_columns_of_noise(noise: bytes, count: int) -> None:
+    if survey(noise, count).number < count:
+        return
+    header = batch.read_header(produced(2, Codec.NONE, [(0, None, None)]))
+    header = header._replace(record_count=count, last_offset_delta=count - 1, base_timestamp=0)
+    made = batch.assemble(header, noise)
+    assert len(decode_batch(made, 0, batch.read_header(made), limit=LIMIT)) == count

@@ -1,0 +1,64 @@
+"""Down-conversion of batches with runs of records that are alike, against one message written after the other."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.records.batch import HEADER_SIZE, BatchBuilder, assemble, read_header
+from odradek.records.convert import down
+from odradek.records.message_set import encode_set
+from odradek.records.record import decode_batch
+
+LIMIT = 1 << 24
+BASE_MS = 1_700_000_000_000
+
+sizes = st.none() | st.integers(0, 200)
+runs = st.lists(
+    st.tuples(
+        st.integers(1, 300),
+        sizes,
+        sizes,
+        st.sampled_from([0, 1, -1, 63, 64, 1 << 20, 1 << 40]),
+        st.sampled_from([0, 0, 0, 1, 40]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def built(records: list[tuple[int, int | None, int | None, int, int, bool]]) -> bytes:
+    """A batch of runs: how many, key and value bytes, timestamp, its step, whether one in the middle has a header."""
+    builder = BatchBuilder(limit_bytes=LIMIT)
+    place = 0
+    for count, key_bytes, value_bytes, start, step, with_header in records:
+        for number in range(count):
+            mark = b"%03d" % (place % 1000)
+            builder.append(
+                None if key_bytes is None else (mark * 70)[:key_bytes],
+                None if value_bytes is None else (mark[::-1] * 70)[:value_bytes],
+                timestamp_ms=BASE_MS + start + step * number,
+                headers=[("h", b"x")] if with_header and number == count // 2 else [],
+            )
+            place += 1
+    return builder.build()
+
+
+@given(runs, st.sampled_from([0, 1]), st.booleans())
+def test_records_that_are_alike_become_the_messages_that_each_would(
+    records: list[tuple[int, int | None, int | None, int, int, bool]], magic: int, append_time: bool
+) -> None:
+    content = built(records)
+    header = read_header(content)
+    if append_time:
+        header = header._replace(attributes=header.attributes | 8, max_timestamp=BASE_MS + 99)
+        content = assemble(header, content[HEADER_SIZE:])
+        header = read_header(content)
+    wanted = [
+        (each.offset, each.timestamp, each.key, each.value) for each in decode_batch(content, 0, header, limit=LIMIT)
+    ]
+    expected = encode_set(wanted, magic=magic, append_time_ms=BASE_MS + 99 if append_time else None)
+    made = down(content, magic=magic)
+    assert made.records == expected
+    assert made.record_count == header.record_count

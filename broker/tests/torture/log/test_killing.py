@@ -1,0 +1,17 @@
+"""Processes that write to a real disk are killed; `make torture MINUTES=n` goes on for longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from odradek.testing.torture.killing import KillLoop
+
+KILLS = 5
+
+
+def test_a_killed_process_leaves_all_that_it_told_of(tmp_path: Path) -> None:
+    loop = KillLoop(str(tmp_path), Random(4))
+    for _ in range(KILLS):
+        loop.once()
+    assert all(loop.acknowledged.values())

@@ -1,0 +1,160 @@
+"""The parent of a broker process: real processes that die, hang, exit and are signalled."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from odradek.app.supervisor import BEAT_INTERVAL_MS, Silence
+from odradek.testing.waiting import wait_until
+
+PROGRAM = """
+import os, signal, sys, time
+from odradek.app.supervisor import Supervision, supervise
+
+def told(line):
+    print(line, flush=True)
+
+def work(lifeline):
+    told(f"child {os.getpid()}")
+{work}
+
+def ended(credentials):
+    told(f"ended {credentials[0]} {credentials[1].decode()}")
+
+sys.exit(supervise(work, Supervision(hang_timeout_ms=HANG, end_session=ended)))
+"""
+
+PASSWORD = "b'0123456789abcdef'"
+
+
+@contextmanager
+def supervised(work: str, hang_timeout_ms: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """A parent whose child runs the indented lines of `work`."""
+    body = "\n".join(f"    {line}" for line in work.strip().splitlines())
+    program = PROGRAM.replace("{work}", body).replace("HANG", str(hang_timeout_ms))
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=60)
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def child_of(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    word, _, number = process.stdout.readline().partition(" ")
+    assert word == "child"
+    return int(number)
+
+
+def outcome(process: subprocess.Popen[str]) -> tuple[int, list[str], str]:
+    """Exit code, what was told after the child's number, and standard error."""
+    assert process.stdout is not None and process.stderr is not None
+    # Not `communicate`: it passes over what `readline` has read ahead.
+    output, errors = process.stdout.read(), process.stderr.read()
+    return process.wait(timeout=60), output.splitlines(), errors
+
+
+@pytest.mark.parametrize(("work", "code"), [("return 0", 0), ("return 3", 3), ("sys.exit(4)", 4), ("1 / 0", 1)])
+def test_the_childs_exit_code_is_the_parents(work: str, code: int) -> None:
+    with supervised(work) as process:
+        child_of(process)
+        assert outcome(process)[:2] == (code, [])
+
+
+def test_a_dead_childs_session_is_ended() -> None:
+    with supervised(f"lifeline.beat((77, {PASSWORD}))\nos.kill(os.getpid(), signal.SIGKILL)") as process:
+        child_of(process)
+        assert outcome(process)[:2] == (128 + signal.SIGKILL, ["ended 77 0123456789abcdef"])
+
+
+def test_of_several_sessions_the_last_one_is_ended() -> None:
+    work = f"lifeline.beat((1, {PASSWORD}))\nlifeline.beat(None)\nlifeline.beat((2, {PASSWORD}))\nos.abort()"
+    with supervised(work) as process:
+        child_of(process)
+        assert outcome(process)[:2] == (128 + signal.SIGABRT, ["ended 2 0123456789abcdef"])
+
+
+def test_a_session_that_the_child_ended_itself_is_left_alone() -> None:
+    with supervised(f"lifeline.beat((1, {PASSWORD}))\nlifeline.beat(None)\nreturn 0") as process:
+        child_of(process)
+        assert outcome(process)[:2] == (0, [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_are_handed_on(number: signal.Signals) -> None:
+    work = f"signal.signal({int(number)}, lambda *_: os._exit(9))\ntold('ready')\nwhile True: signal.pause()"
+    with supervised(work) as process:
+        child_of(process)
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert outcome(process)[0] == 9
+
+
+def test_a_child_that_hangs_tells_its_stacks_and_is_killed() -> None:
+    work = f"lifeline.beat((5, {PASSWORD}))\nwhile True: signal.pause()"
+    with supervised(work, hang_timeout_ms=1) as process:
+        child_of(process)
+        code, told, errors = outcome(process)
+    assert (code, told) == (128 + signal.SIGKILL, ["ended 5 0123456789abcdef"])
+    assert "in work" in errors, "the stack names the function in which the child stood"
+
+
+def test_a_child_that_is_stopped_is_killed_too() -> None:
+    work = f"lifeline.beat((5, {PASSWORD}))\nos.kill(os.getpid(), signal.SIGSTOP)"
+    with supervised(work, hang_timeout_ms=1) as process:
+        child_of(process)
+        assert outcome(process)[:2] == (128 + signal.SIGKILL, ["ended 5 0123456789abcdef"])
+
+
+def test_a_child_that_has_not_begun_to_speak_may_take_its_time() -> None:
+    work = "for _ in range(3): os.waitpid(os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '0.6'), 0)\nreturn 6"
+    with supervised(work, hang_timeout_ms=1) as process:
+        child_of(process)
+        assert outcome(process)[0] == 6
+
+
+def test_the_child_dies_with_its_parent() -> None:
+    with supervised("while True: signal.pause()") as process:
+        child = child_of(process)
+        process.kill()
+        process.wait(timeout=60)
+
+        def is_gone() -> bool:
+            stat = Path(f"/proc/{child}/stat")
+            return not stat.exists() or stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] == "Z"
+
+        wait_until(is_gone, what="the end of the child")
+
+
+def test_silence_counts_only_while_the_parent_runs() -> None:
+    silence = Silence(limit_ms=4 * BEAT_INTERVAL_MS)
+    silence.heard()
+    silence.passed(3_600_000)
+    assert silence.lasting_ms == 2 * BEAT_INTERVAL_MS
+    assert not silence.is_too_long
+    for _ in range(3):
+        silence.passed(BEAT_INTERVAL_MS)
+    assert silence.is_too_long
+    silence.heard()
+    assert not silence.is_too_long
+
+
+def test_without_a_limit_no_silence_is_too_long() -> None:
+    silence = Silence(limit_ms=0)
+    silence.heard()
+    for _ in range(100):
+        silence.passed(BEAT_INTERVAL_MS)
+    assert not silence.is_too_long

@@ -1,0 +1,51 @@
+"""Frames of old versions, and error codes found without decoding."""
+
+from __future__ import annotations
+
+import struct
+
+from comparison.wire import old_fetch_frame, old_fetched, old_produce_frame, produce_frame, produce_result
+
+from odradek.base.types import TopicPartition
+from odradek.protocol.codec import decode_header
+from odradek.protocol.hotpath import ProducedPartition, decode_produce, encode_produce_response
+
+
+def test_a_produce_frame_is_what_the_broker_reads() -> None:
+    frame = memoryview(produce_frame(TopicPartition("t", 3), b"records", acks=-1))
+    header, position = decode_header(frame[4:])
+    request = decode_produce(header.api_version, frame[4:], position)
+    [(partition, records)] = request.entries
+    assert (request.acks, partition, bytes(records or b"")) == (-1, TopicPartition("t", 3), b"records")
+    assert struct.unpack_from(">i", frame)[0] == len(frame) - 4
+
+
+def test_the_result_is_found_at_its_place() -> None:
+    row = ProducedPartition(TopicPartition("näme", 1), 6, 42)
+    response = encode_produce_response(7, 9, [row])
+    assert produce_result(response[4:], "näme") == (6, 42)
+    assert produce_result(response, "näme", from_position=8) == (6, 42)
+
+
+def test_an_old_produce_frame_says_its_lengths() -> None:
+    frame = old_produce_frame(TopicPartition("topic", 2), b"message set")
+    length, key, version, _, client = struct.unpack_from(">ihhih", frame)
+    assert (length, key, version) == (len(frame) - 4, 0, 2)
+    body = frame[14 + client :]
+    assert struct.unpack_from(">hiih5siii", body) == (1, 30_000, 1, 5, b"topic", 1, 2, 11)
+    assert body.endswith(b"message set")
+
+
+def test_an_old_fetch_frame_asks_for_every_partition() -> None:
+    frame = old_fetch_frame("topic", [(0, 5), (1, 7)], partition_bytes=100)
+    length, key, version, _, client = struct.unpack_from(">ihhih", frame)
+    assert (length, key, version) == (len(frame) - 4, 1, 3)
+    body = frame[14 + client :]
+    assert struct.unpack(">iiiiih5siiqiiqi", body) == (-1, 500, 1, 200, 1, 5, b"topic", 2, 0, 5, 100, 1, 7, 100)
+
+
+def test_an_old_fetch_response_is_read_partition_by_partition() -> None:
+    rows = struct.pack(">ihqi", 0, 0, 9, 3) + b"abc" + struct.pack(">ihqi", 1, 6, -1, -1)
+    frame = struct.pack(">iiih5si", 1, 0, 1, 5, b"topic", 2) + rows
+    found = [(*fields, bytes(records)) for *fields, records in old_fetched(memoryview(frame))]
+    assert found == [(0, 0, 9, b"abc"), (1, 6, -1, b"")]

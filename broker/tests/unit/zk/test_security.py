@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import pytest
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import ConfigError
+from odradek.zk.port import TlsSettings, ZkSettings
+from odradek.zk.security import NETTY_SOCKET, zookeeper_settings
+
+BROKER = {"broker.id": "1", "zookeeper.connect": "zk:2181/kafka"}
+TLS = {"zookeeper.ssl.client.enable": "true", "zookeeper.clientCnxnSocket": NETTY_SOCKET}
+JAAS = 'org.apache.zookeeper.server.auth.DigestLoginModule required username="kafka" password="s;e c\\"ret";'
+
+
+def settings(properties: dict[str, str]) -> ZkSettings:
+    config, warnings = BrokerConfig.parse({**BROKER, **properties})
+    assert warnings == []
+    return zookeeper_settings(config)
+
+
+def refusal(properties: dict[str, str]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        settings(properties)
+    return str(caught.value)
+
+
+def test_without_any_of_these_properties_the_connection_is_plain_and_anonymous() -> None:
+    assert settings({}) == ZkSettings(
+        connect="zk:2181/kafka", session_timeout_ms=18_000, connection_timeout_ms=18_000, max_in_flight=10
+    )
+
+
+def test_time_outs_and_bounds_are_taken_over() -> None:
+    found = settings({"zookeeper.session.timeout.ms": "7000", "zookeeper.max.in.flight.requests": "3"})
+    assert (found.session_timeout_ms, found.connection_timeout_ms, found.max_in_flight) == (7000, 7000, 3)
+    assert settings({"zookeeper.connection.timeout.ms": "9"}).connection_timeout_ms == 9
+
+
+class TestTls:
+    def test_defaults_are_kafkas(self) -> None:
+        assert settings(TLS).tls == TlsSettings()
+
+    def test_everything_is_taken_over(self) -> None:
+        found = settings(
+            {
+                **TLS,
+                "zookeeper.ssl.keystore.location": "/keys/broker.pem",
+                "zookeeper.ssl.keystore.password": "secret",
+                "zookeeper.ssl.truststore.location": "/keys/ca.crt",
+                "zookeeper.ssl.truststore.type": "pem",
+                "zookeeper.ssl.truststore.password": "unused",
+                "zookeeper.ssl.endpoint.identification.algorithm": "",
+                "zookeeper.ssl.enabled.protocols": "TLSv1.2",
+                "zookeeper.ssl.protocol": "TLSv1.3",
+                "zookeeper.ssl.cipher.suites": "A,B",
+                "zookeeper.ssl.crl.enable": "true",
+            }
+        )
+        assert found.tls == TlsSettings(
+            truststore_location="/keys/ca.crt",
+            keystore_location="/keys/broker.pem",
+            keystore_password="secret",
+            verify_host_name=False,
+            protocols=("TLSv1.2",),
+            cipher_suites=("A", "B"),
+            check_revocation=True,
+        )
+        assert "secret" not in repr(found)
+
+    def test_without_a_list_the_one_protocol_holds(self) -> None:
+        tls = settings({**TLS, "zookeeper.ssl.protocol": "TLSv1.3"}).tls
+        assert tls is not None
+        assert tls.protocols == ("TLSv1.3",)
+
+    @pytest.mark.parametrize(
+        ("properties", "words"),
+        [
+            ({"zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNIO"}, [NETTY_SOCKET]),
+            ({"zookeeper.ssl.ocsp.enable": "true"}, ["zookeeper.ssl.ocsp.enable=true is not supported"]),
+            ({"zookeeper.ssl.protocol": "TLSv1.1"}, ["'TLSv1.1'", "TLSv1.2"]),
+            ({"zookeeper.ssl.enabled.protocols": "TLSv1.2,SSLv3"}, ["'SSLv3'"]),
+            ({"zookeeper.ssl.cipher.suites": "A", "zookeeper.ssl.protocol": "TLSv1.3"}, ["cipher.suites", "TLSv1.3"]),
+            ({"zookeeper.ssl.endpoint.identification.algorithm": "LDAPS"}, ["'LDAPS'", "HTTPS or empty"]),
+            (
+                {"zookeeper.ssl.keystore.location": "/k/a.jks"},
+                [
+                    "`keytool -importkeystore -srckeystore /k/a.jks -destkeystore /k/a.p12 -deststoretype PKCS12`",
+                    "`openssl pkcs12 -in /k/a.p12 -out /k/a.pem`",
+                ],
+            ),
+            ({"zookeeper.ssl.truststore.location": "/k/a.jks"}, ["-out /k/a.pem -nokeys`"]),
+            ({"zookeeper.ssl.truststore.location": "/k/a.p12"}, ["PKCS12", "`openssl pkcs12 -in /k/a.p12 "]),
+            ({"zookeeper.ssl.keystore.location": "a.bcfks"}, ["keystore.type=BCFKS is not supported"]),
+            ({"zookeeper.ssl.keystore.location": "tls.key"}, ["set zookeeper.ssl.keystore.type=PEM"]),
+        ],
+    )
+    def test_what_cannot_be_had_is_refused_with_what_to_do(self, properties: dict[str, str], words: list[str]) -> None:
+        text = refusal({**TLS, **properties})
+        assert [word for word in words if word not in text] == []
+
+    def test_a_missing_netty_class_is_told(self) -> None:
+        assert NETTY_SOCKET in refusal({"zookeeper.ssl.client.enable": "true"})
+
+
+class TestIdentity:
+    def test_a_jaas_entry_gives_user_and_password(self) -> None:
+        assert settings({"zookeeper.sasl.jaas.config": JAAS}).sasl == ("kafka", 's;e c"ret')
+
+    def test_sasl_can_be_switched_off(self) -> None:
+        assert settings({"zookeeper.sasl.jaas.config": JAAS, "zookeeper.sasl.client": "false"}).sasl is None
+
+    def test_the_digest_scheme_takes_a_password_with_colons(self) -> None:
+        assert settings({"zookeeper.auth.digest": "kafka:a:b"}).digest == ("kafka", "a:b")
+
+    @pytest.mark.parametrize(
+        ("entry", "word"),
+        [
+            ("nonsense", "cannot be understood"),
+            (JAAS.removesuffix(";"), "cannot be understood"),
+            (JAAS + JAAS, "cannot be understood"),
+            (JAAS.replace(' username="kafka"', ""), "lacks username or password"),
+            ("com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;", "only DIGEST-MD5"),
+            ("org.apache.zookeeper.server.auth.DigestLoginModule required;", "lacks username or password"),
+        ],
+    )
+    def test_other_entries_are_refused_and_never_shown(self, entry: str, word: str) -> None:
+        text = refusal({"zookeeper.sasl.jaas.config": entry})
+        assert word in text
+        assert "s;e c" not in text
+
+    def test_a_digest_without_password_is_refused_and_never_shown(self) -> None:
+        assert "onlyauser" not in refusal({"zookeeper.auth.digest": "onlyauser"})
+
+    @pytest.mark.parametrize(
+        "identity",
+        [
+            {"zookeeper.sasl.jaas.config": JAAS},
+            {"zookeeper.auth.digest": "a:b"},
+            {**TLS, "zookeeper.ssl.keystore.location": "broker.pem"},
+        ],
+    )
+    def test_access_lists_need_an_identity(self, identity: dict[str, str]) -> None:
+        assert settings({"zookeeper.set.acl": "true", **identity}).set_acl
+        assert "needs an identity" in refusal({"zookeeper.set.acl": "true"})
+        assert "needs an identity" in refusal({"zookeeper.set.acl": "true", **TLS})
