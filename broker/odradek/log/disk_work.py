@@ -127,15 +127,13 @@ class DiskWork:
         logs = self._table.within(directory)
         points = {log: log.recovery_point for log in logs}
         by_name = {log.topic_partition: point for log, point in points.items()}
-        starts = {
-            log.topic_partition: log.log_start_offset
-            for log in logs
-            if log.log_start_offset > log.segments[0].base_offset
-        }
+        # All of them, even where a segment begins there: removed segments come back when the power fails too soon.
+        starts = {log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset > 0}
 
         def write() -> None:
             write_offsets(self._files, directory, checkpoints.RECOVERY_POINT_FILE, by_name)
             write_offsets(self._files, directory, checkpoints.LOG_START_FILE, starts)
+            directory.log_start_offsets = starts
 
         return points, write
 

@@ -12,11 +12,17 @@ from collections.abc import Iterable
 
 from odradek.base.ports import Files
 from odradek.log.producer_files import offset_of
-from odradek.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, walk_headers
+from odradek.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
+    walk_headers,
+)
 
 logger = logging.getLogger(__name__)
 
-TEMPORARY_SUFFIX = ".tmp"
 _LOG_SWAP = LOG_SUFFIX + SWAP_SUFFIX
 
 

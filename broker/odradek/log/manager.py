@@ -193,6 +193,9 @@ class LogManager:
         request = LoadRequest(
             topic_partition=topic_partition, directory=path, config=config, now_ms=self._clock.wall_ms()
         )
+        if topic_partition in directory.log_start_offsets:
+            # A deleted log of this name may have begun above the end of the new one, which must not vanish for that.
+            self._disk_work.checkpoint_now(directory)
         try:
             self._files.make_directories(path)
             loaded = load(self._files, request)

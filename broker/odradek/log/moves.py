@@ -233,23 +233,29 @@ class LogMoves:
         logger.info("%s moved from %s to %s", topic_partition, source.path, target.path)
         current.abandon()
         self._discard(source, current)
+        self._settle_swap(source, target, final)
         self._disk_work.checkpoint_soon(target)
         self._disk_work.flush_soon(future)
-        self._background.spawn(self._settle_swap(source, target, final))
         return future
 
-    async def _settle_swap(self, source: LogDirectory, target: LogDirectory, final: str) -> None:
-        """Make both renames durable; then nobody needs the marker."""
-        if source.failure is not None or not await self._disk_work.attempt(source, partial(self._sync, source.path)):
+    def _settle_swap(self, source: LogDirectory, target: LogDirectory, final: str) -> None:
+        """Make both renames durable; then nobody needs the marker.
+
+        Before anything else is done: a checkpoint that leaves the old log out, or another move, must not be found
+        beside an old log that came back. Blocks the loop for three small syncs, once a move.
+        """
+        if source.failure is not None:
             return  # the marker goes when the source can be looked at again
-        await self._disk_work.attempt(target, partial(self._unmark, target.path, final))
-
-    def _sync(self, path: str) -> None:
-        self._files.sync_directory(path)
-
-    def _unmark(self, path: str, log_directory: str) -> None:
-        self._files.sync_directory(path)
-        remove_marker(self._files, log_directory)
+        try:
+            self._files.sync_directory(source.path)
+        except StorageError as error:
+            self._fail(source, error)
+            return
+        try:
+            self._files.sync_directory(target.path)
+            remove_marker(self._files, final)
+        except StorageError as error:
+            self._fail(target, error)
 
 
 def write_topic_id(files: Files, directory: str, topic_id: UUID) -> None:

@@ -35,6 +35,7 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
+TEMPORARY_SUFFIX: Final = ".tmp"
 
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
@@ -411,13 +412,16 @@ class Segment:
         self._write_index(TIME_INDEX_SUFFIX, self.time_index.encode())
 
     def _write_index(self, suffix: str, content: bytes) -> None:
-        file = self.files.open(self.path(suffix), create=True)
+        """Under its name only when it is durable: a torn one of the right size would vouch for the segment."""
+        temporary = self.path(suffix) + TEMPORARY_SUFFIX
+        file = self.files.open(temporary, create=True)
         try:
             file.pwritev((content,), 0)
             file.truncate(len(content))
             file.sync()
         finally:
             file.close()
+        self.files.rename(temporary, self.path(suffix))
 
     def remove_indexes(self) -> None:
         """Remove the index files before the segment is written to again; the indexes stay in memory."""

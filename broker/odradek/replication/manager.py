@@ -284,6 +284,8 @@ class ReplicaManager:
     def _check_fetches(self, topic_partition: TopicPartition) -> None:
         for waiting in self.resting.changed(topic_partition):
             self.fetch_purgatory.check(waiting)
+            # What this was not enough for waits for the partition itself from now on: its entry rests no more.
+            self.fetch_purgatory.watch_too(waiting, topic_partition)
         self.fetch_purgatory.check(topic_partition)
 
     def _append(self, partition: HostedPartition, records: memoryview, request: AppendRequest) -> AppendResult:

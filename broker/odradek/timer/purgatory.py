@@ -149,6 +149,17 @@ class Purgatory(Generic[Operation]):
             self._purge()
         return completed
 
+    def watch_too(self, key: Hashable, other: Hashable) -> None:
+        """Let the operations that wait under `key` wait under `other` as well; more than once does no harm.
+
+        The list of `other` counts for sweeps as if it were swept already: its entries go with its next check.
+        """
+        waiting = [operation for operation in self._watchers.get(key, ()) if not operation.is_completed]
+        there = self._watchers.get(other, [])
+        added = [operation for operation in waiting if operation not in there]
+        if added:
+            self._watchers[other] = there + added
+
     def close(self) -> None:
         """End every wait as if its time had come, in the order of deadlines; later ones expire at once. Idempotent."""
         self._is_closed = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
@@ -204,7 +204,12 @@ async def play(steps: list[tuple[str, int]], replica_id: int, directory: Path) -
             await cluster.close()
 
 
+WOKEN_TWICE = [("fetch", 0), ("fetch", 300), ("append", 0), ("reign", 0)]
+"""The first change wakes an entry, but gives nothing to tell; the second one must still reach the waiting request."""
+
+
 @settings(max_examples=60, deadline=None)
+@example(steps=WOKEN_TWICE, replica_id=CONSUMER)
 @given(steps=STEPS, replica_id=st.sampled_from([CONSUMER, FOLLOWER]))
 def test_resting_changes_no_answer(steps: list[tuple[str, int]], replica_id: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
