@@ -332,7 +332,11 @@ class PartitionLog(LogState):
             self._producers = load_producers(self._files, self._segments.all, range(self.log_start_offset, end))
         except StorageError as error:
             raise self._fail(error) from error
-        self._cut_to(end)
+        if end < self._segments.start_offset:
+            # The first entry was an old wrapper that begins below its segment, as a follower's log may have it.
+            self.truncate_fully_and_start_at(end)
+        else:
+            self._cut_to(end)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on at `offset`. Raises `KafkaStorageError`."""

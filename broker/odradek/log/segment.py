@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Final, NamedTuple
 
 from odradek.base.errors import CorruptMessageError, InvalidRecordError, StorageError
@@ -106,6 +107,7 @@ class Segment:
 
     __slots__ = (
         "_changed_ms",
+        "_drafts",
         "_file",
         "_has_index_room",
         "_index_room",
@@ -150,6 +152,8 @@ class Segment:
         """Whether the file is longer than `size`, of zeros, until the segment is sealed."""
         self._changed_ms: int | None = None
         self._file: File | None = None
+        # Numbers of unfinished index files: a flush whose waiter was cancelled may still write beside a close.
+        self._drafts = count()
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
@@ -413,7 +417,7 @@ class Segment:
 
     def _write_index(self, suffix: str, content: bytes) -> None:
         """Under its name only when it is durable: a torn one of the right size would vouch for the segment."""
-        temporary = self.path(suffix) + TEMPORARY_SUFFIX
+        temporary = f"{self.path(suffix)}.{next(self._drafts)}{TEMPORARY_SUFFIX}"
         file = self.files.open(temporary, create=True)
         try:
             file.pwritev((content,), 0)
