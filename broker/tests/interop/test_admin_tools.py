@@ -38,8 +38,9 @@ class Brokers(NamedTuple):
 
 @pytest.fixture
 def empty_cluster(odradek_cluster_factory: ClusterFactory) -> RunningCluster:
-    """Three brokers."""
-    return odradek_cluster_factory(brokers=3, config={"auto.leader.rebalance.enable": "false"})
+    """Three brokers, whose sessions outlive any pause of a broker that the tests make."""
+    settings = {"auto.leader.rebalance.enable": "false", "zookeeper.session.timeout.ms": 60_000}
+    return odradek_cluster_factory(brokers=3, config=settings)
 
 
 @pytest.fixture

@@ -259,7 +259,11 @@ class Load:
     def _run(self) -> None:
         number = 0
         while not self._over.is_set():
-            self._producer.produce(self.TOPIC, str(number), on_delivery=self._note)
+            try:
+                self._producer.produce(self.TOPIC, str(number), on_delivery=self._note)
+            except BufferError:
+                self._producer.poll(0.1)  # as many are under way as may be
+                continue
             self._producer.poll(0.0002)
             number += 1
 
