@@ -177,6 +177,7 @@ class LogCleaner:
             try:
                 cleaned = await self.clean_dirtiest(number)
             except Exception:
+                # A bug in one pass must not end compaction of every log: it is told, counted as dead, and tried again.
                 logger.exception("a cleaner failed by a bug")
                 self._dead.add(number)
                 cleaned = False
