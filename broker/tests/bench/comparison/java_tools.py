@@ -5,9 +5,12 @@ The same tools, of the same version, for both systems: org.apache.kafka.tools of
 
 from __future__ import annotations
 
+import random
 import re
+import string
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from odradek.testing.apache import run_tool
@@ -19,6 +22,10 @@ _PRODUCED: Final = re.compile(
 _END_TO_END: Final = re.compile(r"50th = (\d+), 99th = (\d+), 99\.9th = (\d+)")
 _FETCHED_MEGABYTES, _FETCHED_RECORDS = 8, 9
 """Columns of ConsumerPerformance: rates of the time spent fetching, without joining the group."""
+
+
+PAYLOADS: Final = 1_000
+"""Different records that ProducerPerformance chooses from."""
 
 
 class OutputError(RuntimeError):
@@ -54,11 +61,26 @@ def end_to_end_figures(text: str) -> dict[str, float]:
 def produce(
     jars: Path, topic: str, settings: Mapping[str, str], *, records: int, record_bytes: int, rate: int, timeout: float
 ) -> dict[str, float]:
-    """ProducerPerformance; `rate` in records a second, -1 for as fast as it goes."""
-    arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)]
-    arguments += ["--throughput", str(rate), "--producer-props", *(f"{key}={value}" for key, value in settings.items())]
-    main = "org.apache.kafka.tools.ProducerPerformance"
-    return producer_figures(run_tool(jars, main, arguments, timeout_seconds=timeout))
+    """ProducerPerformance; `rate` in records a second, -1 for as fast as it goes.
+
+    The records come from a file: the tool would otherwise draw every byte of every record, and at 1000 B that is what
+    would be measured.
+    """
+    with TemporaryDirectory() as folder:
+        payloads = Path(folder) / "payloads"
+        payloads.write_text(payload_lines(record_bytes), encoding="ascii")
+        arguments = ["--topic", topic, "--num-records", str(records), "--payload-file", str(payloads)]
+        arguments += ["--throughput", str(rate), "--producer-props"]
+        arguments += (f"{key}={value}" for key, value in settings.items())
+        main = "org.apache.kafka.tools.ProducerPerformance"
+        return producer_figures(run_tool(jars, main, arguments, timeout_seconds=timeout))
+
+
+def payload_lines(record_bytes: int, count: int = PAYLOADS) -> str:
+    """Records for a payload file, one a line, the same each time."""
+    letters = string.ascii_letters + string.digits
+    chance = random.Random(record_bytes)
+    return "\n".join("".join(chance.choices(letters, k=record_bytes)) for _ in range(count))
 
 
 def consume(jars: Path, bootstrap: str, topic: str, *, group: str, records: int, timeout: float) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from comparison.java_tools import OutputError, consumer_figures, end_to_end_figures, producer_figures
+from comparison.java_tools import OutputError, consumer_figures, end_to_end_figures, payload_lines, producer_figures
 
 PRODUCED = """\
 24806 records sent, 4961.2 records/sec (4.73 MB/sec), 8.1 ms avg latency, 316.0 ms max latency.
@@ -33,3 +33,10 @@ def test_end_to_end_tells_percentiles() -> None:
 def test_anything_else_is_an_error(parse: Callable[[str], object]) -> None:
     with pytest.raises(OutputError, match="no result"):
         parse("Exception in thread main")
+
+
+def test_payloads_are_lines_of_the_size_asked_for_and_the_same_each_time() -> None:
+    lines = payload_lines(100, count=7).split("\n")
+    assert [len(line) for line in lines] == [100] * 7
+    assert len(set(lines)) == 7
+    assert payload_lines(100, count=7).split("\n") == lines

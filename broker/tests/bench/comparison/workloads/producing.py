@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -41,6 +42,7 @@ class Produce(Workload):
             bench.until_end.enter_context(idle_connection(bench.system.first))
 
     def before(self, bench: Bench, number: int) -> None:
+        os.sync()  # What the last run left dirty would be written, and throttled, at this one's cost.
         bench.system.create_topic(topic_of(number), self.partitions, replicas=self.replicas)
 
     def run(self, bench: Bench, number: int) -> Figures:
