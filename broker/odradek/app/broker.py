@@ -1,4 +1,4 @@
-"""One broker: the only place that builds real objects, and the order in which they start and stop.
+"""One broker: the only place that joins its parts, and the order in which they start and stop.
 
 `Broker.start` brings everything up, each part after what it stands on, and registers the broker last, so that the
 controller hears of it when it can serve. `Broker.stop` hands leadership over first and then goes the same way back.
@@ -19,12 +19,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from odradek.app.controller_link import ControllerLink
 from odradek.app.coordinator_log import CoordinatorLog
 from odradek.app.http import ObservationServer, Probe
+from odradek.app.listeners import Listeners
 from odradek.app.observation import Observed, observe
+from odradek.app.system import System
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import OdradekError
-from odradek.base.system import SystemClock, SystemFiles
 from odradek.base.types import GROUP_METADATA_TOPIC, NO_EPOCH, Endpoint, TopicPartition
-from odradek.base.workers import ProcessWorkers
 from odradek.cluster import ClusterView
 from odradek.controller.runtime import ControllerRuntime
 from odradek.coordinator.group_settings import GroupSettings
@@ -36,8 +36,6 @@ from odradek.log.cleaner import LogCleaner
 from odradek.log.manager import LogManager
 from odradek.metrics import BrokerCollector, BrokerTopicStats, Quantiles, RequestStats
 from odradek.network.channel import Channel, ChannelTimeouts
-from odradek.network.connection import ConnectionOptions
-from odradek.network.listener import Listener, ListenerOptions
 from odradek.replication.fetch_session import FetchSessions
 from odradek.replication.leader_channel import LeaderConnector
 from odradek.replication.manager import IsrWriter, ReplicaManager
@@ -59,7 +57,6 @@ from odradek.server.records import RecordHandlers
 from odradek.server.topics import TopicHandlers
 from odradek.server.zookeeper_offsets import ZooKeeperOffsets
 from odradek.zk import layout, registration
-from odradek.zk.client import KazooZkClient
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import SessionEvent
 from odradek.zk.security import zookeeper_settings
@@ -90,11 +87,12 @@ class BrokerState(IntEnum):
 class Broker:
     """A broker process's objects. `start` and `stop` once each; `failed` is set to a sentence when it must end."""
 
-    def __init__(self, config: BrokerConfig, properties: Mapping[str, str]) -> None:
-        """`properties` is what was configured, as text, for DescribeConfigs."""
+    def __init__(self, config: BrokerConfig, properties: Mapping[str, str], system: System) -> None:
+        """`properties` is what was configured, as text, for DescribeConfigs. Raises `ConfigError`."""
         self._config = config
         self._properties = properties
-        self._clock = SystemClock()
+        self._system = system
+        self._clock = system.clock
         self.state = BrokerState.NOT_RUNNING
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._epoch = NO_EPOCH
@@ -102,19 +100,28 @@ class Broker:
         self._topic_stats = BrokerTopicStats()
         self._request_stats = RequestStats()
         self._zookeeper_latency = Quantiles()
-        self._zk = KazooZkClient(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
+        self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
         # Notices come before there is a controller, whose reign then begins with settings as they are.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
         self._sessions_expired = 0
         self._disconnects = 0
         self._closers = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._listeners: list[Listener] = []
 
     @property
     def zookeeper_credentials(self) -> tuple[int, bytes] | None:
         """Id and password of the ZooKeeper session while there is one: whoever has them may end it."""
         return self._zk.credentials
+
+    @property
+    def replicas(self) -> ReplicaManager:
+        """Its replicas, for whoever looks into a running broker."""
+        return self._replicas
+
+    @property
+    def controller(self) -> ControllerRuntime:
+        """Its part as a candidate for the cluster's controller, likewise."""
+        return self._controller
 
     # Start
 
@@ -127,7 +134,7 @@ class Broker:
             await self.stop()
             raise
         self.state = BrokerState.RUNNING
-        endpoints = ", ".join(str(end) for end in self._advertised())
+        endpoints = ", ".join(str(end) for end in self._listeners.advertised())
         logger.info("broker %d serves clients on %s", self._config.broker_id, endpoints)
 
     async def _start(self) -> None:
@@ -151,13 +158,16 @@ class Broker:
         await self._build_coordination()
         self._build_controller()
         dispatcher = self._build_server(cluster_id)
+        self._listeners = Listeners(self._config, dispatcher.handle, self._clock, bind=self._system.bind)
         self._provide_metrics(collector)
         self._replicas.start()
         self._closers.push_async_callback(self._replicas.close)
         self._groups.start()
         self._closers.push_async_callback(self._groups.close)
         # Listeners open last and so close first: nothing is accepted that would not be served to its end.
-        await self._start_listeners(dispatcher)
+        self._closers.push_async_callback(self._listeners.close)
+        await self._listeners.start()
+        self._settings.subscribe(self._listeners.limit)
         await self._register()
         await self._controller.start()
 
@@ -193,9 +203,10 @@ class Broker:
     async def _start_logs(self, cluster_id: str) -> None:
         self.state = BrokerState.RECOVERING
         self._logs = LogManager(
-            SystemFiles(),
+            self._system.files,
             self._clock,
             self._config,
+            run_blocking=self._system.run_blocking,
             on_fatal=self._fail,
         )
         self._closers.push_async_callback(self._logs.close)
@@ -212,9 +223,11 @@ class Broker:
 
     def _start_cleaner(self) -> None:
         config = self._config
-        workers = ProcessWorkers(config.log_cleaner_threads, niceness=CLEANER_NICENESS)
+        workers = self._system.workers(config.log_cleaner_threads, niceness=CLEANER_NICENESS)
         self._closers.push_async_callback(workers.close)
-        self._cleaner = LogCleaner(self._logs, workers, SystemFiles(), self._clock, config)
+        self._cleaner = LogCleaner(
+            self._logs, workers, self._system.files, self._clock, config, run_blocking=self._system.run_blocking
+        )
         self._closers.push_async_callback(self._cleaner.close)
         self._settings.subscribe(lambda changed: workers.grow(changed.log_cleaner_threads))
         self._settings.subscribe(self._cleaner.update_config)
@@ -337,7 +350,7 @@ class Broker:
             image_changed=self._image_changed,
             clock=clock,
         )
-        converters = ProcessWorkers(CONVERTERS)
+        converters = self._system.workers(CONVERTERS)
         self._closers.push_async_callback(converters.close)
         data = DataHandlers(
             replicas=self._replicas,
@@ -385,31 +398,6 @@ class Broker:
         self._closers.push_async_callback(dispatcher.close)
         return dispatcher
 
-    async def _start_listeners(self, dispatcher: Dispatcher) -> None:
-        config = self._config
-        options = ListenerOptions(
-            backlog=config.socket_listen_backlog_size,
-            max_connections=config.max_connections,
-            max_connections_per_ip=config.max_connections_per_ip,
-            idle_ms=config.connections_max_idle_ms,
-            send_buffer_bytes=config.socket_send_buffer_bytes,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
-            connection=ConnectionOptions(
-                max_frame_bytes=config.socket_request_max_bytes,
-                max_in_flight=config.max_in_flight_requests_per_connection,
-            ),
-        )
-        for name, host, port, _ in config.listener_endpoints():
-            listener = Listener(name, (host, port), dispatcher.handle, self._clock, options=options)
-            await listener.start()
-            self._closers.push_async_callback(listener.close)
-            self._listeners.append(listener)
-        self._settings.subscribe(self._limit_connections)
-
-    def _limit_connections(self, config: BrokerConfig) -> None:
-        for listener in self._listeners:
-            listener.limit(max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip)
-
     def _provide_metrics(self, collector: BrokerCollector) -> None:
         observe(
             collector,
@@ -418,7 +406,7 @@ class Broker:
                 logs=self._logs,
                 cleaner=self._cleaner,
                 controller=self._controller,
-                listeners=self._listeners,
+                listeners=self._listeners.all,
                 purgatories=[
                     self._replicas.produce_purgatory,
                     self._replicas.fetch_purgatory,
@@ -435,21 +423,11 @@ class Broker:
             ),
         )
 
-    def _advertised(self) -> Iterable[Endpoint]:
-        """Advertised endpoints; where none are configured the listeners, with the ports that they really have."""
-        if self._config.advertised_listeners:
-            return self._config.advertised_endpoints()
-        ports = {listener.name: listener.port for listener in self._listeners}
-        return [
-            end._replace(host=end.host or "localhost", port=ports.get(end.listener, end.port))
-            for end in self._config.listener_endpoints()
-        ]
-
     async def _register(self) -> None:
         """Announce this broker."""
         description = BrokerRegistration(
             broker_id=self._config.broker_id,
-            endpoints=tuple(self._advertised()),
+            endpoints=self._listeners.advertised(),
             rack=self._config.broker_rack,
             timestamp_ms=self._clock.wall_ms(),
         )

@@ -101,8 +101,9 @@ def load(properties_path: str, overrides: Iterable[str]) -> dict[str, str]:
 
 async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lifeline | None) -> int:
     from odradek.app.broker import Broker
+    from odradek.app.system import system
 
-    broker = Broker(config, properties)
+    broker = Broker(config, properties, system())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

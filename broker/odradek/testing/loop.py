@@ -27,6 +27,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     """Polls without waiting; a wait becomes a jump of `now_s`."""
 
     now_s = START_MS / 1000
+    before_jump: Callable[[], None] = staticmethod(lambda: None)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """What is ready now. Without anything ready, time moves on by `timeout` seconds."""
@@ -34,6 +35,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         if not ready and timeout != 0:
             if timeout is None:
                 raise RuntimeError("deadlock: no timer is set and nothing is ready")
+            self.before_jump()
             self.now_s += timeout
         return ready
 
@@ -49,6 +51,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Virtual seconds."""
         return self._jumping.now_s
+
+    def before_jumps(self, look: Callable[[], None]) -> None:
+        """Call `look` whenever all that could happen at an instant has happened; what it raises ends the run."""
+        self._jumping.before_jump = look
 
     def run_in_executor(self, *_: object) -> NoReturn:
         """Refused: a thread would bring real time in."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, cast
@@ -36,12 +36,37 @@ FIRST_CLIENT_PORT: Final = 40_000
 class Host:
     """One machine or pod: what runs on it, dies with it. A restarted one is a new `Host` of the same name."""
 
-    __slots__ = ("alive", "name")
+    __slots__ = ("_held", "alive", "name", "tasks")
 
     def __init__(self, name: str) -> None:
         """Alive from the beginning."""
         self.name: Final = name
         self.alive = True
+        self._held: list[_Call] | None = None
+        self.tasks: Final[set[asyncio.Task[Any]]] = set()
+        """What runs here. A dead host's tasks stand for ever: a task that nobody holds would be collected, and the
+        `finally` blocks of a process that was killed would run."""
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it stands still."""
+        return self._held is not None
+
+    def freeze(self) -> None:
+        """Do nothing any more, as after SIGSTOP or in a long pause of the machine; what comes in waits."""
+        if self._held is None:
+            self._held = []
+
+    def thaw(self) -> None:
+        """Go on, with all that has become due meanwhile at once, in its order."""
+        held, self._held = self._held, None
+        for call in held or ():
+            call.again()
+
+    def hold(self, call: _Call) -> None:
+        """Keep a call for later; the host is frozen."""
+        assert self._held is not None
+        self._held.append(call)
 
     def __repr__(self) -> str:
         """For traces."""
@@ -77,16 +102,37 @@ class SimulatedLoop(VirtualLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """As ever, except that a dead host's callbacks do nothing."""
+        """As ever, except that a dead host's callbacks do nothing, and a frozen one's wait."""
         context = copy_context() if context is None else context
-        return super().call_soon(_guarded(callback, context), *args, context=context)
+        host = context.get(_HOST)
+        if host is None:
+            return super().call_soon(callback, *args, context=context)
+        call = _Call(self, host, callback, context)
+        call.handle = super().call_soon(call, *args, context=context)
+        return call.handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As ever, except that a dead host's callbacks do nothing."""
+        """As ever, except that a dead host's callbacks do nothing, and a frozen one's wait."""
         context = copy_context() if context is None else context
-        return super().call_at(when, _guarded(callback, context), *args, context=context)
+        host = context.get(_HOST)
+        if host is None:
+            return super().call_at(when, callback, *args, context=context)
+        call = _Call(self, host, callback, context)
+        handle = call.handle = super().call_at(when, call, *args, context=context)
+        return handle
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        """As ever; the task belongs to the current host."""
+        task = super().create_task(coro, name=name, context=context)
+        host = current_host() if context is None else context.get(_HOST)
+        if host is not None:
+            host.tasks.add(task)
+            task.add_done_callback(host.tasks.discard)
+        return task
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
@@ -101,15 +147,32 @@ class SimulatedLoop(VirtualLoop):
         return self.network.listen(protocol_factory, sock)
 
 
-def _guarded(callback: Callable[..., object], context: Context) -> Callable[..., object]:
-    host = context.get(_HOST)
-    if host is None:
-        return callback
+class _Call:
+    """A callback of a host."""
 
-    def run(*args: Any) -> object:
-        return callback(*args) if host.alive else None
+    __slots__ = ("_args", "_callback", "_context", "_host", "_loop", "handle")
 
-    return run
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, host: Host, callback: Callable[..., object], context: Context
+    ) -> None:
+        self._loop: Final = loop
+        self._host: Final = host
+        self._callback: Final = callback
+        self._context: Final = context
+        self._args: tuple[Any, ...] = ()
+        self.handle: asyncio.Handle | None = None
+
+    def __call__(self, *args: Any) -> None:
+        if self._host.is_frozen:
+            self._args = args
+            self._host.hold(self)
+        elif self._host.alive:
+            self._callback(*args)
+
+    def again(self) -> None:
+        """It was due while the host was frozen; whoever cancelled it meanwhile did so in time."""
+        if self.handle is None or not self.handle.cancelled():
+            self._loop.call_soon(self._callback, *self._args, context=self._context)
 
 
 class SimulatedSocket:
