@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from enum import IntEnum
 from functools import partial
@@ -49,7 +49,7 @@ from odradek.server.coordination import CoordinationHandlers
 from odradek.server.data import DataHandlers
 from odradek.server.dispatch import Dispatcher
 from odradek.server.elections import ElectionHandlers
-from odradek.server.features import FeatureHandlers
+from odradek.server.features import FeatureHandlers, FinalizedFeatures
 from odradek.server.log_dirs import LogDirHandlers
 from odradek.server.metadata import Identity, MetadataHandlers
 from odradek.server.reassignments import ReassignmentHandlers
@@ -59,6 +59,7 @@ from odradek.server.zookeeper_offsets import ZooKeeperOffsets
 from odradek.zk import layout, registration
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import SessionEvent
+from odradek.zk.rejoining import until_out_of_sync
 from odradek.zk.security import zookeeper_settings
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ class Broker:
         self.state = BrokerState.NOT_RUNNING
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._epoch = NO_EPOCH
+        self._registered = asyncio.Event()
         self._view = ClusterView()
         self._topic_stats = BrokerTopicStats()
         self._request_stats = RequestStats()
@@ -157,6 +159,9 @@ class Broker:
         self._build_replication()
         await self._build_coordination()
         self._build_controller()
+        self._features = FinalizedFeatures(self._zk, self._clock)
+        self._closers.push_async_callback(self._features.close)
+        await self._features.start()
         dispatcher = self._build_server(cluster_id)
         self._listeners = Listeners(self._config, dispatcher.handle, self._clock, bind=self._system.bind)
         self._provide_metrics(collector)
@@ -166,9 +171,11 @@ class Broker:
         self._closers.push_async_callback(self._groups.close)
         # Listeners open last and so close first: nothing is accepted that would not be served to its end.
         self._closers.push_async_callback(self._listeners.close)
+        # What waits for a registration that never comes is let go first: it is refused then.
+        self._closers.callback(self._registered.set)
         await self._listeners.start()
         self._settings.subscribe(self._listeners.limit)
-        await self._register()
+        await self._register(first=None if self._logs.stopped_in_order else self._until_out_of_sync)
         await self._controller.start()
 
     def _observation(self) -> tuple[BrokerCollector, ObservationServer | None]:
@@ -255,6 +262,7 @@ class Broker:
             broker_epoch=lambda: self._epoch,
         )
         self._settings.subscribe(self._replicas.mover.reconfigure)
+        self._settings.subscribe(self._replicas.fetchers.reconfigure)
         self._settings.subscribe(self._replicas.quotas.configure)
         # What failed before is told by the logs themselves when the controller gives their replicas roles.
         self._logs.on_directory_failure = self._directory_failed
@@ -349,6 +357,7 @@ class Broker:
             broker_epoch=lambda: self._epoch,
             image_changed=self._image_changed,
             clock=clock,
+            registered=self._registered,
         )
         converters = self._system.workers(CONVERTERS)
         self._closers.push_async_callback(converters.close)
@@ -368,6 +377,7 @@ class Broker:
             ),
             view=view,
             creator=self._topics,
+            finalized=lambda: self._features.current,
         )
         log_dirs = LogDirHandlers(logs=self._logs, replicas=self._replicas)
         records = RecordHandlers(replicas=self._replicas, view=view)
@@ -423,7 +433,11 @@ class Broker:
             ),
         )
 
-    async def _register(self) -> None:
+    async def _until_out_of_sync(self) -> None:
+        wait_ms = self._config.zookeeper_session_timeout_ms + REGISTRATION_SLACK_MS
+        await until_out_of_sync(self._zk, self._clock, self._config.broker_id, wait_ms=wait_ms)
+
+    async def _register(self, *, first: Callable[[], Awaitable[None]] | None = None) -> None:
         """Announce this broker."""
         description = BrokerRegistration(
             broker_id=self._config.broker_id,
@@ -431,7 +445,8 @@ class Broker:
             rack=self._config.broker_rack,
             timestamp_ms=self._clock.wall_ms(),
         )
-        self._epoch = await self._registrar.register(description)
+        self._epoch = await self._registrar.register(description, first=first)
+        self._registered.set()
 
     # What happens meanwhile
 
@@ -517,6 +532,7 @@ class Broker:
         """Hand leadership over, then close everything in the reverse order of the start; idempotent."""
         if self.state is BrokerState.RUNNING and self._config.controlled_shutdown_enable:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            self._replicas.leadership.is_leaving = True
             await self._hand_over()
         self.state = BrokerState.SHUTTING_DOWN
         for task in list(self._tasks):

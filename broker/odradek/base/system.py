@@ -165,9 +165,14 @@ class SystemFile:
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all buffers one after the other from `position`; the number of bytes written."""
-        total = sum(map(len, buffers))
         try:
-            done = os.pwritev(self._descriptor, buffers[:MOST_BUFFERS], position)
+            if len(buffers) == 1:
+                # An append to a log: without a vector it takes half the time, and less of the kernel's.
+                total = len(buffers[0])
+                done = os.pwrite(self._descriptor, buffers[0], position)
+            else:
+                total = sum(map(len, buffers))
+                done = os.pwritev(self._descriptor, buffers[:MOST_BUFFERS], position)
             if done != total:
                 self._write_rest(buffers, done, position)
         except OSError as error:

@@ -1,7 +1,8 @@
-"""Tasks and timers that have one owner and end with it.
+"""Tasks and timers that have one owner and end with it, and calls in threads that outlive the tasks.
 
 Coroutines and callbacks enter; `log.manager` and what stands on it start them here. Invariant: after `close` nothing
-runs and nothing starts; a task that ends by a bug is told, and ends alone.
+runs and nothing starts, but for the calls that `settle` then waits for; a task that ends by a bug is told, and ends
+alone.
 """
 
 from __future__ import annotations
@@ -79,3 +80,30 @@ class Background:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class BlockingCalls:
+    """A `RunBlocking` over another that knows what is under way.
+
+    A thread goes on when the task that waits for it is cancelled: whoever then does the like of its work, as a stop
+    does, waits by `settle` first, lest two of them write one file.
+    """
+
+    __slots__ = ("_run_blocking", "_under_way")
+
+    def __init__(self, run_blocking: RunBlocking) -> None:
+        """Nothing is under way."""
+        self._run_blocking = run_blocking
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
+        """Begin a call; whoever waits for it may be cancelled, it is not."""
+        call = asyncio.ensure_future(self._run_blocking(function))
+        self._under_way.add(call)
+        call.add_done_callback(self._under_way.discard)
+        return asyncio.shield(call)
+
+    async def settle(self) -> None:
+        """Wait until all calls are done, however they end."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)

@@ -43,7 +43,12 @@ def encode_entries(entries: Iterable[tuple[object, ...]]) -> bytes:
 
 
 def decode_entries(content: bytes, path: str) -> list[list[str]]:
-    """Fields of each entry line. `MalformedCheckpointError` for another version, a wrong count or no text."""
+    """Fields of each entry line. `MalformedCheckpointError` for another version, a wrong count or no text.
+
+    An empty file has no entries: Kafka makes the files when it opens a log, and some it never writes to.
+    """
+    if not content:
+        return []
     try:
         lines = content.decode().splitlines()
         version, count = lines[0], int(lines[1])

@@ -24,8 +24,13 @@ from odradek.log.transactions import AbortedTransaction, TransactionIndex
 
 WRITE_BYTES: Final = 1 << 20
 """Gathered before the kernel gets them."""
-SYNC_BYTES: Final = 32 << 20
-"""Written before the disk gets them: all of a segment at once would keep it busy for others' reads and syncs."""
+_MOST_PARTS: Final = 256
+"""So many are handed over as they are; more would take several calls."""
+BEHIND_BYTES: Final = 8 << 20
+"""Given to the disk at a time, without waiting for it: all of a segment at once would keep it busy for others' reads
+and syncs, and waiting for each piece would keep the cleaner idle."""
+SYNC_BYTES: Final = 256 << 20
+"""Written at most before the disk must have them, should the kernel not take the hint."""
 
 
 class SegmentWriter:
@@ -36,6 +41,7 @@ class SegmentWriter:
         "_base_offset",
         "_file",
         "_files",
+        "_handed_over",
         "_interval",
         "_max_timestamp",
         "_max_timestamp_offset",
@@ -61,6 +67,8 @@ class SegmentWriter:
         self._parts: list[Buffer] = []
         self._parts_size = 0
         self._written = 0
+        self._handed_over = 0
+        """Up to where the disk was told to begin writing, all but the last piece of which should be done."""
         self._synced = 0
         self.size = 0
         self._offset_index = OffsetIndex()
@@ -96,17 +104,23 @@ class SegmentWriter:
     def flush(self) -> None:
         """Hand what was appended to the kernel."""
         if self._parts:
-            self._file.pwritev((b"".join(self._parts),), self._written)
+            parts = self._parts if len(self._parts) <= _MOST_PARTS else (b"".join(self._parts),)
+            self._file.pwritev(parts, self._written)
             self._written += self._parts_size
             self._parts.clear()
             self._parts_size = 0
         if self._written - self._synced >= SYNC_BYTES:
             self._sync()
+        elif self._written - self._handed_over >= BEHIND_BYTES:
+            # Before it drops pages Linux begins to write those that are dirty: the piece before has had its time.
+            begin = max(self._handed_over - BEHIND_BYTES, self._synced)
+            forget_pages(self._file, begin, self._written - begin)
+            self._handed_over = self._written
 
     def _sync(self) -> None:
         self._file.sync()
-        forget_pages(self._file, self._synced, 0)
-        self._synced = self._written
+        forget_pages(self._file, 0, 0)
+        self._handed_over = self._synced = self._written
 
     def finish(self, modified_ms: int) -> None:
         """Complete all files and make them durable; the log file is dated, as delete horizons may go by that."""
@@ -140,6 +154,13 @@ def forget_pages(file: File, position: int, length: int) -> None:
     descriptor = file.fileno()
     if descriptor is not None and descriptor >= 0:
         os.posix_fadvise(descriptor, position, length, os.POSIX_FADV_DONTNEED)
+
+
+def expect_pages(file: File, position: int, length: int) -> None:
+    """Have the disk read what will be wanted next while something else is done."""
+    descriptor = file.fileno()
+    if descriptor is not None and descriptor >= 0:
+        os.posix_fadvise(descriptor, position, length, os.POSIX_FADV_WILLNEED)
 
 
 def remove_cleaned_files(files: Files, directory: str) -> None:

@@ -273,6 +273,9 @@ class LogCleaner:
     async def _look(self, log: PartitionLog, now_ms: int) -> _Choice | None:
         """What of a log may be cleaned; None when nothing is known or it is empty."""
         try:
+            if log.awaits_checkpoint:
+                # The schedule of checkpoints is slower than this one, and would have dirty segments wait for it.
+                await self._logs.checkpoint(log)
             checkpointed = await self._clean_offsets.of(log)
             segments, found = self._range(log, checkpointed, now_ms)
         except (StorageError, KafkaStorageError) as error:

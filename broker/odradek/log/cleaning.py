@@ -20,7 +20,7 @@ import numpy as np
 
 from odradek.base.errors import CorruptMessageError, StorageError
 from odradek.base.ports import Buffer, File, Files
-from odradek.log.cleaned_segment import SegmentWriter, forget_pages, remove_cleaned_files
+from odradek.log.cleaned_segment import SegmentWriter, expect_pages, forget_pages, remove_cleaned_files
 from odradek.log.compaction import (
     CleaningAbortedError,
     CleaningRequest,
@@ -55,6 +55,8 @@ from odradek.records.record import decode_batch, record_bytes
 _MARKER_LIMIT_BYTES: Final = 64 * 1024
 """A transaction's marker is one small record."""
 _UNLIMITED_RATE: Final = 1e15
+_BYTES_PER_FLAG: Final = 4
+"""The flags of newest offsets take at most this part of the map's memory, which merging it took before."""
 _LONGEST_SLEEP_SECONDS: Final = 0.5
 _BURST_SECONDS: Final = 0.3
 """How much unused rate may be made up for; Kafka's throttler looks at windows of this length."""
@@ -116,6 +118,8 @@ class _Pass:
         self._map = OffsetMap(request.map_bytes, request.load_factor)
         self._latest_offset = request.first_dirty_offset - 1
         """Last offset that the map covers; records above it are not judged."""
+        self._newest: Flags | None = None
+        """Of each dirty offset that the map covers, whether it is its key's newest; None where they are too many."""
         self._rules = RetentionRules(request.producers, request.end_offset, request.now_ms)
         self._aborted = self._load_aborted()
 
@@ -125,6 +129,9 @@ class _Pass:
         self._stats.map_seconds = time.monotonic() - started
         self._stats.map_utilization = self._map.utilization
         end_offset = self._latest_offset + 1
+        first_dirty = self._request.first_dirty_offset
+        if end_offset - first_dirty <= self._request.map_bytes // _BYTES_PER_FLAG:
+            self._newest = self._map.newest(first_dirty, end_offset)
         segments = {segment.base_offset: segment for segment in self._request.segments}
         sources = [segment for segment in self._request.segments if segment.base_offset < end_offset]
         sizes = [self._sizes(segment) for segment in sources]
@@ -180,6 +187,7 @@ class _Pass:
             while position < segment.size:
                 self._check()
                 begin, data = position, self._read_entries(file, segment, position)
+                expect_pages(file, begin + len(data), min(self._request.read_bytes, segment.size - begin - len(data)))
                 view = memoryview(data)
                 for at, header in iterate_entries(data):
                     # Base offsets are not under the CRC.
@@ -377,10 +385,15 @@ class _Pass:
         covered = rows.offset <= self._latest_offset
         has_key = rows.key_length >= 0
         self._stats.keyless_records += int(np.count_nonzero(covered & ~has_key))
-        judged = np.flatnonzero(covered & has_key)
-        keys = self._digester.digest(rows.buffer, rows.key_start[judged], rows.key_length[judged])
         keep = ~covered
-        keep[judged] = rows.offset[judged] >= self._map.find(keys)
+        if self._newest is not None and len(keep) and rows.offset.min() >= self._request.first_dirty_offset:
+            # What the map was made of: each record's offset alone tells.
+            judged = np.flatnonzero(covered)
+            keep[judged] = self._newest[rows.offset[judged] - self._request.first_dirty_offset]
+        else:
+            judged = np.flatnonzero(covered & has_key)
+            keys = self._digester.digest(rows.buffer, rows.key_start[judged], rows.key_length[judged])
+            keep[judged] = rows.offset[judged] >= self._map.find(keys)
         due = [self._tombstones_are_due(entry.header, keep_old_tombstones) for entry in entries]
         if any(due):
             counts = np.array(rows.end) - np.array([0, *rows.end[:-1]])
@@ -403,11 +416,11 @@ class _Pass:
         else:
             entry.output = rebuild_batch(
                 header,
-                entry.section or b"",
+                rows.buffer,
                 keep.tobytes(),
                 max_timestamp=int(rows.timestamp_ms[its_rows][keep].max()),
                 horizon_ms=horizon_ms,
-                begins=None if rows.begin is None else rows.begin[its_rows] - rows.begin[its_rows.start],
+                places=None if rows.begin is None else rows.begin[its_rows.start : its_rows.stop + 1],
             )
 
     def _rebuild_messages(self, entry: Entry, keep: Flags, count: int) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from posixpath import dirname
+from threading import Lock
 from typing import Final
 
 from odradek.base.errors import ConfigError, InvalidTopicError, StorageError
@@ -25,6 +26,34 @@ DELETE_SUFFIX: Final = "-delete"
 FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
 LONGEST_NAME: Final = 255
+
+
+class Turns:
+    """Lets one thread at a time write a checkpoint, and nothing older over something newer.
+
+    The loop and its worker threads both write them. Two at once would use the same temporary file; and what a
+    truncation has written at once must not be overwritten by what was put together before it.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was written yet."""
+        self._lock: Final = Lock()
+        self._drawn = 0
+        self._written = 0
+
+    def draw(self) -> int:
+        """The turn of content that is put together now; on the loop."""
+        self._drawn += 1
+        return self._drawn
+
+    def take(self, turn: int, write: Callable[[], None]) -> bool:
+        """Write the content of a turn, unless a later one was written; whether it was. Blocks."""
+        with self._lock:
+            if turn < self._written:
+                return False
+            write()
+            self._written = turn
+            return True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,6 +73,10 @@ class LogDirectory:
     """Logs that were being moved to here, with the names of their directories."""
     deleted: list[str] = field(default_factory=list)
     """Directories of deleted logs whose removal was not done yet."""
+    point_turns: Turns = field(default_factory=Turns)
+    """Of the checkpoints of recovery points and log starts."""
+    mark_turns: Turns = field(default_factory=Turns)
+    """Of the checkpoint of high watermarks."""
 
     def log_path(self, topic_partition: TopicPartition) -> str:
         """Directory of a log."""
@@ -162,7 +195,7 @@ def deleted_name(topic_partition: TopicPartition, unique: str) -> str:
 
 
 def write_offsets(files: Files, directory: LogDirectory, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Write one of the offset checkpoints. Blocks; raises `StorageError`."""
+    """Write one of the offset checkpoints, in its writer's turn. Blocks; raises `StorageError`."""
     files.write_atomically(f"{directory.path}/{name}", checkpoints.encode_offsets(offsets))
 
 

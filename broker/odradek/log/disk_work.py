@@ -116,14 +116,19 @@ class DiskWork:
             return
         points, work = self._checkpoint(directory)
         try:
-            work()
+            written = work()
         except StorageError as error:
             self._fail(directory, error)
         else:
-            _tell(points)
+            if written:
+                _tell(points)
 
-    def _checkpoint(self, directory: LogDirectory) -> tuple[dict[PartitionLog, int], Callable[[], None]]:
-        """The recovery points of this moment, and the work that writes them and the log starts."""
+    def _checkpoint(self, directory: LogDirectory) -> tuple[dict[PartitionLog, int], Callable[[], bool]]:
+        """The recovery points of this moment, and the work that writes them and the log starts.
+
+        The work tells whether it wrote: what was put together later may have been written before.
+        """
+        turn = directory.point_turns.draw()
         logs = self._table.within(directory)
         points = {log: log.recovery_point for log in logs}
         by_name = {log.topic_partition: point for log, point in points.items()}
@@ -135,15 +140,17 @@ class DiskWork:
             write_offsets(self._files, directory, checkpoints.LOG_START_FILE, starts)
             directory.log_start_offsets = starts
 
-        return points, write
+        return points, partial(directory.point_turns.take, turn, write)
 
     async def write_high_watermarks(self, marks: Mapping[TopicPartition, int]) -> None:
         """Checkpoint high watermarks, each in its log's directory."""
         for directory, of_directory in self.by_directory(marks):
-            await self.attempt(
-                directory,
-                partial(write_offsets, self._files, directory, checkpoints.HIGH_WATERMARK_FILE, of_directory),
-            )
+            await self.attempt(directory, self.high_watermark_work(directory, of_directory))
+
+    def high_watermark_work(self, directory: LogDirectory, marks: Mapping[TopicPartition, int]) -> Callable[[], bool]:
+        """The work that writes the high watermarks of one directory; raises `StorageError`."""
+        write = partial(write_offsets, self._files, directory, checkpoints.HIGH_WATERMARK_FILE, marks)
+        return partial(directory.mark_turns.take, directory.mark_turns.draw(), write)
 
     def by_directory(
         self, offsets: Mapping[TopicPartition, int]
@@ -158,14 +165,13 @@ class DiskWork:
                 split[home.path][topic_partition] = offset
         return [(table.directories[path], of_directory) for path, of_directory in split.items()]
 
-    async def attempt(self, directory: LogDirectory, work: Callable[[], None]) -> bool:
+    async def attempt(self, directory: LogDirectory, work: Callable[[], bool | None]) -> bool:
         """Do blocking work in a directory, which goes offline when it fails; whether it was done."""
         try:
-            await self._run_blocking(work)
+            return await self._run_blocking(work) is not False
         except StorageError as error:
             self._fail(directory, error)
             return False
-        return True
 
     # Removals
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from heapq import heapify, heappop
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ from odradek.records.batch import (
     ControlType,
     TimestampType,
     assemble,
+    assemble_pieces,
 )
 from odradek.records.begins import find_begins
 from odradek.records.message_set import encode_set
@@ -45,6 +47,8 @@ from odradek.records.varint import decode_varint, encode_varint
 Integers = NDArray[np.int64]
 
 _EMPTY_ATTRIBUTES: Final = LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+_MOST_TABLES: Final = 8
+"""Sizes may change so often before copying run by run is as fast."""
 _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
 
@@ -173,36 +177,54 @@ def rebuild_batch(
     *,
     max_timestamp: int,
     horizon_ms: int | None = None,
-    begins: Integers | None = None,
-) -> bytes:
+    places: Integers | None = None,
+) -> bytearray:
     """The batch with those of its records whose place in `keep` is 1, at least one.
 
     `section` is the unpacked records section. Kept records are its very bytes, unless `horizon_ms` makes a new base
     timestamp: then their deltas are written anew. The codec stays. `max_timestamp` is the newest one that is kept;
-    with log-append time the old one stays. `begins`: where each record begins in the section, where that is known.
+    with log-append time the old one stays. `places`, if known: where each record begins in `section`, and where the
+    last one ends; other bytes may then stand around them.
     `CorruptMessageError` when the section does not hold as many records.
     """
     data = bytes(section)
-    places = _record_begins(data, header) if begins is None else np.append(begins, len(data))
+    if places is None:
+        places = _record_places(data, header)
+    parts: Sequence[Buffer]
     if horizon_ms is None:
-        parts = _kept_runs(data, places, keep)
+        parts = _kept_parts(data, places, keep)
     else:
         parts = _rebased(data, places.tolist(), keep, header.base_timestamp - horizon_ms)
         header = header._replace(attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=horizon_ms)
     if header.timestamp_type is not TimestampType.LOG_APPEND_TIME:
         header = header._replace(max_timestamp=max_timestamp)
-    packed = b"".join(parts)
+    header = header._replace(record_count=keep.count(1))
     if header.attributes & CODEC_MASK:
-        packed = compress(header.codec, packed)
-    return assemble(header._replace(record_count=keep.count(1)), packed)
+        parts = (compress(header.codec, b"".join(parts)),)
+    return assemble_pieces(header, parts)
 
 
-def _record_begins(data: bytes, header: BatchHeader) -> Integers:
+def _record_places(data: bytes, header: BatchHeader) -> Integers:
     """Where each record begins, and where the last one ends."""
     parts, end = find_begins(data, 0, header.record_count)
     if end != len(data):
         raise CorruptMessageError(f"the records of the batch at offset {header.base_offset} do not fill it")
     return np.concatenate((*parts, np.array([end])))
+
+
+def _kept_parts(data: bytes, places: Integers, keep: bytes) -> Sequence[Buffer]:
+    """The bytes of the kept records. Where many in a row have one size, they are the rows of a table."""
+    sizes = np.diff(places)
+    edges = np.flatnonzero(sizes[1:] != sizes[:-1]) + 1
+    if len(edges) > _MOST_TABLES:
+        return _kept_runs(data, places, keep)
+    flags = np.frombuffer(keep, dtype=np.bool_)
+    parts: list[Buffer] = []
+    for begin, end in pairwise((0, *edges.tolist(), len(sizes))):
+        row = np.dtype((np.void, int(sizes[begin])))
+        table = np.frombuffer(data, dtype=row, count=end - begin, offset=int(places[begin]))
+        parts.append(table[flags[begin:end]].view(np.uint8).data)
+    return parts
 
 
 def _kept_runs(data: bytes, begins: Integers, keep: bytes) -> list[bytes]:

@@ -2,7 +2,8 @@
 
 `Durability.begin` makes a `FlushTicket`, `run` does the blocking work, `Durability.end` takes note; `PartitionLog` has
 one. Invariants: `run` touches only what was captured; a log that is appended to, truncated or deleted meanwhile stays
-whole; every batch below the recovery point is durable, and its segment's indexes are if it is sealed.
+whole; every batch below the recovery point is durable, and its segment's indexes are if it is sealed; every
+transaction that began below `decided_below` was ended by a marker that is durable.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class FlushTicket:
     """One flush of one log, up to `offset`."""
 
     offset: int
+    decided_below: int
+    """Begin of the earliest transaction that was open when the flush began, or `offset`."""
     generation: int
     """The log's count of truncations: a flush that began before one must not advance the recovery point."""
     data: tuple[File, ...]
@@ -50,6 +53,7 @@ class Durability:
 
     __slots__ = (
         "checkpointed",
+        "decided_below",
         "generation",
         "has_new_names",
         "is_checkpoint_stale",
@@ -59,10 +63,12 @@ class Durability:
         "unflushed_records",
     )
 
-    def __init__(self, recovery_point: int, checkpointed: int, now_ms: float) -> None:
+    def __init__(self, recovery_point: int, *, decided_below: int, checkpointed: int, now_ms: float) -> None:
         """`checkpointed`: recovery point that the checkpoint on the disk has at least. `now_ms`: monotonic."""
         self.recovery_point = recovery_point
         """Every batch below is durable."""
+        self.decided_below = decided_below
+        """No transaction that began below can be open again after a crash: its marker is durable."""
         self.checkpointed = checkpointed
         self.is_checkpoint_stale = False
         """Whether the checkpoint on the disk may lie above the recovery point, after a truncation."""
@@ -75,11 +81,12 @@ class Durability:
         self.last_flush_ms = now_ms
         self.unflushed_records = 0
 
-    def restart_from(self, end_offset: int) -> None:
-        """The log was truncated to `end_offset`."""
+    def restart_from(self, end_offset: int, first_open_offset: int | None) -> None:
+        """The log was truncated to `end_offset`, and the earliest transaction open now begins at the other."""
         self.is_checkpoint_stale = self.is_checkpoint_stale or end_offset < self.recovery_point
         self.recovery_point = min(self.recovery_point, end_offset)
         self.checkpointed = min(self.checkpointed, end_offset)
+        self.decided_below = min(self.decided_below, decided_below(end_offset, first_open_offset))
         self.generation += 1
         self.has_new_names = True
 
@@ -89,7 +96,14 @@ class Durability:
         self.is_checkpoint_stale = recovery_point > self.recovery_point
 
     def begin(
-        self, directory: str, segments: SegmentList, epochs: EpochCache, *, end_offset: int, now_ms: float
+        self,
+        directory: str,
+        segments: SegmentList,
+        epochs: EpochCache,
+        *,
+        end_offset: int,
+        first_open_offset: int | None,
+        now_ms: float,
     ) -> FlushTicket | None:
         """What a flush has to do now; None when everything is durable. Raises `StorageError`."""
         undurable = segments.all[segments.holding(self.recovery_point) :]
@@ -111,6 +125,7 @@ class Durability:
         self.last_flush_ms = now_ms
         return FlushTicket(
             offset=end_offset,
+            decided_below=decided_below(end_offset, first_open_offset),
             generation=self.generation,
             data=tuple(segment.file for segment in touched),
             sealed=unwritten,
@@ -130,3 +145,9 @@ class Durability:
             segment.indexes_written = True
             segments.cool(segment)
         self.recovery_point = max(self.recovery_point, min(ticket.offset, end_offset))
+        self.decided_below = max(self.decided_below, ticket.decided_below)
+
+
+def decided_below(end_offset: int, first_open_offset: int | None) -> int:
+    """Up to where transactions are decided in a log with this end, of which the earliest open one begins there."""
+    return end_offset if first_open_offset is None else first_open_offset

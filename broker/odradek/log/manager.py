@@ -25,9 +25,9 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock, Files
 from odradek.base.types import ZERO_UUID, TopicPartition
-from odradek.log.background import Background, RunBlocking
-from odradek.log.checkpoints import HIGH_WATERMARK_FILE, MetaProperties
-from odradek.log.directory import LogDirectory, deleted_name, read_high_watermarks, write_offsets
+from odradek.log.background import Background, BlockingCalls, RunBlocking
+from odradek.log.checkpoints import MetaProperties
+from odradek.log.directory import LogDirectory, deleted_name, read_high_watermarks
 from odradek.log.disk_work import DiskWork
 from odradek.log.loading import LogLoader
 from odradek.log.moves import FutureHost, LogMoves, write_topic_id
@@ -81,7 +81,7 @@ class LogManager:
         self._files = files
         self._clock = clock
         self._config = config
-        self.run_blocking = run_blocking
+        self.run_blocking = run_blocking = BlockingCalls(run_blocking)
         self.on_directory_failure = on_directory_failure
         self.on_fatal = on_fatal
         self._table = table = LogTable()
@@ -303,6 +303,11 @@ class LogManager:
         return tuple(self._table.failed)
 
     @property
+    def stopped_in_order(self) -> bool:
+        """Whether the last broker on these directories closed every log; after a crash records may be missing."""
+        return all(directory.clean for directory in self._table.directories.values())
+
+    @property
     def online_directories(self) -> tuple[str, ...]:
         """Paths of the directories that work."""
         return tuple(self._table.directories)
@@ -444,7 +449,7 @@ class LogManager:
         """Checkpoint high watermarks, each in its log's directory. Blocks; `checkpoint_high_watermarks` does not."""
         for directory, of_directory in self._disk_work.by_directory(offsets):
             try:
-                write_offsets(self._files, directory, HIGH_WATERMARK_FILE, of_directory)
+                self._disk_work.high_watermark_work(directory, of_directory)()
             except StorageError as error:
                 self._fail_directory(directory, error)
 
@@ -479,6 +484,7 @@ class LogManager:
         if self._background.is_closed:
             return
         await self._background.close()
+        await self.run_blocking.settle()
         table = self._table
         if clean:
             async with asyncio.TaskGroup() as group:

@@ -92,10 +92,25 @@ def _short_keys(buffer: bytes, start: Integers, length: Integers) -> tuple[Words
         raise ValueError(f"{len(buffer)} bytes are too few to hold keys and what follows them")
     # A word at every byte, overlapping: one gather fetches eight bytes of each key.
     words = np.ndarray(shape=(last_word + 1,), dtype=_WORD, buffer=buffer, strides=(1,))
+    if length.size and (length == length[0]).all():
+        return _equally_short_keys(words, start, int(length[0]))
     low = words[start].astype(np.uint64) & _MASKS[np.minimum(length, _WORD_BYTES)]
     rest = np.clip(length - _WORD_BYTES, 0, _WORD_BYTES)
     high = words[np.minimum(start + _WORD_BYTES, last_word)].astype(np.uint64) & _MASKS[rest]
     high |= (length.astype(np.uint64) & np.uint64(0xFF)) << np.uint64(56)
+    return low, high
+
+
+def _equally_short_keys(words: Words, start: Integers, length: int) -> tuple[Words, Words]:
+    """The same for keys of one length, as most are: what depends on it is found once."""
+    low = words[start].astype(np.uint64, copy=False)
+    low &= _MASKS[min(length, _WORD_BYTES)]
+    tag = np.uint64((length & 0xFF) << 56)
+    if length <= _WORD_BYTES:
+        return low, np.full(len(low), tag)
+    high = words[np.minimum(start + _WORD_BYTES, len(words) - 1)].astype(np.uint64, copy=False)
+    high &= _MASKS[min(length - _WORD_BYTES, _WORD_BYTES)]
+    high |= tag
     return low, high
 
 
@@ -219,6 +234,16 @@ class OffsetMap:
         found = np.full(len(order), NOT_FOUND, dtype=np.int64)
         found[order[known]] = self._offset[place[known]]
         return found
+
+    def newest(self, begin: int, end: int) -> NDArray[np.bool_]:
+        """Of each offset in [begin, end), whether it is some key's newest; all known ones lie there.
+
+        It answers for the records that were inserted, as `find` does, without their keys. `settle` comes first.
+        """
+        flags = np.zeros(end - begin, dtype=np.bool_)
+        for place in range(0, len(self), _MOST_WAITING):
+            flags[self._offset[place : place + _MOST_WAITING] - begin] = True
+        return flags
 
     def _locate(self, high: Words, low: Words) -> tuple[Integers, NDArray[np.bool_]]:
         """Where each key is or belongs, and whether it is there."""

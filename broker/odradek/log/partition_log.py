@@ -329,7 +329,9 @@ class PartitionLog(LogState):
             return
         try:
             end = self._storage.cut(offset)
+            before = self._producers
             self._producers = load_producers(self._files, self._segments.all, range(self.log_start_offset, end))
+            self._producers.recall(before)
         except StorageError as error:
             raise self._fail(error) from error
         if end < self._segments.start_offset:
@@ -366,7 +368,7 @@ class PartitionLog(LogState):
         self._epochs.truncate_from_end(end)
         self.log_start_offset = min(self.log_start_offset, end)
         self.high_watermark = min(self.high_watermark, end)
-        self._durability.restart_from(end)
+        self._durability.restart_from(end, self._producers.first_open_offset())
         self._host.checkpoint_soon(self)
         self._host.flush_soon(self)
 
@@ -435,14 +437,31 @@ class PartitionLog(LogState):
         """The segments that compaction may rewrite: sealed and durable, stable and replicated, from the begin on.
 
         They lie below the recovery point that is checkpointed, as compaction leaves gaps that recovery would take for
-        lost batches above it. Empty for a log that is offline. Raises `KafkaStorageError`.
+        lost batches above it. Transactions in them are over for good: a marker that a power cut may still take counts
+        for nothing, as records would be gone that another marker decides on; a flush is asked for when it holds
+        anything back. Empty for a log that is offline. Raises `KafkaStorageError`.
         """
+        return self._cleanable(self._durability.checkpointed)
+
+    @property
+    def awaits_checkpoint(self) -> bool:
+        """Whether more segments were cleanable if the recovery point were checkpointed. Raises `KafkaStorageError`."""
+        reached, checkpointed = self._durability.recovery_point, self._durability.checkpointed
+        return reached > checkpointed and len(self._cleanable(reached)) > len(self._cleanable(checkpointed))
+
+    def _cleanable(self, durable: int) -> tuple[SegmentView, ...]:
         if self._failure is not None or self._is_abandoned:
             return ()
-        bound = min(self.high_watermark, self._durability.checkpointed)
-        unstable = self.first_unstable_offset
+        bound = min(self.high_watermark, durable)
+        # Where it really begins, even if that is below the log start: a crash may bring back what was deleted.
+        unstable = self._producers.first_unstable_offset(self.high_watermark)
+        if unstable is not None:
+            bound = min(bound, unstable)
+        if self._durability.decided_below < bound:
+            bound = self._durability.decided_below
+            self._host.flush_soon(self)
         try:
-            return cleanable_segments(self._segments.all, bound if unstable is None else min(bound, unstable))
+            return cleanable_segments(self._segments.all, bound)
         except StorageError as error:
             raise self._fail(error) from error
 
@@ -476,6 +495,7 @@ class PartitionLog(LogState):
                 self._segments,
                 self._epochs,
                 end_offset=self.log_end_offset,
+                first_open_offset=self._producers.first_open_offset(),
                 now_ms=self._clock.monotonic_ms(),
             )
         except StorageError as error:

@@ -234,6 +234,10 @@ class ProducerState:
         candidates = [*self._running, *self._ended]
         return min(candidates) if candidates else None
 
+    def first_open_offset(self) -> int | None:
+        """Where the earliest transaction begins that no marker has ended, replicated or not."""
+        return min(self._running, default=None)
+
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget the producers that have been silent for so long and have no open transaction; how many."""
         idle = [
@@ -244,6 +248,20 @@ class ProducerState:
         for producer_id in idle:
             del self._producers[producer_id]
         return len(idle)
+
+    def recall(self, before: ProducerState) -> None:
+        """After the log was cut: remember the batches again that are still there, as far as they were known `before`.
+
+        A snapshot has one batch of each producer. One that has sent several since, and was told of none, repeats the
+        first of them to this log when it comes to lead.
+        """
+        for producer_id, producer in self._producers.items():
+            known = before._producers.get(producer_id)
+            if known is None or known.epoch != producer.epoch or not known.batches or not producer.batches:
+                continue
+            first_offset = producer.batches[0].last_offset
+            earlier = [batch for batch in known.batches if batch.last_offset < first_offset]
+            producer.batches = deque([*earlier, *producer.batches], maxlen=REMEMBERED_BATCHES)
 
     def start_at(self, log_start_offset: int) -> None:
         """Forget ended transactions whose markers are deleted; they are stable by definition."""

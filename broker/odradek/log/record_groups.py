@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
     buffer: bytes
     begin: Integers | None
-    """Where each record of a batch begins; old messages are no bytes any more."""
+    """Where each record of a batch begins, and where the last one ends; old messages are no bytes any more."""
     offset: Integers
     timestamp_ms: Integers
     key_start: Integers
@@ -117,10 +117,11 @@ def _sections(entries: Sequence[Entry]) -> list[tuple[BatchHeader, bytes | memor
 
 
 def _rows_of_batches(entries: Sequence[Entry]) -> Rows:
-    columns = decode(_sections(entries))
+    sections = _sections(entries)
+    columns = decode(sections)
     return Rows(
         columns.buffer,
-        columns.begin,
+        np.append(columns.begin, sum(len(section) for _, section in sections)),
         columns.offset,
         columns.timestamp_ms,
         columns.key_start,

@@ -197,6 +197,10 @@ class _Recovery:
 
     def run(self) -> None:
         segments = _open_segments(self.files, self.request)
+        if not self.request.clean:
+            # One that a clean stop left within a segment may tell of records that were cut, and written anew, since:
+            # like the cut itself its removal is durable with the next flush only.
+            remove_stray_snapshots(self.files, self.request.directory, (segment.base_offset for segment in segments))
         for place, segment in enumerate(segments):
             following = segments[place + 1 :]
             successor = following[0].base_offset if following else None
@@ -246,7 +250,9 @@ class _Recovery:
         """Producers as of a segment's begin: what transaction indexes are made from."""
         producers = self._producers
         if producers is None or producers.end_offset > offset:
-            offsets = range(min(self.request.log_start_offset, offset), offset)
+            # What lies below the first segment is gone: a snapshot from there tells of another log, or of nothing.
+            start = max(self.request.log_start_offset, self.kept[0].base_offset if self.kept else offset)
+            offsets = range(min(start, offset), offset)
             expiration = _expiration(self.request)
             producers = newest_snapshot(self.files, self.request.directory, offsets, expiration, removes=False)
             self._walked_from = offset

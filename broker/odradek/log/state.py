@@ -11,7 +11,7 @@ from uuid import UUID
 from odradek.base.config import TopicConfig
 from odradek.base.errors import StorageError
 from odradek.log.epoch_cache import EpochCache, EpochEndOffset
-from odradek.log.flush import Durability, FlushTicket
+from odradek.log.flush import Durability, FlushTicket, decided_below
 from odradek.log.producer_state import ActiveProducer
 from odradek.log.recovery import LoadedLog
 from odradek.log.segment import Segment
@@ -60,7 +60,14 @@ class LogState:
         self.log_end_offset = loaded.next_offset
         self.high_watermark = loaded.log_start_offset
         """Set by replication."""
-        self._durability = Durability(loaded.recovery_point, loaded.checkpointed, context.clock.monotonic_ms())
+        # Up to where the transactions were decided at a recovery point below the end shows with the first flush.
+        is_durable = loaded.recovery_point == loaded.next_offset
+        self._durability = Durability(
+            loaded.recovery_point,
+            decided_below=decided_below(loaded.next_offset, loaded.producers.first_open_offset()) if is_durable else 0,
+            checkpointed=loaded.checkpointed,
+            now_ms=context.clock.monotonic_ms(),
+        )
         self._epochs = loaded.epochs
         self._producers = loaded.producers
         self._failure: StorageError | None = None

@@ -55,13 +55,20 @@ class LogStorage:
 
     def is_full(self, size: int, last_offset: int, max_timestamp: int) -> bool:
         """Whether an append of `size` bytes needs a new segment: for lack of room, or as the active one is too old."""
-        active, config = self.segments.active, self._config
-        return (
-            active.size + size > config.segment_bytes
+        active = self.segments.active
+        if (
+            active.size + size > self._config.segment_bytes
             or active.index_full
             or last_offset - active.base_offset > INT32_MAX
-            or (active.size > 0 and self.is_due(max_timestamp))
-        )
+        ):
+            return True
+        if not active.size:
+            return False
+        first = active.first_timestamp
+        if first < 0:
+            return self.is_due(max_timestamp)
+        # What `is_due` comes to then; it is asked with every append.
+        return max_timestamp - first > self._segment_ms - self._jitter_ms
 
     def is_due(self, timestamp: int) -> bool:
         """Whether the active segment is older than `segment.ms`: by the records' own time, if they have one."""

@@ -357,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
             self._send()
         if self._closing and not pending:
             self._end()
-        else:
+        elif not self._handing_over:
             self._schedule()
 
     def _send(self) -> None:

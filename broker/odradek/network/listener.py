@@ -75,7 +75,8 @@ class Listener:
         self._handler: Final = handler
         self._clock: Final = clock
         self._options = options or ListenerOptions()
-        self._connections: Final[set[Connection]] = set()
+        # In the order in which they came, and so they are closed: a set has that of addresses in memory.
+        self._connections: Final[dict[Connection, None]] = {}
         self._per_host: Final[Counter[str]] = Counter()
         self._make_socket: Final = bind
         self._server: asyncio.Server | None = None
@@ -92,9 +93,9 @@ class Listener:
         )
 
     @property
-    def connections(self) -> frozenset[Connection]:
-        """The open connections."""
-        return frozenset(self._connections)
+    def connections(self) -> tuple[Connection, ...]:
+        """The open connections, the oldest first."""
+        return tuple(self._connections)
 
     async def start(self) -> None:
         """Bind and accept; `port` is the real one then. `ConfigError` when the address cannot be had."""
@@ -169,7 +170,7 @@ class Listener:
         ):
             self.counters.connections_refused += 1
             return False
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._per_host[connection.peer_host] += 1
         self.counters.connections_accepted += 1
         self.counters.connections = len(self._connections)
@@ -177,7 +178,7 @@ class Listener:
         return True
 
     def _lost(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._per_host[connection.peer_host] -= 1
         if not self._per_host[connection.peer_host]:
             del self._per_host[connection.peer_host]

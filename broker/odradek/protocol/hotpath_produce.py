@@ -221,10 +221,10 @@ def encode_produce_response(
     version: int, correlation_id: int, partitions: Sequence[ProducedPartition], *, throttle_time_ms: int = 0
 ) -> bytes:
     """A whole response frame. Consecutive rows of one topic share one topic entry."""
-    if len(partitions) == 1 and version >= RECORD_ERRORS_SINCE and not throttle_time_ms:
+    if len(partitions) == 1 and version >= LOG_START_SINCE and not throttle_time_ms:
         row = partitions[0]
         if not row.record_errors and row.error_message is None:
-            start, end = _around_only_result(version >= _FLEXIBLE_SINCE, row.topic_partition.topic)
+            start, end = _around_only_result(version, row.topic_partition.topic)
             result = _RESULT_WITH_START.pack(row.topic_partition.partition, *row[1:5])
             return _RESPONSE_START.pack(4 + len(start) + len(result) + len(end), correlation_id) + start + result + end
     body = _encode_flexible(partitions) if version >= _FLEXIBLE_SINCE else _encode_legacy(version, partitions)
@@ -236,17 +236,18 @@ def encode_produce_response(
 
 
 @lru_cache(maxsize=1024)
-def _around_only_result(flexible: bool, topic: str) -> tuple[bytes, bytes]:
-    """What stands before and behind the result of a response's only partition without an error, from version 8 on.
+def _around_only_result(version: int, topic: str) -> tuple[bytes, bytes]:
+    """What stands before and behind the result of a response's only partition without an error, from version 5 on.
 
     The one answer that is given again and again, to whoever produces record by record.
     """
     no_throttling = _INT32.pack(0)
-    if flexible:
+    if version >= _FLEXIBLE_SINCE:
         one = base128(2)
         return b"\x00" + one + compact_string(topic) + one, _NO_ERRORS + b"\x00" + no_throttling + b"\x00"
     one = _INT32.pack(1)
-    return one + legacy_string(topic) + one, _NO_LEGACY_ERRORS + no_throttling
+    no_errors = _NO_LEGACY_ERRORS if version >= RECORD_ERRORS_SINCE else b""
+    return one + legacy_string(topic) + one, no_errors + no_throttling
 
 
 _NO_LEGACY_ERRORS: Final = _INT32.pack(0) + legacy_string(None)

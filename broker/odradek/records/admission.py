@@ -30,9 +30,9 @@ from odradek.records.batch import (
 from odradek.records.convert import up_messages
 from odradek.records.formats import iterate_entries
 from odradek.records.message_set import UNKNOWN_COUNT, encode_set, read_set, stamp_timestamp
-from odradek.records.record import Message, iterate_batch, record_bytes
+from odradek.records.record import MIN_RECORD_BYTES, Message, iterate_batch, record_bytes
 from odradek.records.structure import check_messages, check_records
-from odradek.records.validate import AppendOrigin, AppendRules, check_append, check_size
+from odradek.records.validate import AppendOrigin, AppendRules, check_append, check_size, usual_batch
 
 _TAKEN_APART_LIMIT_BYTES: Final = 16 << 20
 _TAKEN_APART_RECORDS: Final = 1 << 18
@@ -62,6 +62,10 @@ def prepare(records: memoryview, rules: AppendRules, first_offset: int) -> Prepa
     `UnsupportedCompressionTypeError` when zstd would have to go into format 0 or 1; `MessageTooLargeError` when the new
     form is too large.
     """
+    if rules.origin is _CLIENT and rules.codec is None and rules.magic == MAGIC:
+        header = usual_batch(records, rules)
+        if header is not None and _is_kept(records, header, rules):
+            return Prepared(records, (header,))
     headers = check_append(records, rules)
     if rules.origin is _REPLICATION:
         return Prepared(records, headers)
@@ -72,6 +76,15 @@ def prepare(records: memoryview, rules: AppendRules, first_offset: int) -> Prepa
     if rules.magic < MAGIC:
         return _lower(records, headers, rules, first_offset)
     return _admit_batches(records, headers, rules)
+
+
+def _is_kept(records: memoryview, header: BatchHeader, rules: AppendRules) -> bool:
+    """Whether the records of a batch that passed all other checks do, too, and tell the time that its header has."""
+    section = records[HEADER_SIZE:]
+    if header.record_count * MIN_RECORD_BYTES > len(section):
+        return False
+    newest = check_records(section, header, rules)
+    return newest == header.max_timestamp or rules.timestamp_type is _LOG_APPEND_TIME
 
 
 def _as_produced(records: memoryview, headers: tuple[BatchHeader, ...]) -> tuple[memoryview, tuple[BatchHeader, ...]]:

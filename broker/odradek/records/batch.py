@@ -10,7 +10,7 @@ attributes on, so base offset and leader epoch may be stamped in place without t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
@@ -27,6 +27,8 @@ HEADER_SIZE: Final = 61
 MAGIC: Final = 2
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
+UNPACK_FIELDS: Final = _HEADER.unpack_from
+"""The fields of a `BatchHeader` as they lie in memory, for who checks them all by itself; others `read_header`."""
 _LENGTH_END: Final = 12
 """`batch_length` counts what follows itself."""
 _LEADER_EPOCH_AT: Final = 12
@@ -327,6 +329,14 @@ def assemble(header: BatchHeader, records: Buffer) -> bytes:
     head = _HEADER.pack(*header)
     crc = crc32c(records, crc32c(head[_ATTRIBUTES_AT:]))
     return b"".join((head[:_CRC_AT], _CRC.pack(crc), head[_ATTRIBUTES_AT:], records))
+
+
+def assemble_pieces(header: BatchHeader, pieces: Iterable[Buffer]) -> bytearray:
+    """The same of a records section in pieces, which are copied once."""
+    batch = bytearray().join((bytes(HEADER_SIZE), *pieces))
+    _HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - _LENGTH_END))
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
+    return batch
 
 
 def _encode_headers(headers: Headers) -> bytes:

@@ -40,7 +40,7 @@ def find_begins(data: bytes, position: int, count: int) -> tuple[list[Integers],
         position += size * alike
         count -= alike
         if alike == ahead:
-            ahead, alone = min(2 * ahead, _MOST_AHEAD), 0
+            ahead, alone = min(4 * ahead, _MOST_AHEAD), 0
         elif alike < _FEWEST_AHEAD and count:
             ahead, alone = _FEWEST_AHEAD, min(2 * alone + _FEWEST_AHEAD, _MOST_ALONE, count)
             begins, position = _follow(data, position, alone)

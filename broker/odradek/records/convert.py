@@ -212,8 +212,9 @@ def down(
     """
     pieces: list[Buffer] = []
     size = count = consumed = 0
+    view, wanted = memoryview(records), _Wanted(magic, first_offset, limit)
     for position, header in iterate_entries(records):
-        piece, converted = _lower_entry(memoryview(records), position, header, _Wanted(magic, first_offset, limit))
+        piece, converted = _lower_entry(view, position, header, wanted)
         if max_bytes is not None and size and size + len(piece) > max_bytes:
             break
         pieces.append(piece)

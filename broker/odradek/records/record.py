@@ -15,7 +15,7 @@ from odradek.compression import decompress
 from odradek.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, TimestampType
 from odradek.records.varint import decode_varint
 
-_MIN_RECORD_BYTES: Final = 7
+MIN_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, two lengths and a header count, one byte each."""
 
 _MIN_TIMESTAMP: Final = -(1 << 63)
@@ -55,7 +55,7 @@ def record_bytes(buffer: Buffer, position: int, header: BatchHeader, *, limit: i
     section = memoryview(buffer)[position + HEADER_SIZE : end]
     packed = header.attributes & CODEC_MASK
     data: bytes | memoryview = decompress(header.codec, section, limit=limit) if packed else section
-    if header.record_count * _MIN_RECORD_BYTES > len(data):
+    if header.record_count * MIN_RECORD_BYTES > len(data):
         raise CorruptMessageError(
             f"the batch at offset {header.base_offset} claims {header.record_count} records in {len(data)} bytes"
         )

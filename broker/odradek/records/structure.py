@@ -20,7 +20,7 @@ from odradek.base.types import NO_TIMESTAMP
 from odradek.records.batch import BatchHeader
 from odradek.records.survey import NOTHING, Facts, survey
 from odradek.records.validate import UNBOUNDED_MS, AppendRules, timestamp_fault
-from odradek.records.varint import decode_varint, encode_varint
+from odradek.records.varint import decode_varint
 
 MAX_RECORD_ERRORS: Final = 100
 """Records named in one answer: a small packed batch may hold a million without a key."""
@@ -75,9 +75,11 @@ def _is_plain(section: Buffer) -> bool:
     """
     size = len(section)
     last = size - 1
+    if size < _LEAST_BYTES or section[last] or not _begins_with(section, 0, size):
+        return False
     at = 1 if size <= _SHORT else 2
-    # Attributes have no meaning; the deltas and the number of headers are to be 0.
-    if size < _LEAST_BYTES or section[at + 1] or section[at + 2] or section[last] or not _begins_with(section, 0, size):
+    # Attributes have no meaning; the deltas are to be 0, as the number of headers at the end.
+    if section[at + 1] or section[at + 2]:
         return False
     key = section[at + 3]
     # The lowest bit is the sign, and only -1 (no key) may have it.
@@ -88,9 +90,13 @@ def _is_plain(section: Buffer) -> bool:
 
 
 def _begins_with(section: Buffer, start: int, size: int) -> bool:
-    """Whether `size` bytes begin with the length of the rest of them, in two bytes at most."""
-    prefix = 1 if size <= _SHORT else 2
-    return section[start : start + prefix] == encode_varint(size - prefix)
+    """Whether `size` >= 1 bytes begin with the length of the rest of them, in two bytes at most."""
+    first = section[start]
+    if size <= _SHORT:
+        return first == (size - 1) << 1
+    second = section[start + 1]
+    # As a varint: zigzag doubles it, seven bits go into a byte, of which the first has the eighth set.
+    return first >= 0x80 > second > 0 and (first & 0x7F | second << 7) == (size - 2) << 1
 
 
 def _are_timely(oldest: int, newest: int, rules: AppendRules) -> bool:

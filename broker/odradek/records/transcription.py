@@ -10,6 +10,8 @@ of a table, of which every field is a block of columns. Only the CRC costs a ste
 
 from __future__ import annotations
 
+from functools import lru_cache
+from struct import iter_unpack
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -35,6 +37,7 @@ _MAX_BASE_TIMESTAMP: Final = 1 << 62
 
 _PREFIX: Final = [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "u1"), ("attributes", "u1")]
 _TIMESTAMP: Final = [("timestamp", ">i8")]
+_HIGH_BYTES: Final = bytes(range(0x80, 0x100))
 _BEFORE_CRC: Final = 12
 _BEHIND_CRC: Final = 16
 
@@ -95,7 +98,8 @@ def transcribe_alike(data: bytes, position: int, most: int, target: Target) -> T
         return None
     alike = min(alike, max(_MOST_BYTES // size, 1))
     rows = np.frombuffer(data, dtype=np.uint8, count=alike * size, offset=position).reshape(alike, size)
-    rows = rows[: _alike_inside(rows, layout)]
+    if not _are_alike(data, range(position, position + alike * size, size), layout):
+        rows = rows[: _alike_inside(rows, layout)]
     timestamps, offsets = _numbers(rows[:, layout.timestamp]), _numbers(rows[:, layout.offset])
     sound = (offsets >= 0) & (offsets <= target.last_offset_delta)
     count = len(rows) if sound.all() else int(sound.argmin())
@@ -128,6 +132,22 @@ def _layout(data: bytes, position: int, size: int) -> _Layout | None:
     )
 
 
+def _are_alike(data: bytes, begins: range, layout: _Layout) -> bool:
+    """Whether all records have the first one's lengths, and numbers as wide as its own: mostly so, and quickly seen."""
+    start, stop, size = begins.start, begins.stop, begins.step
+    for place in layout.lengths:
+        column = data[start + place : stop : size]
+        if column.count(column[0]) != len(column):
+            return False
+    for where in (layout.timestamp, layout.offset):
+        for place in _places(where):
+            column = data[start + place : stop : size]
+            # The last byte of a number has no highest bit, as ASCII has none; those before it have one.
+            if not column.isascii() if place + 1 == where.stop else column.translate(None, _HIGH_BYTES):
+                return False
+    return True
+
+
 def _alike_inside(rows: Octets, layout: _Layout) -> int:
     """How many rows from the first on have its field lengths, and numbers as wide as its own."""
     alike = np.ones(len(rows), dtype=np.bool_)
@@ -141,24 +161,32 @@ def _alike_inside(rows: Octets, layout: _Layout) -> int:
 
 def _numbers(columns: Octets) -> Integers:
     """The varints that fill each row."""
-    value = np.zeros(len(columns), dtype=np.int64)
-    for place in range(columns.shape[1]):
-        value |= (columns[:, place] & 0x7F).astype(np.int64) << 7 * place
+    value = columns[:, 0].astype(np.int64)
+    if columns.shape[1] > 1:
+        value &= 0x7F
+        for place in range(1, columns.shape[1]):
+            value |= (columns[:, place] & 0x7F).astype(np.int64) << 7 * place
     return (value >> 1) ^ -(value & 1)
 
 
-def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: _Layout, target: Target) -> memoryview:
-    key_bytes = layout.key.stop - layout.key.start
-    value_bytes = layout.value.stop - layout.value.start
+@lru_cache(maxsize=64)
+def _message_type(magic: int, key_bytes: int, value_bytes: int) -> np.dtype[np.void]:
+    """The layout of a message."""
     fields = [
         *_PREFIX,
-        *(_TIMESTAMP if target.magic else []),
+        *(_TIMESTAMP if magic else []),
         ("key_length", ">i4"),
         ("key", "u1", (key_bytes,)),
         ("value_length", ">i4"),
         ("value", "u1", (value_bytes,)),
     ]
-    table = np.empty(len(rows), dtype=np.dtype(fields))
+    return np.dtype(fields)
+
+
+def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: _Layout, target: Target) -> memoryview:
+    key_bytes = layout.key.stop - layout.key.start
+    value_bytes = layout.value.stop - layout.value.start
+    table = np.empty(len(rows), dtype=_message_type(target.magic, key_bytes, value_bytes))
     size = table.itemsize
     table["offset"] = offsets + target.base_offset
     table["size"] = size - _BEFORE_CRC
@@ -173,5 +201,5 @@ def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: _Layou
     table["value"] = rows[:, layout.value]
     octets: Octets = table.view(np.uint8)
     view = octets.data
-    table["crc"] = [crc32(view[at + _BEHIND_CRC : at + size]) for at in range(0, len(view), size)]
+    table["crc"] = [crc32(body) for (body,) in iter_unpack(f"{_BEHIND_CRC}x{size - _BEHIND_CRC}s", view)]
     return view

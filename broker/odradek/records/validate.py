@@ -35,6 +35,7 @@ from odradek.records.batch import (
     LOG_APPEND_TIME_FLAG,
     MAGIC,
     TRANSACTIONAL_FLAG,
+    UNPACK_FIELDS,
     BatchHeader,
     TimestampType,
     check_crc,
@@ -168,6 +169,33 @@ def check_append(records: memoryview, rules: AppendRules) -> tuple[BatchHeader, 
         return (_check_client_batch(records, rules),)
     limit = rules.max_message_bytes if rules.origin is _COORDINATOR else None
     return _check_own_entries(records, limit)
+
+
+def usual_batch(records: memoryview, rules: AppendRules) -> BatchHeader | None:
+    """The header of a client's batch that is as most are, and passes every check of `check_append`; None says nothing.
+
+    It has its codec, type of time and kind from attributes that are all 0, and fills `records`. What takes a dozen
+    calls in general is one look here, which is half of what checking a single record costs.
+    """
+    size = len(records)
+    if size < HEADER_SIZE:
+        return None
+    header: BatchHeader = tuple.__new__(BatchHeader, UNPACK_FIELDS(records))
+    base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
+    if (
+        magic != MAGIC
+        or base_offset
+        or attributes
+        or length != size - _LOG_OVERHEAD
+        or size > rules.max_message_bytes
+        or count < 1
+        or count != last_delta + 1
+        or (producer_id >= 0 > sequence)
+        or not rules.validate_records
+        or crc32c(records[_COVERED_AT:]) != crc
+    ):
+        return None
+    return header
 
 
 def _check_own_entries(records: memoryview, max_message_bytes: int | None) -> tuple[BatchHeader, ...]:

@@ -43,6 +43,8 @@ class Entry:
 
     row: Row
     parent: Row | None
+    batch_end: Row
+    """The last row that was appended with it."""
     leader_epoch: int = -1
     producer_id: int = -1
     is_transactional: bool = False
@@ -67,6 +69,8 @@ class Found:
     headers: Sequence[BatchHeader]
     markers: frozenset[int]
     """Offsets of control records."""
+    last: BatchHeader | None
+    """The last batch, which may have no record any more."""
 
     def producers(self) -> dict[int, LastBatch]:
         """The last batch of each producer whose batches are there."""
@@ -90,6 +94,7 @@ def read_all(log: PartitionLog) -> Found:
     headers: list[BatchHeader] = []
     markers: set[int] = set()
     offset = log.log_start_offset
+    last: BatchHeader | None = None
     while True:
         content = log.read(offset, max_bytes=READ_BYTES).load()
         entries = list(iterate_entries(content))
@@ -105,8 +110,8 @@ def read_all(log: PartitionLog) -> Found:
                     rows[record.offset] = Row(record.offset, record.timestamp, record.key, record.value)
                     if header.is_control:
                         markers.add(record.offset)
-            offset = header.next_offset
-    return Found(rows, headers, frozenset(markers))
+            offset, last = header.next_offset, header
+    return Found(rows, headers, frozenset(markers), last)
 
 
 class LogModel:
@@ -128,9 +133,9 @@ class LogModel:
 
     def write(self, rows: Iterable[Row], **around: object) -> None:
         """Records are about to be appended behind the line; `around`: fields of `Entry`."""
-        parent = self.tip
-        for row in rows:
-            self.history[row] = Entry(row, parent, **around)  # type: ignore[arg-type]
+        parent, batch = self.tip, tuple(rows)
+        for row in batch:
+            self.history[row] = Entry(row, parent, batch[-1], **around)  # type: ignore[arg-type]
             parent = row
 
     def written(self, rows: Iterable[Row]) -> None:
@@ -163,32 +168,33 @@ class LogModel:
         """Records below `offset` are about to be deleted."""
         self.durable = {known: row for known, row in self.durable.items() if known >= offset}
 
-    def compact(self, end_offset: int) -> None:
-        """A pass over the records below `end_offset` is about to begin."""
+    def compact(self, end_offset: int, recovery_point: int) -> None:
+        """A pass over the records below `end_offset` is about to begin; markers from `recovery_point` on may vanish."""
         newest: dict[bytes | None, int] = {}
-        aborted = self._aborted_rows()
+        aborted, undecided = self._transactional_rows(recovery_point)
         for offset, row in sorted(self.line.items()):
-            if offset < end_offset and row not in aborted and self.history[row].ends is None:
+            if offset < end_offset and row not in aborted | undecided and self.history[row].ends is None:
                 newest[row.key] = offset
         for offset, row in self.line.items():
-            if offset < end_offset:
+            if offset < end_offset and row not in undecided:
                 entry = self.history[row]
                 superseded = newest.get(row.key, offset) != offset or row.value is None
                 if superseded or entry.ends is not None or row in aborted:
                     self.droppable.add(row)
         self.durable = {offset: row for offset, row in self.durable.items() if row not in self.droppable}
 
-    def _aborted_rows(self) -> set[Row]:
+    def _transactional_rows(self, recovery_point: int) -> tuple[set[Row], set[Row]]:
+        """The rows of aborted transactions, and of those that no marker below the recovery point ends."""
         open_rows: dict[int, set[Row]] = {}
         gone: set[Row] = set()
-        for _, row in sorted(self.line.items()):
+        for offset, row in sorted(self.line.items()):
             entry = self.history[row]
-            if entry.ends is not None:
+            if entry.ends is not None and offset < recovery_point:
                 rows = open_rows.pop(entry.producer_id, set())
                 gone |= rows if entry.ends is ControlType.ABORT else set()
-            elif entry.is_transactional:
+            elif entry.is_transactional and entry.ends is None:
                 open_rows.setdefault(entry.producer_id, set()).add(row)
-        return gone
+        return gone, set().union(*open_rows.values())
 
     def transactions(self, end_offset: int) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
         """Of the line: first offsets of open transactions by producer, and the aborted as (marker, producer, first)."""
@@ -225,7 +231,7 @@ class LogModel:
 
     def _take_line(self, log: PartitionLog, found: Found) -> None:
         line: dict[int, Row] = {}
-        row = found.rows[max(found.rows)] if found.rows else None
+        row = self._last_row(log, found)
         while row is not None:
             line[row.offset] = row
             row = self.history[row].parent
@@ -238,6 +244,17 @@ class LogModel:
         ]
         _demand(not holes, "a hole:", holes, "of", log)
         self.line = line
+
+    def _last_row(self, log: PartitionLog, found: Found) -> Row | None:
+        """The end of the line: the last record, or one that compaction took from an empty batch behind it."""
+        last = found.last
+        if last is None or last.record_count:
+            return found.rows[max(found.rows)] if found.rows else None
+        # A batch keeps the time of one of its records, and no two have the same.
+        for row, entry in self.history.items():
+            if row.timestamp == last.max_timestamp and last.base_offset <= row.offset <= last.last_offset:
+                return entry.batch_end
+        raise TornLogError(f"an empty batch that was never written: {last} of {log}")
 
     def _check_epochs(self, log: PartitionLog, found: Found) -> None:
         known = 0
@@ -281,9 +298,9 @@ class LogModel:
         unstable = log.first_unstable_offset
         log.high_watermark = high_watermark
         expected = min(begun.values(), default=None)
-        # The marker of a transaction that was compacted may not have been durable: it is open again, without its begin.
-        is_known = expected is None or (expected >= log.log_start_offset and self.line[expected] not in self.droppable)
-        if is_known:
+        # A transaction whose marker was cut off is open again, and its begin may be compacted or deleted.
+        has_begin = expected is None or (expected >= log.log_start_offset and self.line[expected] not in self.droppable)
+        if has_begin:
             _demand(unstable == expected, "unstable from", unstable, "instead of", expected, "in", log)
 
     def _check_indexes(self, log: PartitionLog, found: Found) -> None:

@@ -23,7 +23,7 @@ from uuid import UUID
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
-from odradek.log.checkpoints import LEADER_EPOCH_FILE
+from odradek.log.checkpoints import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segment import SNAPSHOT_SUFFIX
@@ -251,7 +251,11 @@ class Run:
         files.crash(self.chance, self.chance.choice(_SURVIVALS))
         cut = files.fork()
         before = files.operations
+        was_stopped = any(files.exists(f"{disk}/{CLEAN_SHUTDOWN_FILE}") for disk in DISKS)
         self._recover(files, self.subjects)
+        if was_stopped:
+            # The power went before anything was done: that was no recovery, and kept index files that one makes anew.
+            self._recover(files, self.subjects)
         once = _lasting(files)
         self._recover(files, self.subjects)
         twice = _lasting(files)
@@ -278,7 +282,7 @@ class Run:
             logs = LogManager(files, VirtualClock(), CONFIG, run_blocking=run_inline)
             try:
                 await self._start(logs, files, others)
-                await _turns(20)
+                await _turns(100)
                 if files.is_off:
                     raise PowerCutError("the power is off")
                 self._check_online(logs)
@@ -462,7 +466,7 @@ class Run:
             return
         first_dirty = subject.clean_end if self.chance.random() < 0.5 else 0
         end_offset = segments[-1].next_offset
-        model.compact(end_offset)
+        model.compact(end_offset, log.recovery_point)
         subject.clean_end = max(subject.clean_end, end_offset)
         compact(self.files, log, self.clock, first_dirty if first_dirty < end_offset else 0)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
+import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.base.errors import PeerError
 from odradek.compression import Codec
 from odradek.log.stamping import stamp_offsets, stamp_time
-from odradek.records import batch
+from odradek.records import admission, batch
 from odradek.records.admission import prepare
 from odradek.records.batch import BatchBuilder, TimestampType
 from odradek.records.formats import check_entry, first_offset, iterate_entries, iterate_records
@@ -219,3 +222,48 @@ def test_the_look_at_columns_of_noise(noise: bytes, count: int) -> None:
     header = header._replace(record_count=count, last_offset_delta=count - 1, base_timestamp=0)
     made = batch.assemble(header, noise)
     assert len(decode_batch(made, 0, batch.read_header(made), limit=LIMIT)) == count
+
+
+def outcome(raw: bytes, rules: AppendRules) -> tuple[object, ...]:
+    """What `prepare` says, whichever way it goes."""
+    try:
+        prepared = prepare(memoryview(raw), rules, 5)
+    except PeerError as error:
+        return type(error), str(error), getattr(error, "record_errors", ())
+    return bytes(prepared.records), prepared.headers
+
+
+@unhurried
+@given(
+    rows,
+    st.booleans(),
+    st.none() | st.tuples(st.integers(0, 200), st.binary(min_size=1, max_size=8)),
+    st.booleans(),
+    st.sampled_from([{}, {"compacted": True}, {"timestamp_before_max_ms": NOW_MS}, {"validate_records": False}]),
+    st.sampled_from(TimestampType),
+    st.sampled_from([-1, 0, 7]),
+)
+def test_a_usual_batch_is_told_what_any_other_is(
+    content: list,
+    headers: bool,
+    damage: tuple[int, bytes] | None,
+    mended: bool,
+    changes: dict[str, Any],
+    kind: TimestampType,
+    producer_id: int,
+) -> None:
+    """The look that most batches pass with is a shorter way to the same answer, for sound ones and for others."""
+    builder = BatchBuilder(limit_bytes=1 << 30)
+    for timestamp_ms, key, value in content:
+        builder.append(key, value, timestamp_ms=timestamp_ms, headers=[("name", key)] if headers else ())
+    raw = bytearray(builder.build(producer_id=producer_id, producer_epoch=0, base_sequence=producer_id))
+    if damage is not None:
+        at, change = damage
+        raw[at : at + len(change)] = change[: len(raw[at : at + len(change)])]
+    if mended:
+        raw[17:21] = crc32c(raw[21:]).to_bytes(4, "big")
+    rules = AppendRules(1 << 12, NOW_MS, timestamp_type=kind)._replace(**changes)
+    told = outcome(bytes(raw), rules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admission, "usual_batch", lambda *_: None)
+        assert outcome(bytes(raw), rules) == told

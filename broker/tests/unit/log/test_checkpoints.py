@@ -27,11 +27,25 @@ def test_an_epoch_checkpoint_is_kafkas() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"0\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0 1\na 1 1\n", b"0\n1\na 0\n", b"0\n1\na x 1\n", b"\xff\n0\n"],
+    [
+        b"0\n",
+        b"1\n0\n",
+        b"\n",
+        b"0\n2\na 0 1\n",
+        b"0\n1\na 0 1\na 1 1\n",
+        b"0\n1\na 0\n",
+        b"0\n1\na x 1\n",
+        b"\xff\n0\n",
+    ],
 )
 def test_a_malformed_checkpoint_is_told_whole(content: bytes) -> None:
     with pytest.raises(MalformedCheckpointError, match="/d/checkpoint"):
         checkpoints.decode_offsets(content, "/d/checkpoint")
+
+
+def test_a_file_that_kafka_has_made_and_not_written_to_has_no_entries() -> None:
+    assert checkpoints.decode_offsets(b"", "x") == {}
+    assert checkpoints.decode_epochs(b"", "x") == []
 
 
 def test_a_malformed_epoch_line_is_told() -> None:

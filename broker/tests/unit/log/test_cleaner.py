@@ -118,6 +118,33 @@ def test_a_dirty_log_is_cleaned_and_the_offset_checkpointed(files: MemoryFiles) 
     run(main())
 
 
+def test_dirty_segments_do_not_wait_for_the_schedule_of_checkpoints(files: MemoryFiles) -> None:
+    """They may be rewritten below the checkpointed recovery point only, which is written when it hinders."""
+
+    async def main() -> None:
+        broker = Broker(files)
+        await broker.start()
+        log = broker.make()
+        broker.fill(log)
+        broker.fill(broker.make(B))
+        log.checkpointed(0)
+        assert not log.cleanable()
+        waits = log.awaits_checkpoint
+        assert waits
+        before = log.size_bytes
+        assert await broker.cleaner.clean_dirtiest()
+        assert log.size_bytes < before / 2
+        assert not log.awaits_checkpoint
+        written = files.read("/disk1/recovery-point-offset-checkpoint")
+        while await broker.cleaner.clean_dirtiest():
+            pass
+        assert f"a 0 {log.recovery_point}\n".encode() in written
+        assert files.read("/disk1/recovery-point-offset-checkpoint") == written
+        await broker.stop()
+
+    run(main())
+
+
 def test_the_schedule_cleans_by_itself_and_stops(files: MemoryFiles) -> None:
     async def main() -> None:
         broker = Broker(files)

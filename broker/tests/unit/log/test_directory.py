@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
-from odradek.base.errors import ConfigError
+from odradek.base.errors import ConfigError, StorageError
+from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.log.checkpoints import MetaProperties
-from odradek.log.directory import deleted_name, open_directory, parse_log_name
+from odradek.log.directory import Turns, deleted_name, open_directory, parse_log_name
 from odradek.testing.disk import MemoryFiles
 
 OWNER = MetaProperties(cluster_id="cluster", broker_id=1)
@@ -77,3 +81,40 @@ def test_what_is_found() -> None:
     assert directory.deleted == ["/data/c-1.77-delete"]
     assert directory.recovery_points == {TopicPartition("a", 0): 12}
     assert directory.log_start_offsets == {}
+
+
+def test_an_older_checkpoint_does_not_overwrite_a_newer_one() -> None:
+    """A truncation has written at once what a worker thread, which began before, comes to write now."""
+    turns, written = Turns(), list[str]()
+    older, newer = turns.draw(), turns.draw()
+    assert turns.take(newer, lambda: written.append("newer"))
+    assert not turns.take(older, lambda: written.append("older"))
+    assert turns.take(turns.draw(), lambda: written.append("newest"))
+    assert written == ["newer", "newest"]
+
+
+def test_a_write_that_fails_takes_no_turn() -> None:
+    turns, written = Turns(), list[str]()
+    older, newer = turns.draw(), turns.draw()
+
+    def fail() -> None:
+        raise StorageError("broken")
+
+    with pytest.raises(StorageError):
+        turns.take(newer, fail)
+    assert turns.take(older, lambda: written.append("older"))
+    assert written == ["older"]
+
+
+def test_threads_write_one_after_the_other(tmp_path: Path) -> None:
+    """All use one temporary file: a rename would often find none."""
+    turns, files = Turns(), SystemFiles()
+    turn = turns.draw()
+
+    def write_often() -> bool:
+        writes = [turns.take(turn, lambda: files.write_atomically(f"{tmp_path}/checkpoint", b"0")) for _ in range(50)]
+        return all(writes)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(each.result() for each in [threads.submit(write_often) for _ in range(4)])
+    assert files.list(str(tmp_path)) == ["checkpoint"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.base.errors import CorruptMessageError
 from odradek.compression import Codec
@@ -30,6 +33,7 @@ from odradek.records.batch import (
     read_header,
     stamp_log_append_time,
 )
+from odradek.records.begins import find_begins
 from odradek.records.formats import check_entry, read_entry
 from odradek.records.message_set import encode_set, read_messages
 from odradek.records.record import Message, Record, decode_batch, record_bytes
@@ -46,7 +50,7 @@ def batch(count: int = 3, *, codec: Codec = Codec.NONE, base_offset: int = 10, *
     return builder.build(base_offset=base_offset, leader_epoch=4, **options)
 
 
-def rebuilt(content: bytes, keep: bytes, **options: Any) -> tuple[BatchHeader, list[Record]]:
+def rebuilt(content: bytes | bytearray, keep: bytes, **options: Any) -> tuple[BatchHeader, list[Record]]:
     header = read_header(content)
     kept = [record for record, stays in zip(decode_batch(content, 0, header, limit=LIMIT), keep, strict=True) if stays]
     options.setdefault("max_timestamp", max(record.timestamp for record in kept))
@@ -218,6 +222,30 @@ def test_records_of_every_length_are_found() -> None:
     after, records = rebuilt(builder.build(), b"\0\1\0\1\0\1")
     assert [len(record.value or b"") for record in records] == [50, 8000, 9000]
     assert after.record_count == 3
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 3, 60, 61, 200]) | st.integers(0, 300), st.booleans()), min_size=1),
+    st.sampled_from([Codec.NONE, Codec.LZ4]),
+    st.binary(max_size=3),
+)
+def test_any_records_are_kept_whatever_their_sizes(rows: list[tuple[int, bool]], codec: Codec, before: bytes) -> None:
+    """Also from a section that stands among others, when it is told where its records are."""
+    keep = bytes(stays for _, stays in rows)
+    if 1 not in keep:
+        return
+    builder = BatchBuilder(codec=codec, limit_bytes=LIMIT)
+    for length, _ in rows:
+        builder.append(None, b"v" * length, timestamp_ms=NOW_MS)
+    content = builder.build()
+    found, _ = rebuilt(content, keep)
+    assert found.codec is codec
+    header = read_header(content)
+    section = bytes(record_bytes(content, 0, header, limit=LIMIT))
+    parts, end = find_begins(section, 0, header.record_count)
+    places = np.append(np.concatenate(parts), end) + len(before)
+    alone = rebuild_batch(header, section, keep, max_timestamp=NOW_MS)
+    assert rebuild_batch(header, before + section + before, keep, max_timestamp=NOW_MS, places=places) == alone
 
 
 @pytest.mark.parametrize("section", [b"", b"\x02", b"\x10\0\0\0\2a\2b\0", b"\xff\xff"])

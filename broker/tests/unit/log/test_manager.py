@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from random import Random
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
@@ -20,9 +21,11 @@ from odradek.base.errors import (
 from odradek.base.types import ZERO_UUID, TopicPartition
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
-from odradek.testing.disk import MemoryFiles
+from odradek.testing.disk import Fate, MemoryFiles
 from odradek.testing.logs import batch, run_inline, small_segments
 from odradek.testing.loop import VirtualClock, run_virtual
+
+T = TypeVar("T")
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 TOPIC_ID = UUID(int=77)
@@ -57,6 +60,13 @@ def make(logs: LogManager, partition: TopicPartition, config: TopicConfig | None
 def append(log: PartitionLog, count: int = 1) -> None:
     for _ in range(count):
         log.append_as_leader(batch(b"v"), leader_epoch=0)
+
+
+def after_a_power_cut(files: MemoryFiles) -> MemoryFiles:
+    """What is there if the power fails now and takes all that was not synced; the disk itself goes on."""
+    left = files.fork()
+    left.crash(Random(0), (Fate.LOST,))
+    return left
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -98,6 +108,34 @@ def test_an_unclean_stop_is_recovered_and_then_flushed(files: MemoryFiles) -> No
         assert (log.log_end_offset, log.recovery_point) == (4, 4)
         await logs.close()
         assert files.exists("/disk1/.kafka_cleanshutdown")
+
+    run(main())
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_stop_waits_for_what_threads_have_begun(files: MemoryFiles, clean: bool) -> None:
+    """They go on when the tasks that wait for them are cancelled, and would write beside the stop or the next start."""
+
+    async def slowly(function: Callable[[], T]) -> T:
+        await asyncio.sleep(5)
+        return function()
+
+    def in_a_thread(function: Callable[[], T]) -> Awaitable[T]:
+        return asyncio.shield(asyncio.ensure_future(slowly(function)))
+
+    async def main() -> None:
+        broker = Broker(files)
+        logs = LogManager(files, broker.clock, CONFIG, run_blocking=in_a_thread)
+        await logs.start("cluster", 1)
+        log = make(logs, A0, small_segments(segment_bytes=200))
+        append(log, 6)
+        await asyncio.sleep(1)
+        assert not files.exists(f"{log.directory}/leader-epoch-checkpoint")
+        await logs.close(clean=clean)
+        assert files.exists(f"{log.directory}/leader-epoch-checkpoint")
+        operations = files.operations
+        await asyncio.sleep(60)
+        assert files.operations == operations
 
     run(main())
 
@@ -319,6 +357,92 @@ def test_retention_waits_for_the_topics_settings(files: MemoryFiles) -> None:
         await logs.close()
 
     run(main())
+
+
+def test_a_log_start_where_a_segment_begins_is_checkpointed(files: MemoryFiles) -> None:
+    """The segments that were removed below it come back when the power fails before that is durable."""
+
+    async def delete() -> MemoryFiles:
+        logs = await Broker(files).start()
+        log = make(logs, A0, small_segments(segment_bytes=200))
+        append(log, 6)
+        await asyncio.sleep(1)  # flushes that are due make no names durable later
+        log.high_watermark = log.log_end_offset
+        log.delete_records_before(4)
+        assert log.delete_expired(0) == 2
+        assert [segment.base_offset for segment in log.segments] == [4]
+        home = log.directory.rpartition("/")[0]
+        await logs.write_checkpoints()
+        assert files.read(f"{home}/log-start-offset-checkpoint") == b"0\n1\na 0 4\n"
+        left = after_a_power_cut(files)
+        await logs.close()
+        return left
+
+    async def recover(left: MemoryFiles) -> None:
+        logs = await Broker(left).start()
+        log = logs.get(A0)
+        assert log is not None
+        assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
+        assert (log.log_start_offset, log.log_end_offset) == (4, 6)
+        await logs.close()
+
+    run(recover(run_virtual(delete())))
+
+
+def test_a_checkpoint_that_comes_late_does_not_undo_one_that_was_written_at_once(files: MemoryFiles) -> None:
+    """A worker thread has the recovery point of before a truncation, which meanwhile wrote its own on the loop."""
+
+    async def cut() -> bytes:
+        broker = Broker(files)
+        logs = await broker.start()
+        log = make(logs, A0)
+        append(log, 9)
+        log.flush()
+        late: list[Callable[[], Any]] = []
+
+        async def take_time(work: Callable[[], T]) -> T:
+            late.append(work)
+            log.truncate_to(4)
+            logs.checkpoint_now(log)
+            return work()
+
+        logs._disk_work._run_blocking = take_time
+        await logs.checkpoint(log)
+        assert len(late) == 1
+        logs._disk_work._run_blocking = run_inline
+        content = files.read(f"{logs.directory_of(A0)}/recovery-point-offset-checkpoint")
+        await logs.close()
+        return content
+
+    assert run_virtual(cut()).split()[-1] == b"4"
+
+
+def test_a_log_that_is_made_again_does_not_inherit_a_log_start(files: MemoryFiles) -> None:
+    """What is durable of the new one ends below the log start of the deleted one, and is not lost for that."""
+
+    async def replace_log() -> MemoryFiles:
+        logs = await Broker(files).start()
+        log = make(logs, A0)
+        append(log, 9)
+        log.high_watermark = log.log_end_offset
+        log.delete_records_before(8)
+        await logs.write_checkpoints()
+        logs.delete(A0)
+        log = make(logs, A0)
+        append(log, 3)
+        log.flush()
+        left = after_a_power_cut(files)
+        await logs.close()
+        return left
+
+    async def recover(left: MemoryFiles) -> None:
+        logs = await Broker(left).start()
+        log = logs.get(A0)
+        assert log is not None
+        assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+        await logs.close()
+
+    run(recover(run_virtual(replace_log())))
 
 
 def test_checkpoints_are_written_on_schedule(files: MemoryFiles) -> None:

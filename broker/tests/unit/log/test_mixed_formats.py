@@ -96,6 +96,24 @@ def test_truncation_takes_a_wrapper_as_a_whole(
     assert records(open_log(files, clock, config=config)) == {**kept, end: b"next"}
 
 
+@pytest.mark.parametrize("offset", [5, 6])
+def test_a_cut_into_a_wrapper_that_begins_below_its_segment(
+    files: MemoryFiles, clock: ManualClock, offset: int
+) -> None:
+    """As a follower has it whose leader's log begins within a wrapper: the log then begins and ends where that does."""
+    log = open_log(files, clock, config=CONFIG)
+    log.truncate_fully_and_start_at(5)
+    log.append_as_follower(old_set(b"d", b"e", b"f", b"g", magic=1, codec=Codec.GZIP, base_offset=3))
+    log.append_as_follower(old_set(b"h", magic=1, base_offset=7))
+    assert (log.segments[0].base_offset, log.log_start_offset, log.log_end_offset) == (5, 5, 8)
+    log.truncate_to(offset)
+    assert (log.segments[0].base_offset, log.log_start_offset, log.log_end_offset) == (3, 3, 3)
+    log.append_as_follower(old_set(b"new", magic=1, base_offset=3))
+    log.flush()
+    again = open_log(files, clock, config=CONFIG)
+    assert (again.log_start_offset, again.log_end_offset, records(again)) == (3, 4, {3: b"new"})
+
+
 def test_a_wrapper_that_cannot_be_unpacked_is_cut_as_well(files: MemoryFiles, clock: ManualClock) -> None:
     log = mixed(files, clock)
     begin = log.active_segment.locate(3)

@@ -18,13 +18,20 @@ from odradek.base.types import TopicPartition
 from odradek.log.manager import LogManager
 from odradek.log.moves import MARKER_FILE
 from odradek.log.partition_log import PartitionLog
-from odradek.testing.disk import MemoryFiles, PowerCutError
+from odradek.testing.disk import Fate, MemoryFiles, PowerCutError
 from odradek.testing.logs import batch, run_inline, small_segments
 from odradek.testing.loop import VirtualClock, run_virtual
 
 A0, LONG = TopicPartition("a", 0), TopicPartition("t" * 240, 0)
 TOPIC_ID = UUID(int=77)
 CONFIG = replace(BrokerConfig(), log_dirs=("/disk1", "/disk2"), broker_id=1)
+
+
+def after_a_power_cut(files: MemoryFiles) -> MemoryFiles:
+    """What is there if the power fails now and takes all that was not synced; the disk itself goes on."""
+    left = files.fork()
+    left.crash(Random(0), (Fate.LOST,))
+    return left
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -278,6 +285,56 @@ def test_a_future_log_alone_waits_for_directories_that_are_offline(files: Memory
         files.fail = None
         logs = await start(files)
         assert (logs.directory_of(A0), logs.future_directory(A0)) == ("/disk1", "/disk2")
+        await logs.close()
+
+    run(main())
+
+
+def test_a_swap_is_durable_when_it_is_done(files: MemoryFiles) -> None:
+    """Lest a checkpoint without the old log, or another move, be found beside an old log that came back."""
+
+    async def move() -> MemoryFiles:
+        logs = await start(files)
+        make(logs).flush()
+        logs.create_future(A0, "/disk2")
+        copy(logs)
+        logs.swap_future(A0)
+        left = after_a_power_cut(files)
+        await logs.close()
+        return left
+
+    async def recover(left: MemoryFiles) -> None:
+        assert left.exists("/disk2/a-0")
+        assert not left.exists("/disk1/a-0")
+        assert not left.exists(f"/disk2/a-0/{MARKER_FILE}")
+        logs = await start(left)
+        log = logs.get(A0)
+        assert log is not None
+        assert (log.directory, log.log_end_offset) == ("/disk2/a-0", 10)
+        await logs.close()
+
+    run(recover(run_virtual(move())))
+
+
+@pytest.mark.parametrize("failing", ["/disk1", "/disk2"])
+def test_a_swap_that_cannot_be_made_durable_ends_the_directory(files: MemoryFiles, failing: str) -> None:
+    async def main() -> None:
+        logs = await start(files)
+        make(logs)
+        logs.create_future(A0, "/disk2")
+        copy(logs)
+
+        def fail(operation: str, path: str) -> StorageError | None:
+            is_meant = operation == "sync directory" and path == failing
+            return StorageError("broken", path=path) if is_meant else None
+
+        files.fail = fail
+        future = logs.swap_future(A0)
+        files.fail = None
+        assert logs.offline_directories == (failing,)
+        assert future.is_offline == (failing == "/disk2")
+        # While the old log may come back the marker stays, for it tells which of the two is the newer.
+        assert files.exists(f"/disk2/a-0/{MARKER_FILE}")
         await logs.close()
 
     run(main())

@@ -95,6 +95,8 @@ def test_the_map_is_a_dict_of_what_fits(batches: list[list[int]], slots: int, lo
     assert cut == first_too_many
     assert len(known) == len(fitting)
     assert found(known, every) == [fitting.get(key, NOT_FOUND) for key in every]
+    newest = set(fitting.values())
+    assert known.newest(0, 1000).tolist() == [offset in newest for offset in range(1000)]
     assert known.utilization == len(fitting) / slots
 
 

@@ -435,6 +435,18 @@ def test_truncation_takes_producers_back(files: MemoryFiles, clock: ManualClock)
     assert log.active_producers() == []
 
 
+def test_truncation_keeps_what_it_knows_of_repeated_batches(files: MemoryFiles, clock: ManualClock) -> None:
+    log = open_log(files, clock, config=small_segments(segment_bytes=250))
+    for sequence in range(8):
+        records = batch(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence)
+        log.append_as_leader(records, leader_epoch=0)
+    log.truncate_to(7)
+    for sequence in (3, 4, 5, 6):
+        records = batch(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence)
+        info = log.append_as_leader(records, leader_epoch=1)
+        assert (info.duplicate, info.first_offset) == (True, sequence)
+
+
 def test_truncating_fully_begins_elsewhere(log: PartitionLog, files: MemoryFiles) -> None:
     append(log, b"a", leader_epoch=4)
     log.truncate_fully_and_start_at(500)

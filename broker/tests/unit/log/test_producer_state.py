@@ -235,3 +235,30 @@ def test_a_control_batch_that_compaction_emptied_says_nothing() -> None:
     state.record(header(-1, producer_id=9, attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG), 12)
     assert state.active() == before
     assert state.first_unstable_offset(13) == 10
+
+
+def test_after_a_cut_the_batches_that_are_left_are_remembered_again() -> None:
+    before = state_after(*(header(sequence) for sequence in range(7)))
+    # A snapshot at offset 4 has the last batch only; the records from 5 on were cut.
+    left = ProducerState.decode(state_after(*(header(sequence) for sequence in range(4))).encode(), 4)
+    left.record(header(4), 4)
+    with pytest.raises(OutOfOrderSequenceError):
+        left.check([header(2)], sequenced=True)
+    left.recall(before)
+    for sequence in (2, 3, 4):
+        assert left.check([header(sequence)], sequenced=True) == Duplicate(sequence, sequence, 1000)
+    with pytest.raises(OutOfOrderSequenceError):
+        left.check([header(6)], sequenced=True)
+    assert left.check([header(5)], sequenced=True) is None
+
+
+def test_nothing_is_recalled_of_another_epoch_or_an_unknown_producer() -> None:
+    before = state_after(header(0), header(1))
+    left = state_after(header(0, epoch=1), header(0, producer_id=PID + 1))
+    left.recall(before)
+    assert [(one.producer_id, one.producer_epoch, one.last_sequence) for one in left.active()] == [
+        (PID, 1, 0),
+        (PID + 1, 0, 0),
+    ]
+    with pytest.raises(InvalidProducerEpochError):
+        left.check([header(1)], sequenced=True)

@@ -197,6 +197,57 @@ def test_stray_snapshots_go(files: MemoryFiles, clock: ManualClock) -> None:
     assert left == [2, 4, 6, 8]
 
 
+def test_a_snapshot_of_the_log_that_was_here_before_tells_nothing(files: MemoryFiles, clock: ManualClock) -> None:
+    """The names of a cut are durable up to some point: one of a clean stop may be back, without what it was for."""
+    log = reopened(files, clock)
+    opening = batch(b"v", producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.append_as_leader(opening, leader_epoch=0)
+    log.close()
+    stale = files.read(path(1, ".snapshot"))
+    log = reopened(files, clock, clean=True)
+    log.truncate_fully_and_start_at(5)
+    log.append_as_leader(batch(b"w"), leader_epoch=1)
+    log.flush()
+    files.write_atomically(path(1, ".snapshot"), stale)
+    again = reopened(files, clock)
+    again.high_watermark = again.log_end_offset
+    assert (offsets(again), again.active_producers(), again.first_unstable_offset) == ([5], [], None)
+    assert not files.exists(path(1, ".snapshot"))
+
+
+def test_a_snapshot_where_the_log_begins_tells_of_records_that_are_gone(files: MemoryFiles, clock: ManualClock) -> None:
+    log = filled(files, clock, batches=2)
+    log.append_as_leader(batch(b"w"), leader_epoch=2)
+    for suffix in (".log", ".index", ".timeindex"):
+        files.remove(path(0, suffix))
+    assert files.exists(path(2, ".snapshot"))
+    again = reopened(files, clock)
+    assert (again.log_start_offset, again.log_end_offset, again.active_producers()) == (2, 3, [])
+
+
+@pytest.mark.parametrize("log_start_offset", [0, 1])
+def test_a_snapshot_of_records_that_were_cut_tells_nothing(
+    files: MemoryFiles, clock: ManualClock, log_start_offset: int
+) -> None:
+    config = small_segments(segment_bytes=1 << 20)
+    log = open_log(files, clock, config=config)
+    log.append_as_leader(batch(b"a"), leader_epoch=0)
+    log.append_as_leader(
+        batch(b"b", producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True), leader_epoch=0
+    )
+    log.close()
+    stale = files.read(path(2, ".snapshot"))
+    log = open_log(files, clock, config=config, clean=True)
+    log.truncate_to(1)
+    for number in range(2):
+        log.append_as_leader(batch(b"c%d" % number), leader_epoch=1)
+    log.flush()
+    files.write_atomically(path(2, ".snapshot"), stale)
+    again = open_log(files, clock, config=config, log_start_offset=log_start_offset)
+    again.high_watermark = again.log_end_offset
+    assert (again.log_end_offset, again.active_producers(), again.first_unstable_offset) == (3, [], None)
+
+
 def test_open_transactions_come_back(files: MemoryFiles, clock: ManualClock) -> None:
     log = open_log(files, clock)
     for producer_id in (1, 2):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from odradek.base.errors import CorruptMessageError, KafkaStorageError, StorageError
@@ -7,9 +9,11 @@ from odradek.log.cleaned_segment import SegmentWriter
 from odradek.log.partition_log import PartitionLog
 from odradek.log.transactions import AbortedTransaction
 from odradek.log.values import CleanedSwap
-from odradek.records.batch import iterate
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import DIRECTORY, RecordingHost, batch, open_log, small_segments
+from odradek.records.batch import ControlType, iterate
+from odradek.records.validate import AppendOrigin
+from odradek.testing.cleaning import compact, records_of
+from odradek.testing.disk import Fate, MemoryFiles
+from odradek.testing.logs import DIRECTORY, RecordingHost, batch, marker, open_log, small_segments
 from odradek.testing.loop import WALL_START_MS, ManualClock
 
 CONFIG = small_segments(segment_bytes=160)
@@ -97,6 +101,111 @@ def test_a_truncation_takes_back_what_was_checkpointed(log: PartitionLog) -> Non
     assert [view.base_offset for view in log.cleanable()] == [0]
     log.checkpointed(log.recovery_point)
     assert len(log.cleanable()) > 1
+
+
+def in_transaction(sequence: int) -> memoryview:
+    return batch(
+        b"t%d" % sequence,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=True,
+        timestamp_ms=T0,
+    )
+
+
+def begun(log: PartitionLog, host: RecordingHost) -> None:
+    """A transaction begins at 9 and reaches, sealed and durable, to where the active segment begins."""
+    for sequence in range(4):
+        log.append_as_leader(in_transaction(sequence), leader_epoch=3)
+    log.flush()
+    log.checkpointed(log.recovery_point)
+    host.flushes.clear()
+
+
+@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
+def test_a_transaction_may_be_cleaned_when_its_marker_is_durable(
+    log: PartitionLog, host: RecordingHost, kind: ControlType
+) -> None:
+    begun(log, host)
+    log.high_watermark = log.log_end_offset
+    assert log.cleanable()[-1].next_offset <= 9
+    assert not host.flushes  # it would not end the transaction
+    log.append_as_leader(marker(kind, producer_id=7), leader_epoch=3, origin=AppendOrigin.COORDINATOR)
+    log.high_watermark = log.log_end_offset
+    assert log.first_unstable_offset is None
+    host.flushes.clear()
+    assert log.cleanable()[-1].next_offset <= 9
+    assert host.flushes == [log]
+    host.run_flushes()
+    log.checkpointed(log.recovery_point)
+    assert log.cleanable()[-1].next_offset > 9
+    assert not host.flushes
+
+
+def test_a_marker_that_was_cut_off_decides_nothing(log: PartitionLog, host: RecordingHost) -> None:
+    begun(log, host)
+    end = log.log_end_offset
+    abort = marker(ControlType.ABORT, producer_id=7)
+    log.append_as_leader(memoryview(bytearray(abort)), leader_epoch=3, origin=AppendOrigin.COORDINATOR)
+    log.flush()
+    log.truncate_to(end)
+    log.append_as_leader(memoryview(bytearray(abort)), leader_epoch=4, origin=AppendOrigin.COORDINATOR)
+    log.high_watermark = log.log_end_offset
+    log.checkpointed(log.recovery_point)
+    assert log.cleanable()[-1].next_offset <= 9
+    log.flush()
+    log.checkpointed(log.recovery_point)
+    assert log.cleanable()[-1].next_offset > 9
+
+
+def test_a_log_start_within_a_transaction_decides_nothing(log: PartitionLog, host: RecordingHost) -> None:
+    """What is deleted may be back after a crash, and a marker that is not replicated may be cut off."""
+    begun(log, host)
+    end = log.log_end_offset
+    log.append_as_leader(marker(ControlType.ABORT, producer_id=7), leader_epoch=3, origin=AppendOrigin.COORDINATOR)
+    log.flush()
+    log.checkpointed(log.recovery_point)
+    log.high_watermark = end
+    log.delete_records_before(end)
+    assert log.first_unstable_offset == end
+    assert log.cleanable()[-1].next_offset <= 9
+    log.high_watermark = log.log_end_offset
+    assert log.cleanable()[-1].next_offset > 9
+
+
+def test_after_a_kill_a_marker_decides_with_the_next_flush(
+    files: MemoryFiles, clock: ManualClock, log: PartitionLog, host: RecordingHost
+) -> None:
+    begun(log, host)
+    point = log.recovery_point
+    abort = marker(ControlType.ABORT, producer_id=7)
+    log.append_as_leader(abort, leader_epoch=3, origin=AppendOrigin.COORDINATOR)
+    again = open_log(files, clock, host=host, config=CONFIG, recovery_point=point)
+    again.high_watermark = again.log_end_offset
+    assert again.first_unstable_offset is None
+    assert again.cleanable() == ()
+    again.flush()
+    again.checkpointed(again.recovery_point)
+    assert again.cleanable()[-1].next_offset > 9
+
+
+def test_a_transaction_whose_marker_a_power_cut_takes_has_its_records(
+    files: MemoryFiles, clock: ManualClock, log: PartitionLog, host: RecordingHost
+) -> None:
+    files.sync_directory("/")
+    begun(log, host)
+    point, end = log.recovery_point, log.log_end_offset
+    abort = marker(ControlType.ABORT, producer_id=7)
+    log.append_as_leader(abort, leader_epoch=3, origin=AppendOrigin.COORDINATOR)
+    log.high_watermark = log.log_end_offset
+    compact(files, log, clock)
+    files.sync_directory(DIRECTORY)
+    files.crash(Random(0), (Fate.LOST,))
+    again = open_log(files, clock, config=CONFIG, recovery_point=point)
+    again.high_watermark = again.log_end_offset
+    assert (again.first_unstable_offset, again.log_end_offset) == (9, end)
+    assert [record.value for record in records_of(again) if record.offset >= 9] == [b"t0", b"t1", b"t2", b"t3"]
 
 
 @pytest.mark.parametrize("how", ["offline", "abandoned"])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.base.errors import (
     NONE,
@@ -29,7 +32,7 @@ from odradek.records.batch import BatchBuilder
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.message_set import encode_set
 from odradek.server import conversion
-from odradek.server.conversion import DownConversion, holds_newer
+from odradek.server.conversion import DownConversion, guessed_us, holds_newer
 from odradek.testing.server import MemoryServer
 
 Play = Callable[..., None]
@@ -243,10 +246,48 @@ def test_records_that_cannot_be_read_are_an_error_of_their_partition(damage: int
     assert rows[1].error_code == NONE
 
 
-# In other processes
+# Later and in other processes
 
 
-LARGE = b"v" * (conversion.INLINE_BYTES + 1)
+LARGE = b"v" * 1000
+
+
+@pytest.fixture
+def little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A packed batch of `LARGE` goes away, and of plain ones with a record each two fit into a turn of the loop."""
+    monkeypatch.setattr(conversion, "TURN_US", 20)
+    monkeypatch.setattr(conversion, "_PACKED_BYTES_PER_US", 1)
+
+
+def packed(value: bytes) -> bytes:
+    return batch(value, codec=Codec.GZIP)
+
+
+@pytest.mark.parametrize(
+    ("records", "least", "most"),
+    [
+        (b"", 0, 0),
+        (batch(*[b"v"] * 47), 100, 110),
+        (batch(*[b"v"] * 48), 80, 100),
+        (batch(b"a") + batch(b"b"), 20, 20),
+        (batch(b"a") + batch(b"b")[:-1], 20, 20),
+        (batch(b"a")[:60], 0, 0),
+        (encode_set([(0, 5, None, b"v" * 100)] * 3, magic=1), 30, 30),
+        (batch(random.Random(1).randbytes(16_000), codec=Codec.LZ4), 1000, 1020),
+        (encode_set([(0, 5, None, random.Random(1).randbytes(16_000))], magic=1, codec=Codec.LZ4), 1000, 1020),
+        (bytes(200), 0, 0),
+    ],
+)
+def test_how_long_a_conversion_takes_is_guessed_from_headers(records: bytes, least: int, most: int) -> None:
+    assert least <= guessed_us(records) <= most
+
+
+@given(st.binary(max_size=300), st.integers(0, 120), st.binary(min_size=1, max_size=8))
+def test_a_guess_is_made_of_any_bytes(garbage: bytes, at: int, change: bytes) -> None:
+    assert guessed_us(garbage) >= 0
+    damaged = bytearray(batch(b"value") * 2)
+    damaged[at : at + len(change)] = change
+    assert guessed_us(damaged) >= 0
 
 
 async def away(
@@ -261,11 +302,15 @@ async def away(
     return found, request
 
 
+@pytest.mark.usefixtures("little_at_once")
 def test_large_sets_go_to_workers_and_the_answer_keeps_its_order() -> None:
     async def main() -> None:
         workers = InlineWorkers()
-        values = [LARGE, b"small", LARGE, b""]
-        rows = [FetchedPartition("t", None, number, records=batch(each)) for number, each in enumerate(values)]
+        values = [LARGE, b"small", LARGE, b"", b"more"]
+        rows = [
+            FetchedPartition("t", None, number, records=(packed if each is LARGE else batch)(each))
+            for number, each in enumerate(values)
+        ]
 
         async def act(converter: DownConversion, request: FakeRequest) -> None:
             await asyncio.gather(*converter._tasks)
@@ -273,12 +318,35 @@ def test_large_sets_go_to_workers_and_the_answer_keeps_its_order() -> None:
         found, request = await away(workers, rows, act)
         ((*answered,),) = found
         assert [told(bytes(row.records)) for row in answered] == [[(0, 0, each)] for each in values]
-        assert [row.partition for row in answered] == [0, 1, 2, 3]
+        assert [row.partition for row in answered] == [0, 1, 2, 3, 4]
         assert (workers.calls, request.failure) == (2, None)
 
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("little_at_once")
+def test_what_is_too_much_at_once_is_converted_turn_by_turn() -> None:
+    """What a worker would be too dear for waits only until others had their turn."""
+
+    async def main() -> None:
+        workers = InlineWorkers()
+        turns: list[int] = []
+        rows = [FetchedPartition("t", None, number, records=batch(b"%d" % number)) for number in range(5)]
+        found: list[list[FetchedPartition]] = []
+        request: Any = FakeRequest(1)
+        DownConversion(lambda _: None, workers).fit(request, rows, [0] * 5, found.append)
+        while not found:
+            turns.append(sum(bool(row.records) and not holds_newer(row.records, 0) for row in rows))
+            await asyncio.sleep(0)
+        assert turns[0] == 2
+        assert set(turns) >= {2, 3, 4}
+        assert [told(bytes(row.records)) for row in found[0]] == [[(0, 0, b"%d" % number)] for number in range(5)]
+        assert workers.calls == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("little_at_once")
 @pytest.mark.parametrize("error", [WorkerDiedError("gone"), CorruptMessageError("bad")])
 def test_what_a_worker_raises_is_told_to_the_client(error: OdradekError) -> None:
     async def main() -> None:
@@ -288,13 +356,14 @@ def test_what_a_worker_raises_is_told_to_the_client(error: OdradekError) -> None
         async def act(converter: DownConversion, request: FakeRequest) -> None:
             await asyncio.gather(*converter._tasks)
 
-        found, _ = await away(workers, [FetchedPartition("t", None, 0, records=batch(LARGE))], act)
+        found, _ = await away(workers, [FetchedPartition("t", None, 0, records=packed(LARGE))], act)
         code = UnknownServerError.code if isinstance(error, WorkerDiedError) else CorruptMessageError.code
         assert [(row.error_code, row.records) for row in found[0]] == [(code, b"")]
 
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("little_at_once")
 def test_a_stop_fails_what_is_under_way() -> None:
     async def main() -> None:
         workers = InlineWorkers()
@@ -305,13 +374,14 @@ def test_a_stop_fails_what_is_under_way() -> None:
             await converter.close()
             assert not converter._tasks
 
-        found, request = await away(workers, [FetchedPartition("t", None, 0, records=batch(LARGE))], act)
+        found, request = await away(workers, [FetchedPartition("t", None, 0, records=packed(LARGE))], act)
         assert found == []
         assert request.failure is not None
 
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("little_at_once")
 def test_a_bug_in_a_conversion_ends_its_own_connection_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         workers = InlineWorkers()
@@ -321,19 +391,20 @@ def test_a_bug_in_a_conversion_ends_its_own_connection_alone(monkeypatch: pytest
             await asyncio.gather(*converter._tasks, return_exceptions=True)
             await asyncio.sleep(0)
 
-        found, request = await away(workers, [FetchedPartition("t", None, 0, records=batch(LARGE))], act)
+        found, request = await away(workers, [FetchedPartition("t", None, 0, records=packed(LARGE))], act)
         assert found == []
         assert request.failure is not None
 
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("little_at_once")
 def test_a_client_that_goes_while_its_records_are_converted(play: Play) -> None:
     workers = InlineWorkers()
 
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
-        await produce(server, batch(LARGE))
+        await produce(server, packed(LARGE))
         workers.hold = asyncio.Event()
         peer = server.connect()
         asking = asyncio.ensure_future(peer.ask(ApiKey.FETCH, 1, fetching(0)))

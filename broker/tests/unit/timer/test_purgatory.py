@@ -56,6 +56,35 @@ def test_a_check_of_a_watched_key_completes(clock: ManualClock, purgatory: Purga
     assert operation.events == ["tried", "tried", "tried", "completed"]
 
 
+def test_what_waits_under_one_key_may_wait_under_another_too(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    waiting, there, done = Waiting(), Waiting(), Waiting()
+    purgatory.try_complete_else_watch(waiting, ["a"])
+    purgatory.try_complete_else_watch(there, ["b"])
+    purgatory.try_complete_else_watch(done, ["a"])
+    done.complete()
+    for _ in range(2):
+        purgatory.watch_too("a", "b")
+    purgatory.watch_too("nobody waits here", "b")
+    assert purgatory.watched == 4  # under a: two, one of them done; under b: two
+    waiting.ready = there.ready = True
+    assert purgatory.check("b") == 2
+    assert purgatory.check("a") == 0
+    clock.advance(5000)
+    assert waiting.events == there.events == ["tried", "tried", "completed"]
+    assert done.events == ["tried", "completed"]
+    assert (purgatory.size, purgatory.watched) == (0, 0)
+
+
+def test_what_waits_under_another_key_too_still_ends_by_time(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    operation = Waiting(timeout_ms=500)
+    purgatory.try_complete_else_watch(operation, ["a"])
+    purgatory.watch_too("a", "b")
+    clock.advance(600)
+    assert operation.events == ["tried", "completed", "expired"]
+    assert purgatory.check("a") + purgatory.check("b") == 0
+    assert (purgatory.size, purgatory.watched) == (0, 0)
+
+
 def test_time_completes_and_then_expires(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
     operation = Waiting(timeout_ms=500)
     purgatory.try_complete_else_watch(operation, ["a"])
