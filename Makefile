@@ -70,6 +70,14 @@ bench: check-java $(STAMP) ## Odradek beside Apache Kafka, an hour and a half; Q
 torture: $(STAMP) ## Crash torture of the log: RUNS=200 random runs from SEED=0 on, then kills for MINUTES=2
 	@$(BIN)/python broker/tests/torture/run.py $(if $(RUNS),--runs $(RUNS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
+.PHONY: sim
+sim: $(STAMP) ## A simulated cluster under faults: SEED=n replays one, SEEDS=a-b or HOURS=n search
+	@$(BIN)/python broker/tests/sim/run.py $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(HOURS),--hours $(HOURS))
+
+.PHONY: faults
+faults: check-java $(STAMP) ## Real processes killed, stopped and wiped under load for MINUTES=30, from SEED=0
+	@$(BIN)/python broker/tests/faults/run.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: clean
 clean: ## Remove the virtual environment, caches and embedded data
 	rm -rf $(VENV) .odradek .interop .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

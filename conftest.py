@@ -14,9 +14,14 @@ import operator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 REAL_PARTS = {"zookeeper", "odradek_cluster", "odradek_cluster_factory"}
 """Fixtures that start Java processes."""
+
+# A property holds or not; how long an example takes says how busy the machine is.
+settings.register_profile("odradek", deadline=None)
+settings.load_profile("odradek")
 
 operator.__path__ = [str(Path(__file__).parent / "operator")]
 

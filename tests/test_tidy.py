@@ -20,16 +20,17 @@ BANNED_IN_PURE = frozenset("asyncio socket ssl threading time random os kazoo uv
 }
 
 PURE = """
-base/errors base/types base/ports base/config base/settings base/topics base/endpoints cluster compression
+base/errors base/error_kinds base/request_errors base/data_errors base/group_errors base/cluster_errors
+base/types base/ports base/config base/settings base/topics base/endpoints cluster compression
 protocol/* records/* timer/*
 zk/layout zk/node zk/port zk/acl zk/security zk/security_digest
 log/producer_state log/epoch_cache log/retention log/transactions log/compaction log/offset_map log/filtering
 log/record_groups
 replication/partition replication/isr replication/requests replication/fetch_session replication/leader_session
-replication/selector replication/quota replication/resting replication/protocol_versions
+replication/selector replication/quota replication/resting replication/awaited replication/protocol_versions
 controller/context controller/elections controller/machines controller/deletion controller/plans controller/isr
 controller/balance controller/requests controller/answers controller/reassignment controller/requested_elections
-controller/features controller/coalescing
+controller/features controller/coalescing controller/old_forms
 coordinator/ports coordinator/log_records coordinator/partitioning coordinator/requests coordinator/group_offsets
 coordinator/group_settings coordinator/classic_member coordinator/classic_group coordinator/delayed
 coordinator/rebalancing coordinator/membership coordinator/offsets coordinator/replay coordinator/shard

@@ -68,6 +68,7 @@ SERIES: Final[Mapping[str, Series]] = {
             "underreplicatedpartitions": "Partitions led here whose in-sync set is smaller than the replica set.",
             "underminisrpartitioncount": "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
             "atminisrpartitioncount": "Partitions led here with just min.insync.replicas in-sync replicas.",
+            "reassigningpartitions": "Partitions led here whose replicas come or go by a reassignment.",
         },
     ),
     **_series(
@@ -101,6 +102,8 @@ SERIES: Final[Mapping[str, Series]] = {
             "preferredreplicaimbalancecount": "Partitions not led by their preferred replica; controller only.",
             "globaltopiccount": "Topics of the cluster; controller only.",
             "globalpartitioncount": "Partitions of the cluster; controller only.",
+            "topicstodeletecount": "Topics that are to be deleted and are still there; controller only.",
+            "activebrokercount": "Brokers that are alive; controller only.",
         },
     ),
     **_series(

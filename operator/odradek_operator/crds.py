@@ -94,6 +94,9 @@ class Brokers:
     replicas: int = DEFAULT_REPLICAS
     volumes: tuple[Volume, ...] = ()
     rack_topology_key: str | None = None
+    """The label of Kubernetes nodes that says in which rack they are."""
+    rack_names: tuple[str, ...] = ()
+    """Racks of the brokers of an embedded cluster, which has no nodes."""
     config: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -259,7 +262,8 @@ def _brokers(section: Section | None, cluster: str, notices: list[str]) -> Broke
     brokers = Brokers(
         replicas=section.integer("replicas", DEFAULT_REPLICAS, low=1, high=MAX_BROKERS),
         volumes=_volumes(storage) if storage is not None else (),
-        rack_topology_key=rack.text("topologyKey") if rack is not None else None,
+        rack_topology_key=_topology_key(rack) if rack is not None else None,
+        rack_names=rack.texts("names") if rack is not None else (),
         config=_broker_config(section, cluster, notices),
     )
     if rack is not None:
@@ -267,6 +271,11 @@ def _brokers(section: Section | None, cluster: str, notices: list[str]) -> Broke
     _resources(section.section("resources"))
     section.close()
     return brokers
+
+
+def _topology_key(rack: Section) -> str | None:
+    """Required, except where racks are given by their names, which only an embedded cluster uses."""
+    return rack.text("topologyKey") if rack.has("topologyKey") or not rack.has("names") else None
 
 
 def _resources(section: Section | None) -> None:

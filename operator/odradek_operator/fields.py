@@ -115,6 +115,16 @@ class Section:
             return default or ""
         return value
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts that are not empty; missing is empty."""
+        if not self.has(name):
+            return ()
+        value = self._values.get(name)
+        if not isinstance(value, list) or not all(isinstance(item, str) and ANY_TEXT.holds(item) for item in value):
+            self.refuse(name, "a list of text that is not empty")
+            return ()
+        return tuple(value)
+
     def choice(self, name: str, choices: Sequence[str], default: str | None = None) -> str:
         """One of a few words."""
         return self.text(name, default, rule=Rule(lambda text: text in choices, _either(choices)))

@@ -79,6 +79,7 @@ def _replicas(collector: BrokerCollector, replicas: ReplicaManager) -> None:
         "underreplicatedpartitions": "under_replicated",
         "underminisrpartitioncount": "under_min_isr",
         "atminisrpartitioncount": "at_min_isr",
+        "reassigningpartitions": "reassigning",
         "isrshrinks_total": "isr_shrinks",
         "isrexpands_total": "isr_expands",
     }.items():
@@ -179,6 +180,8 @@ def _controller(collector: BrokerCollector, controller: ControllerRuntime) -> No
         "preferredreplicaimbalancecount": "preferred_replica_imbalance",
         "globaltopiccount": "topics",
         "globalpartitioncount": "partitions",
+        "topicstodeletecount": "topics_to_delete",
+        "activebrokercount": "active_brokers",
     }.items():
         collector.provide_value(
             f"kafka_controller_kafkacontroller_{series}",

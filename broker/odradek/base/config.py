@@ -267,7 +267,7 @@ class BrokerConfig:
     # Fetch and replication
     fetch_max_bytes: int = integer(55 * MEBIBYTE, "Largest fetch response.", low=1024)
     max_incremental_fetch_session_cache_slots: int = integer(1000, "Incremental fetch sessions kept (KIP-227).")
-    num_replica_fetchers: int = integer(1, "Fetch loops to each leader.", low=1)
+    num_replica_fetchers: int = integer(1, "Fetch loops to each leader.", low=1, dynamic=Update.CLUSTER_WIDE)
     replica_fetch_max_bytes: int = integer(MEBIBYTE, "Bytes fetched of one partition.")
     replica_fetch_response_max_bytes: int = integer(10 * MEBIBYTE, "Bytes of one replica fetch response.")
     replica_fetch_min_bytes: int = integer(1, "Bytes that a replica fetch waits for.")
@@ -338,6 +338,8 @@ class BrokerConfig:
         for key, value in properties.items():
             name = _SYNONYMS.get(key, key)
             setting = BROKER_SETTINGS.get(name)
+            if key in _REFUSED and value.strip().lower() not in ("", "false"):
+                raise ConfigError(f"{key}={value} is not supported: {_REFUSED[key]}")
             if setting is None:
                 warnings.append(f"{key} is not a setting of this broker; it has no effect")
                 continue
@@ -577,5 +579,13 @@ def topic_setting(key: str) -> Setting:
 
 BROKER_SETTINGS: Final[Mapping[str, Setting]] = settings_of(BrokerConfig)
 TOPIC_SETTINGS: Final[Mapping[str, Setting]] = settings_of(TopicConfig)
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "authorizer.class.name": "without ACLs everybody may do everything, and you mean otherwise: remove it if the "
+    "network alone shall decide who gets in",
+    "zookeeper.metadata.migration.enable": "this broker stays with ZooKeeper: remove it, or finish the migration to "
+    "KRaft with Apache Kafka's brokers alone",
+}
+"""Settings of Apache Kafka to pass over would be dangerous; empty and `false` are their defaults."""
 
 _SYNONYMS: Final = {"log.dir": "log.dirs"}

@@ -15,11 +15,11 @@ looking at sequence numbers.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from odradek.base.errors import OdradekError
-from odradek.base.types import TopicPartition
+from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.client.models import BatchMetadata, Headers, KeyValueTime
 from odradek.client.sequences import UNNUMBERED, Numbers
 
@@ -73,6 +73,8 @@ class ProducerBatch:
         "builder",
         "closed",
         "created_ms",
+        "in_doubt",
+        "leader_epoch",
         "numbers",
         "order",
         "receipts",
@@ -91,6 +93,10 @@ class ProducerBatch:
         self.size_bytes = 0
         self.attempts = 0
         self.retry_at_ms = 0.0
+        self.leader_epoch = NO_EPOCH
+        """Of the leader that it was last sent to."""
+        self.in_doubt = False
+        """Whether it came back in a way that makes one doubt that its leader still leads."""
         self.closed = False
         self.numbers = UNNUMBERED
 
@@ -266,6 +272,10 @@ class Accumulator:
         self._landed(batch)
         batch.retry_at_ms = at_ms
         insort(self._queues.setdefault(batch.topic_partition, []), batch, key=_by_order)
+
+    def returned(self) -> Iterator[ProducerBatch]:
+        """The batches that came back and wait for their time."""
+        return (batch for queue in self._queues.values() for batch in queue if batch.attempts)
 
     def done(self, batch: ProducerBatch) -> None:
         """The batch in flight was acknowledged or given up: its memory is free."""

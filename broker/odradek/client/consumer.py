@@ -136,6 +136,11 @@ class Consumer:
                 await member.close()
         self._fetcher.assign(())
 
+    @property
+    def membership(self) -> Membership:
+        """Generation and member id in the group, for whoever stores offsets elsewhere (KIP-447); none without one."""
+        return Membership() if self._member is None else self._member.identity
+
     def assignment(self) -> set[TopicPartition]:
         """What is read now."""
         return set(self._fetcher.states)
@@ -416,7 +421,9 @@ class Consumer:
         if group_id is None:
             raise ConfigError("group.id is missing: offsets are committed for a group")
         stored = self._positions() if offsets is None else {p: _as_position(o) for p, o in offsets.items()}
-        member = Membership() if self._member is None else self._member.identity
+        if not stored:
+            return
+        member = Membership() if self._member is None else self._member.committing_identity()
         try:
             await commit_offsets(
                 self._cluster,

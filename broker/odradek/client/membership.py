@@ -127,6 +127,18 @@ class GroupMember:
         """As whom offsets are to be committed."""
         return Membership(self._generation_id, self._member_id, self._settings.group_instance_id)
 
+    def committing_identity(self) -> Membership:
+        """As whom offsets may be committed now.
+
+        Raises `UnknownMemberIdError` when the assignment was lost and `RebalanceInProgressError` while there is none:
+        a commit without a generation would pass for one of a group without members, and overtake the new owners.
+        """
+        if self._state is State.LOST:
+            raise UnknownMemberIdError(f"the membership in group {self._group_id} was lost: others own its partitions")
+        if self._state not in (State.IN, State.STALE):
+            raise RebalanceInProgressError(f"there is no membership in group {self._group_id} yet")
+        return self.identity
+
     def subscribe(self, topics: Iterable[str]) -> None:
         """Want these topics; the next `join` says so."""
         topics = tuple(sorted(set(topics)))

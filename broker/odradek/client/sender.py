@@ -5,7 +5,8 @@ Invariants: at most `max_in_flight` requests to one broker; every batch that was
 put back, whatever happens to its request.
 
 One task looks for ready batches whenever it is woken, or when the next one falls due; each request is a task of its
-own.
+own. A batch that came back rests before the next try, but not longer than until its partition has another leader
+(KIP-951): while it may have lost its own, the cluster is asked again and again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Final
 from odradek.base.errors import (
     BY_CODE,
     NetworkError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
     OdradekError,
     ProtocolError,
     RequestTimedOutError,
@@ -29,11 +32,14 @@ from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.client.accumulator import Accumulator, ProducerBatch
 from odradek.client.cluster import Cluster
 from odradek.client.exchanges import BatchAnswer, PreparedBatch, exchange_produce
+from odradek.client.metadata import ClusterView
 from odradek.client.sequences import Identity, PartitionSequences, Verdict, judge_plain
 from odradek.client.tasks import TaskOwner
 from odradek.protocol.apis import ApiKey
 
 _NO_PRODUCER: Final = -1
+_LEADER_STAYS: Final = (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)
+"""What a leader itself says of its followers; another one would say the same."""
 
 
 class Sender:
@@ -67,8 +73,20 @@ class Sender:
         """Begin."""
         if not self._started:
             self._started = True
-            self._cluster.on_change.append(lambda view: self.wake())
+            self._cluster.on_change.append(self._view_changed)
             self._tasks.spawn(self._run(), name="sender")
+
+    def _view_changed(self, view: ClusterView) -> None:
+        """A batch whose partition has another leader rests no longer; while one may get another, ask on."""
+        in_doubt = False
+        for batch in self._accumulator.returned():
+            if view.leader_epoch(batch.topic_partition) > batch.leader_epoch:
+                batch.retry_at_ms = 0.0
+            else:
+                in_doubt = in_doubt or batch.in_doubt
+        if in_doubt:
+            self._cluster.request_refresh()
+        self.wake()
 
     def wake(self) -> None:
         """Something changed: look again."""
@@ -165,6 +183,7 @@ class Sender:
             self._tasks.spawn(self._request(leader, prepared), name=f"produce to {leader}")
 
     def _prepare(self, batch: ProducerBatch) -> PreparedBatch:
+        batch.leader_epoch = self._cluster.view.leader_epoch(batch.topic_partition)
         if self._settings.idempotent:
             sequences = self._sequences.setdefault(batch.topic_partition, PartitionSequences())
             if sequences.needs_identity and self._identity is not None:
@@ -213,7 +232,9 @@ class Sender:
             return
         if isinstance(error, StateError):
             self._cluster.request_refresh()
-        pause_ms = self._cluster.backoff.delay_ms(batch.attempts, self._clock.random())
+        batch.in_doubt = isinstance(error, StateError) and not isinstance(error, _LEADER_STAYS)
+        moved = self._cluster.view.leader_epoch(batch.topic_partition) > batch.leader_epoch
+        pause_ms = 0.0 if moved else self._cluster.backoff.delay_ms(batch.attempts, self._clock.random())
         self._accumulator.retry(batch, now_ms + pause_ms)
 
     def _give_up(self, batch: ProducerBatch, error: OdradekError) -> None:

@@ -14,11 +14,13 @@ from uuid import UUID
 
 from odradek.base.config import parse_release
 from odradek.base.errors import (
+    BrokerIdNotRegisteredError,
     BrokerNotAvailableError,
     FeatureUpdateFailedError,
     InvalidRequestError,
     ProtocolError,
     StaleBrokerEpochError,
+    UnknownServerError,
 )
 from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.controller import features
@@ -43,10 +45,13 @@ from odradek.controller.features import FeatureUpdate
 from odradek.controller.machines import move_partitions, move_replicas
 from odradek.controller.reassigning import Reassigner
 from odradek.controller.reign import Reign, Surroundings
+from odradek.controller.slicing import slices
 from odradek.controller.store import topics_without_id
+from odradek.protocol.release_versions import has_topic_ids
 from odradek.zk import layout
 from odradek.zk.layout import LayoutError, TopicAssignment, decode_partitions
 from odradek.zk.port import BadVersion, NoNode, Watch
+from odradek.zk.registration import next_producer_ids
 
 log = logging.getLogger(__name__)
 
@@ -85,12 +90,15 @@ class ActiveController:
         self.reign.flush()
         await self.reign.trigger_online()
         await self.reign.take_offline(self._dead_replicas())
-        for partition in self.context.leaderships:
-            batch.leader_and_isr(self.context.online_replicas(partition, or_shutting_down=True), partition)
+        for some in slices(self.context.leaderships):
+            # With a role, brokers that have deleted their replica already would make its log anew.
+            self.reign.tell(part for part in some if not self.context.is_being_deleted(part.topic))
+            batch.update_metadata(part for part in some if self.context.is_being_deleted(part.topic))
+            await self.reign.pause()
         # In the same batch, so that replicas that are being added are told to be new.
         begun = await self.reassigner.take_wishes()
         await self.reassigner.resume(self.context.reassigning - begun)
-        self.reign.flush()
+        await self.reign.flush_in_turns()
         await self.deleter.resume()
         await self.elections.take_wishes()
         await self.settle()
@@ -162,7 +170,17 @@ class ActiveController:
         await self._put_topics(await store.topics(self._watched(await store.topic_names())))
         context.leaderships |= await store.leaderships(context.partitions())
         self.deleter.take_up(await self._marked_for_deletion())
-        for partition in context.partitions():
+        for some in slices(context.partitions()):
+            self._judge(some)
+            await self.reign.pause()
+        for topic in sorted(context.assignments.keys() & context.deletions):
+            if any(not context.is_online(rep.broker, rep.partition) for rep in context.replicas_of(topic)):
+                context.blocked_deletions[topic] = REASON_DEAD_REPLICA
+
+    def _judge(self, partitions: Iterable[TopicPartition]) -> None:
+        """Where partitions and their replicas are in their lives, by what was read."""
+        context = self.context
+        for partition in partitions:
             if partition not in context.leaderships:
                 status = PartitionStatus.NEW
             elif context.has_offline_leader(partition):
@@ -170,13 +188,11 @@ class ActiveController:
             else:
                 status = PartitionStatus.ONLINE
             context.partition_status[partition] = status
-        for topic in context.assignments:
-            gone = ReplicaStatus.DELETION_INELIGIBLE if context.is_being_deleted(topic) else ReplicaStatus.OFFLINE
-            for replica in context.replicas_of(topic):
-                online = context.is_online(replica.broker, replica.partition)
-                context.replica_status[replica] = ReplicaStatus.ONLINE if online else gone
-                if not online and context.is_being_deleted(topic):
-                    context.blocked_deletions[topic] = REASON_DEAD_REPLICA
+            deleting = context.is_being_deleted(partition.topic)
+            gone = ReplicaStatus.DELETION_INELIGIBLE if deleting else ReplicaStatus.OFFLINE
+            for broker in context.assignment(partition).replicas:
+                online = context.is_online(broker, partition)
+                context.replica_status[Replica(partition, broker)] = ReplicaStatus.ONLINE if online else gone
 
     def _dead_replicas(self) -> list[Replica]:
         statuses = self.context.replica_status.items()
@@ -197,12 +213,14 @@ class ActiveController:
         ]
         if gone or restarted:
             await self._brokers_went(sorted(gone | restarted))
+            # Before a new life of one of them is known: it is not to stop what the former one was to.
+            await self.reign.flush_in_turns()
         for broker in moved:
             self._put_broker(found[broker])
             self.reign.batch.update_metadata([])
         if new or restarted:
             await self._brokers_came([found[broker] for broker in sorted(new | restarted)])
-        self.reign.flush()
+        await self.reign.flush_in_turns()
 
     def _put_broker(self, broker: LiveBroker) -> None:
         broker_id = broker.registration.broker_id
@@ -244,6 +262,7 @@ class ActiveController:
     async def _replicas_went(self, replicas: Collection[Replica]) -> None:
         """Partitions that they led get other leaders, the in-sync sets shrink, deletions wait."""
         context = self.context
+        await self.reign.look_again(replicas)
         led = [
             partition
             for partition in context.leaderships
@@ -267,7 +286,7 @@ class ActiveController:
             context.remove_topic(topic)
         fresh = self._watched(name for name in names if name not in context.assignments)
         await self.reign.create(await self._put_topics(await self.reign.store.topics(fresh)))
-        self.reign.flush()
+        await self.reign.flush_in_turns()
 
     async def topics_grew(self, topics: Collection[str]) -> None:
         """Topics may have more partitions."""
@@ -276,7 +295,7 @@ class ActiveController:
             fresh += await self._growth(found)
         if fresh:
             await self.reign.create(fresh)
-        self.reign.flush()
+        await self.reign.flush_in_turns()
 
     async def _growth(self, found: TopicAssignment) -> list[TopicPartition]:
         """The new partitions of a topic. One that is being deleted is set back to those it had."""
@@ -307,8 +326,9 @@ class ActiveController:
             watch.cancel()
 
     async def _put_topics(self, topics: dict[str, TopicAssignment]) -> list[TopicPartition]:
-        """Take topics over; one without an id is given one."""
-        for topic in topics_without_id(topics):
+        """Take topics over; one without an id is given one, where the cluster's protocol knows of ids."""
+        knows_ids = has_topic_ids(self._around.config.inter_broker_protocol_version)
+        for topic in topics_without_id(topics) if knows_ids else ():
             topic_id = UUID(bytes=self._around.clock.token_bytes(16), version=4)
             topics[topic.topic] = replace(topic, topic_id=topic_id)
             await self.reign.store.set_topic(topics[topic.topic])
@@ -373,11 +393,24 @@ class ActiveController:
         followed = [partition for partition in hosted if context.leader(partition) != broker]
         await self.reign.elect(led, Cause.CONTROLLED_SHUTDOWN)
         batch.update_metadata(hosted)
-        self.reign.flush()
+        await self.reign.flush_in_turns()
         await self.reign.take_offline([Replica(partition, broker) for partition in followed])
-        self.reign.flush()
+        await self.reign.flush_in_turns()
         # What has no other replica cannot move; the broker need not wait for it.
         return [partition for partition in hosted if context.leader(partition) == broker]
+
+    async def allocate_producer_ids(self, broker: int, broker_epoch: int) -> tuple[int, int]:
+        """Take the next block of producer ids for a broker; its first id and its size."""
+        live = self.context.brokers.get(broker)
+        if live is None:
+            raise BrokerIdNotRegisteredError(f"broker {broker} is not alive")
+        if broker_epoch != live.epoch:
+            raise StaleBrokerEpochError(f"broker {broker} has epoch {live.epoch}, not {broker_epoch}")
+        try:
+            block = await next_producer_ids(self._around.zk, broker)
+        except LayoutError as error:
+            raise UnknownServerError(str(error)) from error
+        return block.first_id, block.last_id - block.first_id + 1
 
     # Notices of brokers
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from odradek.base.errors import NetworkError, OdradekError, ProtocolError, RequestTimedOutError
@@ -20,18 +20,21 @@ from odradek.base.ports import Buffer, Clock
 from odradek.base.types import Endpoint
 from odradek.controller.coalescing import coalesce
 from odradek.controller.context import LiveBroker
+from odradek.controller.old_forms import forms, is_grouped
 from odradek.controller.requests import BrokerRequest
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, decode_response
+from odradek.protocol.release_versions import highest_version
 
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
 """Rest after a failed attempt, as in Kafka."""
 
+NEWEST_PROTOCOL: Final = "3.9"
 
 WAITING_LIMIT: Final = 32
-"""Requests that wait for one broker, besides the one under way, before they are coalesced."""
+"""Requests that wait for one broker, besides those of one event, before they are coalesced."""
 
 
 class BrokerChannel(Protocol):
@@ -68,11 +71,15 @@ OnResponse = Callable[[BrokerRequest, Any], None]
 class Dispatcher:
     """Queues to all live brokers."""
 
-    def __init__(self, connect: Connect, clock: Clock, *, listener: str) -> None:
-        """`listener`: the name of the listener by which brokers are reached."""
+    def __init__(self, connect: Connect, clock: Clock, *, listener: str, protocol: str = NEWEST_PROTOCOL) -> None:
+        """`listener`: the name of the listener by which brokers are reached.
+
+        `protocol`: the `inter.broker.protocol.version`, which bounds the versions of the requests.
+        """
         self._connect = connect
         self._clock = clock
         self._listener = listener
+        self._protocol = protocol
         self._queues: dict[int, _BrokerQueue] = {}
         self._retired: set[asyncio.Task[None]] = set()
         self._on_response: OnResponse = lambda request, response: None
@@ -105,10 +112,13 @@ class Dispatcher:
 
     def send(self, requests: Iterable[BrokerRequest]) -> None:
         """Queue each request for its broker; one to a life that is over is dropped."""
+        lots: defaultdict[int, list[BrokerRequest]] = defaultdict(list)
         for request in requests:
             queue = self._queues.get(request.broker)
             if queue is not None and queue.epoch == request.broker_epoch:
-                queue.put([request])
+                lots[request.broker].append(request)
+        for broker_id, lot in lots.items():
+            self._queues[broker_id].put(lot)
 
     async def close(self) -> None:
         """Drop everything; idempotent."""
@@ -134,11 +144,15 @@ class _BrokerQueue:
         self._wanted = asyncio.Event()
         self._channel: BrokerChannel | None = None
         self._failing = False
+        self._largest = 1
+        """Requests of one event: thousands of partitions take many, which is no sign of a slow broker."""
         self._task = asyncio.create_task(self._run(), name=f"controller-to-broker-{broker_id}")
 
-    def put(self, requests: Iterable[BrokerRequest]) -> None:
+    def put(self, requests: Collection[BrokerRequest]) -> None:
+        """Queue what one event has to tell."""
         self.pending.extend(requests)
-        if len(self.pending) > WAITING_LIMIT + 1:
+        self._largest = max(self._largest, len(requests))
+        if len(self.pending) > WAITING_LIMIT + self._largest:
             self._shorten()
         if self.pending:
             self._wanted.set()
@@ -169,14 +183,15 @@ class _BrokerQueue:
         """Return when the broker answered, or cannot understand the request in any version."""
         while True:
             try:
-                response = await self._attempt(request)
+                channel = await self._connected()
+            except (OdradekError, OSError) as error:
+                # Whatever keeps it away now, the broker must learn its roles once it is reached.
+                await self._rest(request, error)
+                continue
+            try:
+                response = await self._attempt(channel, request)
             except (NetworkError, RequestTimedOutError, OSError) as error:
-                # Once for each outage: a broker registers a moment before it listens.
-                level = logging.DEBUG if self._failing else logging.WARNING
-                self._failing = True
-                log.log(level, "broker %d does not take %s yet: %s", self._broker_id, request.api_key.name, error)
-                await self._hang_up()
-                await self._dispatcher._clock.sleep_ms(RETRY_MS)
+                await self._rest(request, error)
                 continue
             except ProtocolError as error:
                 log.error("broker %d cannot be sent %s: %s", self._broker_id, request.api_key.name, error)
@@ -190,17 +205,31 @@ class _BrokerQueue:
             self._dispatcher._on_response(request, response)
             return
 
-    async def _attempt(self, request: BrokerRequest) -> Any:
+    async def _connected(self) -> BrokerChannel:
         if self._channel is None:
             self._channel = await self._dispatcher._connect(self.endpoint)
-        channel, shared = self._channel, request.shared
-        version = channel.pick(request.api_key)
-        if shared is None:
-            return await channel.ask(request.api_key, version, request.message)
+        return self._channel
+
+    async def _rest(self, request: BrokerRequest, error: Exception) -> None:
+        # Once for each outage: a broker registers a moment before it listens.
+        level = logging.DEBUG if self._failing else logging.WARNING
+        self._failing = True
+        log.log(level, "broker %d does not take %s yet: %s", self._broker_id, request.api_key.name, error)
+        await self._hang_up()
+        await self._dispatcher._clock.sleep_ms(RETRY_MS)
+
+    async def _attempt(self, channel: BrokerChannel, request: BrokerRequest) -> Any:
+        api_key, shared = request.api_key, request.shared
+        version = min(channel.pick(api_key), highest_version(api_key, self._dispatcher._protocol))
+        if shared is None or not is_grouped(api_key, version):
+            response = None
+            for message in forms(api_key, version, request.message):
+                response = await channel.ask(api_key, version, message)
+            return response
         frame = await channel.call(
             lambda correlation_id: shared.frame(version, correlation_id, channel.client_id, request.broker_epoch)
         )
-        return decode_response(request.api_key, version, frame)
+        return decode_response(api_key, version, frame)
 
     async def _hang_up(self) -> None:
         channel, self._channel = self._channel, None

@@ -8,6 +8,7 @@ state is taken over only after its write succeeded, and one that another wrote i
 from __future__ import annotations
 
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ from odradek.controller.election import Seat
 from odradek.controller.elections import Cause, Obstacle
 from odradek.controller.machines import move_partitions, move_replicas
 from odradek.controller.plans import Plan, StateWrite
-from odradek.controller.requests import RequestBatch, Sender
+from odradek.controller.requests import BrokerRequest, RequestBatch, Sender
+from odradek.controller.slicing import slices
 from odradek.controller.store import Store, Written
 from odradek.zk.port import ZkClient
 
@@ -29,6 +31,9 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
 """Rounds of writing a state that others keep changing, before it is left to the next event."""
+
+_LOGGED_EACH = 20
+"""States written at once that each get a line in the log."""
 
 UNCLEAN_SETTING = "unclean.leader.election.enable"
 
@@ -71,6 +76,18 @@ class Reign:
     def flush(self) -> None:
         """Send what was noted."""
         self.around.dispatcher.send(self.batch.take())
+
+    async def flush_in_turns(self) -> None:
+        """The same where it may concern thousands of partitions: others get the loop in between."""
+        requests: list[BrokerRequest] = []
+        for lot in self.batch.lots():
+            requests += lot
+            await self.pause()
+        self.around.dispatcher.send(requests)
+
+    async def pause(self) -> None:
+        """Let others have the loop; between slices of what waits for nothing."""
+        await self.around.clock.sleep_ms(0)
 
     # Partitions
 
@@ -151,14 +168,23 @@ class Reign:
 
     async def take_offline(self, replicas: Collection[Replica]) -> None:
         """Replicas leave their in-sync sets; their brokers, if alive, stop them; the others learn of it."""
-        gone = set(replicas)
+        going: defaultdict[TopicPartition, list[Replica]] = defaultdict(list)
+        for replica in replicas:
+            going[replica.partition].append(replica)
         await self.write(
-            {replica.partition for replica in replicas},
+            going,
             lambda left: plans.isr_removals(
-                self.context, [replica for replica in gone if replica.partition in left], self.epoch
+                self.context, [replica for partition in left for replica in going[partition]], self.epoch
             ),
+            tell=lambda partition: self._tell_others(partition, going[partition]),
         )
         move_replicas(self.context, replicas, ReplicaStatus.OFFLINE, self.batch)
+
+    def _tell_others(self, partition: TopicPartition, going: Collection[Replica]) -> None:
+        """A replica that is to stop does not learn of the epoch that begins without it, lest it follows in that."""
+        brokers = {replica.broker for replica in going}
+        online = self.context.online_replicas(partition, or_shutting_down=True)
+        self.batch.leader_and_isr([broker for broker in online if broker not in brokers], partition)
 
     # Writing
 
@@ -174,24 +200,36 @@ class Reign:
 
         `tell` notes who learns of a written state; every replica that is online when it is left out.
         """
-        left: Collection[TopicPartition] = list(partitions)
         result = Plan()
+        for some in slices(partitions):
+            result.obstacles |= await self._write(some, plan_for, is_new=is_new, tell=tell)
+        return result
+
+    async def _write(
+        self,
+        partitions: Collection[TopicPartition],
+        plan_for: Callable[[Collection[TopicPartition]], Plan],
+        *,
+        is_new: bool,
+        tell: Tell | None,
+    ) -> dict[TopicPartition, Obstacle]:
+        left = partitions
+        obstacles: dict[TopicPartition, Obstacle] = {}
         for _ in range(_ATTEMPTS):
             plan = plan_for(left)
-            result.obstacles |= plan.obstacles
+            obstacles |= plan.obstacles
             if not plan.writes:
-                return result
-            left = set(await self.carry_out(plan.writes, is_new=is_new, tell=tell))
+                return obstacles
+            left = await self.carry_out(plan.writes, is_new=is_new, tell=tell)
             if not left:
-                return result
+                return obstacles
             if is_new:
                 # An earlier controller gave them a leader: from here on they are as any other partition.
                 self.tell(left)
                 await self.elect([part for part in left if self.context.has_offline_leader(part)], Cause.OFFLINE)
-                return result
+                return obstacles
         log.error("%d partitions keep changing and are left to the next event", len(left))
-        result.obstacles |= dict.fromkeys(left, Obstacle.CONTENDED)
-        return result
+        return obstacles | dict.fromkeys(left, Obstacle.CONTENDED)
 
     async def carry_out(
         self,
@@ -206,13 +244,13 @@ class Reign:
         `by_leader`: the leader asked for it and learns it by its answer; the replicas need not be told.
         """
         results = await self.store.write_states(list(writes))
-        conflicts = []
+        conflicts, done = [], []
         for write in writes:
             partition, result = write.partition, results[write.partition]
             if isinstance(result, Written):
                 plans.apply_write(self.context, write, result.partition_epoch)
                 self._follow_leader(partition)
-                self._log(write)
+                done.append(write)
                 if tell is not None:
                     tell(partition)
                 elif by_leader:
@@ -227,15 +265,40 @@ class Reign:
             else:
                 self.context.leaderships[partition] = result.found
                 self._follow_leader(partition)
+        self._log(done)
         return [partition for partition in conflicts if partition in self.context.leaderships]
 
-    def _log(self, write: StateWrite) -> None:
-        self.unclean_elections += write.unclean
-        level = (
-            logging.WARNING if write.unclean else logging.INFO if write.expected_epoch is not None else logging.DEBUG
-        )
-        state = write.state
-        log.log(level, "%s: leader %d, in sync %s: %s", write.partition, state.leader, list(state.isr), write.reason)
+    def _log(self, writes: Collection[StateWrite]) -> None:
+        """Each state that was written; of many at once, how many for which reason."""
+        self.unclean_elections += sum(write.unclean for write in writes)
+        many = len(writes) > _LOGGED_EACH
+        for write in writes:
+            usual = logging.DEBUG if many or write.expected_epoch is None else logging.INFO
+            level = logging.WARNING if write.unclean else usual
+            if log.isEnabledFor(level):
+                state = write.state
+                text = "%s: leader %d, in sync %s: %s"
+                log.log(level, text, write.partition, state.leader, list(state.isr), write.reason)
+        if many:
+            for reason, count in Counter(write.reason for write in writes).items():
+                log.info("%d partitions have new states: %s", count, reason)
+
+    async def look_again(self, replicas: Iterable[Replica]) -> None:
+        """Read states again in which going replicas are not in sync, or nobody else is.
+
+        Below inter-broker protocol 2.7-IV2 leaders write their in-sync sets themselves and tell of it later: a replica
+        that has joined unnoticed would stay in the set although its broker is dead, or not be found to lead. Any other
+        state is written on condition of its version, and so needs no look.
+        """
+        unsure: set[TopicPartition] = set()
+        for replica in replicas:
+            known = self.context.leaderships.get(replica.partition)
+            if known is None:
+                continue
+            members = set(known.state.isr)
+            if replica.broker not in members or members.isdisjoint(self.context.brokers):
+                unsure.add(replica.partition)
+        self.take_over(await self.store.leaderships(sorted(unsure)))
 
     def take_over(self, states: Mapping[TopicPartition, Leadership]) -> None:
         """Take states over that others wrote."""

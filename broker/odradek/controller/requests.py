@@ -8,13 +8,14 @@ several times is told once, as it stands in the end. Pure: the dispatcher sends.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
 from odradek.base.types import TopicPartition
 from odradek.controller.context import ControllerContext, LiveBroker
+from odradek.controller.slicing import slices
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, decode_header, encode_request, encode_request_header
 
@@ -23,6 +24,11 @@ LEADER_DURING_DELETE: Final = -2
 
 EPOCH_DURING_DELETE: Final = -2
 """Leader epoch of StopReplica for such a partition: it overrides every other (KIP-570)."""
+
+PARTITIONS_PER_REQUEST: Final = 1_000
+"""A broker decodes a request and takes its roles in one go, which holds its loop for some 20 ms."""
+NEW_PARTITIONS_PER_REQUEST: Final = 100
+"""The same where each of them means a new log."""
 
 _SECURITY_PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -63,10 +69,17 @@ def _encoded_body(api_key: ApiKey, version: int, message: Message) -> bytes:
 _LENGTH_BYTES: Final = 4
 
 
+_LISTS: Final[Mapping[ApiKey, Sequence[str]]] = {
+    ApiKey.LEADER_AND_ISR: ("topic_states", "live_leaders"),
+    ApiKey.UPDATE_METADATA: ("topic_states", "live_brokers"),
+}
+"""What is behind the broker epoch."""
+
+
 @lru_cache(maxsize=32)
 def _epoch_place(api_key: ApiKey, version: int) -> int:
     """Where the broker epoch begins in the body; found by writing two of them."""
-    empty = {"controller_id": 0, "controller_epoch": 0, "topic_states": (), "live_brokers": ()}
+    empty: dict[str, object] = {"controller_id": 0, "controller_epoch": 0, **dict.fromkeys(_LISTS[api_key], ())}
     zeros = _encoded_body(api_key, version, {**empty, "broker_epoch": 0})
     ones = _encoded_body(api_key, version, {**empty, "broker_epoch": -1})
     return next(place for place, (zero, one) in enumerate(zip(zeros, ones, strict=True)) if zero != one)
@@ -102,6 +115,9 @@ class RequestBatch:
         """`context` is read when the notes are taken, not before, except for leader epochs of stopped replicas."""
         self._context = context
         self._sender = sender
+        self._forget()
+
+    def _forget(self) -> None:
         self._leader_and_isr: defaultdict[int, dict[TopicPartition, bool]] = defaultdict(dict)
         self._stop: defaultdict[int, dict[TopicPartition, tuple[int, bool]]] = defaultdict(dict)
         self._metadata_brokers: set[int] = set()
@@ -136,24 +152,28 @@ class RequestBatch:
 
     def take(self) -> list[BrokerRequest]:
         """The requests, in the order in which each broker must get them."""
-        context, live = self._context, self._context.brokers
-        requests = [
-            self._leader_and_isr_request(live[broker], noted)
-            for broker, noted in self._leader_and_isr.items()
-            if broker in live
-        ]
+        return [request for lot in self.lots() for request in lot]
+
+    def lots(self) -> Iterator[list[BrokerRequest]]:
+        """The same in lots, each of them made in a few ms; the image must not change until the last.
+
+        Many partitions become several requests, so that nobody's loop is held for long by one of them. What a broker
+        that has just come up must learn stays in one piece: a part of the cluster would look like all of it.
+        """
+        live = self._context.brokers
+        roles, stops = self._leader_and_isr, self._stop
+        partitions, everybody = self._metadata_partitions, self._metadata_brokers & live.keys()
         full = self._full_metadata & live.keys()
+        self._forget()
+        for brokers, noted in _audiences(live, roles):
+            yield from self._leader_and_isr_requests(brokers, noted)
         if full:
-            requests += self._metadata_requests(full, context.leaderships)
-        partial = (self._metadata_brokers & live.keys()) - full
-        if partial:
-            requests += self._metadata_requests(partial, self._metadata_partitions)
-        requests += [self._stop_request(live[broker], noted) for broker, noted in self._stop.items() if broker in live]
-        for notes in (self._leader_and_isr, self._stop, self._metadata_partitions):
-            notes.clear()
-        self._metadata_brokers.clear()
-        self._full_metadata.clear()
-        return requests
+            yield self._metadata_requests(full, self._context.leaderships)
+        if everybody - full:
+            # Even without a partition: the list of brokers is news too.
+            for some in list(slices(partitions, PARTITIONS_PER_REQUEST)) or [[]]:
+                yield self._metadata_requests(everybody - full, some)
+        yield [self._stop_request(live[broker], noted) for broker, noted in stops.items() if broker in live]
 
     def _head(self, broker: LiveBroker) -> dict[str, object]:
         return {
@@ -164,11 +184,20 @@ class RequestBatch:
             "type": 0,
         }
 
-    def _leader_and_isr_request(self, broker: LiveBroker, noted: Mapping[TopicPartition, bool]) -> BrokerRequest:
+    def _leader_and_isr_requests(
+        self, brokers: Sequence[int], noted: Mapping[TopicPartition, bool]
+    ) -> Iterator[list[BrokerRequest]]:
+        # A new partition's log is made, which takes some thirty times as long as a change of roles.
+        for is_new, limit in ((True, NEW_PARTITIONS_PER_REQUEST), (False, PARTITIONS_PER_REQUEST)):
+            wanted = (partition for partition, new in noted.items() if new is is_new)
+            for some in slices(wanted, limit):
+                yield self._to_each(brokers, ApiKey.LEADER_AND_ISR, self._leader_and_isr_fields(some, is_new=is_new))
+
+    def _leader_and_isr_fields(self, partitions: Iterable[TopicPartition], *, is_new: bool) -> dict[str, object]:
         context = self._context
         topics: defaultdict[str, list[Message]] = defaultdict(list)
         leaders: set[int] = set()
-        for partition, is_new in noted.items():
+        for partition in partitions:
             leadership = context.leaderships.get(partition)
             if leadership is None:
                 continue
@@ -189,13 +218,12 @@ class RequestBatch:
                     "leader_recovery_state": int(state.recovering),
                 }
             )
-        message = self._head(broker) | {
+        return {
             "topic_states": self._by_topic(topics),
             "live_leaders": [
                 self._node(context.brokers[leader]) for leader in sorted(leaders & context.brokers.keys())
             ],
         }
-        return self._request(broker, ApiKey.LEADER_AND_ISR, message)
 
     def _node(self, broker: LiveBroker) -> Message:
         """A leader's address on the inter-broker listener; nowhere when it has none of that name."""
@@ -215,15 +243,19 @@ class RequestBatch:
             state = self._metadata_state(partition)
             if state is not None:
                 topics[partition.topic].append(state)
-        shared: dict[str, object] = {
+        fields: dict[str, object] = {
             "topic_states": self._by_topic(topics),
             "live_brokers": [self._live_broker(context.brokers[broker]) for broker in sorted(context.brokers)],
         }
-        requests = [
-            self._request(context.brokers[broker], ApiKey.UPDATE_METADATA, self._head(context.brokers[broker]) | shared)
-            for broker in sorted(brokers)
-        ]
-        body = SharedBody(ApiKey.UPDATE_METADATA, requests[0].message)
+        return self._to_each(sorted(brokers), ApiKey.UPDATE_METADATA, fields)
+
+    def _to_each(self, brokers: Iterable[int], api_key: ApiKey, fields: Mapping[str, object]) -> list[BrokerRequest]:
+        """The same to several brokers."""
+        live = [self._context.brokers[broker] for broker in brokers]
+        requests = [self._request(broker, api_key, {**self._head(broker), **fields}) for broker in live]
+        if len(requests) == 1:
+            return requests
+        body = SharedBody(api_key, requests[0].message)
         return [replace(request, shared=body) for request in requests]
 
     def _metadata_state(self, partition: TopicPartition) -> Message | None:
@@ -291,3 +323,19 @@ class RequestBatch:
             message=message,
             deleting=deleting,
         )
+
+
+def _audiences(
+    live: Container[int], roles: Mapping[int, Mapping[TopicPartition, bool]]
+) -> list[tuple[list[int], Mapping[TopicPartition, bool]]]:
+    """Notes of LeaderAndIsr with the live brokers that they are for: where each broker has all, they are the same."""
+    audiences: list[tuple[list[int], Mapping[TopicPartition, bool]]] = []
+    for broker, noted in roles.items():
+        if broker not in live:
+            continue
+        same = next((brokers for brokers, others in audiences if others == noted), None)
+        if same is None:
+            audiences.append(([broker], noted))
+        else:
+            same.append(broker)
+    return audiences

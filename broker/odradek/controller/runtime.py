@@ -97,7 +97,12 @@ class ControllerRuntime:
         register: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`connect` opens a connection to a broker. `register` registers this broker again after an expired session."""
-        self._dispatcher = Dispatcher(connect, clock, listener=config.inter_broker_listener)
+        self._dispatcher = Dispatcher(
+            connect,
+            clock,
+            listener=config.inter_broker_listener,
+            protocol=config.inter_broker_protocol_version,
+        )
         self._dispatcher.on_response(lambda request, response: self._post(Answered(request, response)))
         self._around = Surroundings(
             zk=zk, clock=clock, config=config, broker_id=config.broker_id, dispatcher=self._dispatcher
@@ -187,6 +192,13 @@ class ControllerRuntime:
         Raises `NotControllerError`, `StaleBrokerEpochError`, `BrokerNotAvailableError`.
         """
         return await self._ask(lambda active: active.controlled_shutdown(broker_id, broker_epoch))
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int]:
+        """Take the next block of producer ids for a broker; its first id and its size.
+
+        Raises `NotControllerError`, `StaleBrokerEpochError`, `BrokerIdNotRegisteredError`.
+        """
+        return await self._ask(lambda active: active.allocate_producer_ids(broker_id, broker_epoch))
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind

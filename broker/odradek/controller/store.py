@@ -14,6 +14,7 @@ from odradek.base.types import BrokerEpoch, TopicPartition
 from odradek.controller.context import Leadership, LiveBroker
 from odradek.controller.election import ControllerMovedError, Seat
 from odradek.controller.plans import StateWrite
+from odradek.controller.slicing import slices
 from odradek.zk import layout
 from odradek.zk.layout import (
     BrokerRegistration,
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 
 _DELETES_PER_TRANSACTION = 500
 """A transaction must stay well below ZooKeeper's limit of 1 MiB."""
+_STATES_PER_TRANSACTION = 50
+"""Each transaction costs both sides some 200 µs, however little it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,12 @@ class Store:
 
     async def leaderships(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Leadership]:
         """States of those partitions that have one. `ControllerMovedError` when a later controller wrote one."""
+        states: dict[TopicPartition, Leadership] = {}
+        for some in slices(partitions):
+            states |= await self._leaderships(some)
+        return states
+
+    async def _leaderships(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Leadership]:
         paths = {layout.partition_state_path(partition): partition for partition in partitions}
         states = {}
         for path, found in (await self._zk.get_many(paths)).items():
@@ -173,17 +182,34 @@ class Store:
     # Writing
 
     async def write_states(self, writes: Sequence[StateWrite]) -> dict[TopicPartition, Written | Conflict]:
-        """Make or change states, each conditionally and alone."""
+        """Make or change states, each on its own condition.
+
+        They go in groups, as a failure is rare; those of a group that failed go again, each alone.
+        """
         new = sorted({write.partition.topic for write in writes if write.expected_epoch is None})
         await self._make_all([layout.partitions_path(topic) for topic in new])
-        outcomes = await self._transact([_state_operations(write) for write in writes])
+        groups = list(slices(writes, _STATES_PER_TRANSACTION))
+        outcomes = await self._transact([[one for write in group for one in _operations(write)] for group in groups])
+        results: dict[TopicPartition, Written | Conflict] = {}
+        alone: list[StateWrite] = []
+        for group, outcome in zip(groups, outcomes, strict=True):
+            if isinstance(outcome, BadVersion | NodeExists | NoNode):
+                alone += group
+            elif isinstance(outcome, ZkError):
+                raise outcome
+            else:
+                results |= _written(group, outcome)
+        return results | await self._write_each(alone) if alone else results
+
+    async def _write_each(self, writes: Sequence[StateWrite]) -> dict[TopicPartition, Written | Conflict]:
+        outcomes = await self._transact([_operations(write) for write in writes])
         # The parent may be there without a state, when a controller of another make stopped in between.
         again = [
             index
             for index, (write, outcome) in enumerate(zip(writes, outcomes, strict=True))
             if isinstance(outcome, NodeExists) and outcome.path == layout.partition_path(write.partition)
         ]
-        second = await self._transact([_state_operations(writes[index])[1:] for index in again])
+        second = await self._transact([_operations(writes[index])[1:] for index in again])
         for index, outcome in zip(again, second, strict=True):
             outcomes[index] = outcome
         return await self._results(writes, outcomes)
@@ -199,8 +225,7 @@ class Store:
             elif isinstance(outcome, ZkError):
                 raise outcome
             else:
-                stat = outcome[-1]
-                results[write.partition] = Written(stat.version if isinstance(stat, ZnodeStat) else 0)
+                results[write.partition] = _version(outcome[-1])
         found = await self.leaderships(failed)
         return results | {partition: Conflict(found.get(partition)) for partition in failed}
 
@@ -275,28 +300,37 @@ class Store:
         await self._one([SetData(topic.path, topic.encode())])
 
     async def delete_topic(self, topic: str) -> None:
-        """Remove a topic's znodes, its configuration and the mark that it is to be deleted, in this order."""
-        partitions = layout.partitions_path(topic)
-        while True:
-            numbers = await self._zk.children_or_none(partitions)
-            below = [f"{partitions}/{number}" for number in numbers or []]
-            children = await self._zk.children_many(below)
-            paths = [f"{path}/{name}" for path, names in children.items() for name in names or []]
-            paths += [*below, *([] if numbers is None else [partitions]), layout.topic_path(topic)]
-            if await self._delete_in_order(paths):
-                break
-        await self.delete_each([layout.config_path("topics", topic)])
-        await self.delete_each([layout.delete_topic_path(topic)])
+        """Remove a topic's znodes, its configuration and the mark that it is to be deleted.
 
-    async def _delete_in_order(self, paths: Sequence[str]) -> bool:
-        """False when the tree changed meanwhile and must be looked at again."""
-        for start in range(0, len(paths), _DELETES_PER_TRANSACTION):
-            try:
-                await self._one([Delete(path) for path in paths[start : start + _DELETES_PER_TRANSACTION]])
-            except NoNode as error:
-                return error.path == paths[-1]
-            except NotEmpty:
+        The last three go together: a topic of the same name that is made at once keeps its configuration, and no
+        successor of this controller takes the mark for its.
+        """
+        while not (await self._delete_partitions(topic) and await self._delete_root(topic)):
+            log.debug("topic %s changed while it was removed", topic)
+
+    async def _delete_partitions(self, topic: str) -> bool:
+        """False when the tree changed meanwhile and must be looked at again; so below."""
+        partitions = layout.partitions_path(topic)
+        numbers = await self._zk.children_or_none(partitions)
+        below = [f"{partitions}/{number}" for number in numbers or []]
+        children = await self._zk.children_many(below)
+        paths = [f"{path}/{name}" for path, names in children.items() for name in names or []]
+        paths += [*below, *([] if numbers is None else [partitions])]
+        for some in slices(paths, _DELETES_PER_TRANSACTION):
+            if not await self._delete_together([Delete(path) for path in some]):
                 return False
+        return True
+
+    async def _delete_root(self, topic: str) -> bool:
+        paths = (layout.topic_path(topic), layout.config_path("topics", topic), layout.delete_topic_path(topic))
+        found = await self._zk.get_many(paths)
+        return await self._delete_together([Delete(path, node[1].version) for path in paths if (node := found[path])])
+
+    async def _delete_together(self, deletions: Sequence[Delete]) -> bool:
+        try:
+            await self._one(deletions)
+        except (NoNode, NotEmpty, BadVersion):
+            return False
         return True
 
     async def delete_each(self, paths: Iterable[str]) -> None:
@@ -341,11 +375,28 @@ def _decoded_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]
         return {}
 
 
-def _state_operations(write: StateWrite) -> list[Operation]:
+_OPERATIONS_TO_MAKE = 2
+
+
+def _operations(write: StateWrite) -> list[Operation]:
     path = layout.partition_state_path(write.partition)
     if write.expected_epoch is None:
         return [Create(layout.partition_path(write.partition)), Create(path, write.state.encode())]
     return [SetData(path, write.state.encode(), write.expected_epoch)]
+
+
+def _written(writes: Sequence[StateWrite], results: Sequence[Result]) -> dict[TopicPartition, Written]:
+    """What a transaction of these writes came to; its first result is the fence's."""
+    position, written = 0, {}
+    for write in writes:
+        position += _OPERATIONS_TO_MAKE if write.expected_epoch is None else 1
+        written[write.partition] = _version(results[position])
+    return written
+
+
+def _version(result: Result) -> Written:
+    """A znode that was made has version 0, one that was changed tells its version."""
+    return Written(result.version if isinstance(result, ZnodeStat) else 0)
 
 
 def topics_without_id(topics: Mapping[str, TopicAssignment]) -> list[TopicAssignment]:

@@ -19,6 +19,7 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.base.topics import check_assignment, check_replicas, check_topic_name, colliding_topic
+from odradek.base.types import ZERO_UUID
 from odradek.zk import layout
 from odradek.zk.layout import ReplicaAssignment, TopicAssignment
 from odradek.zk.port import BadVersion, Create, NodeExists, NoNode, Operation, SetData, ZkClient
@@ -27,7 +28,7 @@ from odradek.zk.port import BadVersion, Create, NodeExists, NoNode, Operation, S
 async def create_topic(
     zk: ZkClient, name: str, assignment: Mapping[int, Sequence[int]], *, configs: Mapping[str, str], topic_id: UUID
 ) -> None:
-    """Write a new topic; its values in `configs` are taken as checked.
+    """Write a new topic; its values in `configs` are taken as checked. It has no id with `ZERO_UUID`.
 
     Raises `InvalidTopicError`, `InvalidReplicaAssignmentError`, `TopicAlreadyExistsError`.
     """
@@ -39,7 +40,9 @@ async def create_topic(
     other = colliding_topic(name, existing)
     if other is not None:
         raise InvalidTopicError(f"topic {name} would have the same metric names as topic {other}")
-    topic = TopicAssignment(topic=name, topic_id=topic_id, partitions=_assignments(assignment))
+    topic = TopicAssignment(
+        topic=name, topic_id=None if topic_id == ZERO_UUID else topic_id, partitions=_assignments(assignment)
+    )
     settings = layout.encode_config(configs)
     path = layout.config_path("topics", name)
     # A configuration may be left over from a creation that was cut short: it is replaced.

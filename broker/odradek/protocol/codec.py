@@ -8,6 +8,7 @@ proportional to its size; a message that does not fit its schema raises `ValueEr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple
@@ -15,11 +16,12 @@ from typing import Any, Final, NamedTuple
 from odradek.base.errors import MalformedFrameError, UnsupportedVersionError
 from odradek.protocol.apis import API_TABLE, Api, ApiKey, api
 from odradek.protocol.decoder import decoder
-from odradek.protocol.encoder import Encode, KnownNames, KnownNamesOf, Message, compile_encoder
+from odradek.protocol.encoder import Encode, EncodedElements, KnownNames, KnownNamesOf, Message, compile_encoder
 from odradek.protocol.schema import schema_of
 from odradek.protocol.wire import DEFAULT_ELEMENT_BUDGET, Reader, base128, legacy_string
 
 __all__ = [
+    "EncodedElements",
     "Message",
     "RequestHeader",
     "decode_header",
@@ -27,6 +29,7 @@ __all__ = [
     "decode_response",
     "decode_response_header",
     "decode_struct",
+    "elements_encoder",
     "encode_request",
     "encode_request_header",
     "encode_response",
@@ -172,14 +175,15 @@ def _encoder(row: Api, version: int, direction: str) -> Encode:
 
 
 def _make_encoder(row: Api, version: int, direction: str) -> Encode:
-    def load() -> KnownNames:
-        known = KnownNames()
-        for each in range(row.min_version, row.max_version + 1):
-            known.add(schema_of(row.request_type(each) if direction == "request" else row.response_type(each)))
-        return known
-
     entity_type = row.request_type(version) if direction == "request" else row.response_type(version)
-    return compile_encoder(schema_of(entity_type), KnownNamesOf(load))
+    return compile_encoder(schema_of(entity_type), KnownNamesOf(lambda: _known_names(row, direction)))
+
+
+def _known_names(row: Api, direction: str) -> KnownNames:
+    known = KnownNames()
+    for each in range(row.min_version, row.max_version + 1):
+        known.add(schema_of(row.request_type(each) if direction == "request" else row.response_type(each)))
+    return known
 
 
 def encode_response(api_key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
@@ -191,6 +195,39 @@ def encode_response(api_key: ApiKey, version: int, correlation_id: int, message:
     _encoder(row, version, "response")(out, message)
     _RESPONSE_START.pack_into(out, 0, len(out) - 4, correlation_id)
     return bytes(out)
+
+
+def elements_encoder(
+    api_key: ApiKey, version: int, path: tuple[str, ...]
+) -> Callable[[Sequence[Message]], EncodedElements]:
+    """Encodes elements of an array of structs in a response, to be put in the array's place in its message.
+
+    `path`: the names of the arrays that lead there, as `("topics", "partitions")` for Metadata. The encoder raises
+    `ValueError` when a message does not fit the API.
+    """
+    encode = _ELEMENT_ENCODERS.get((api_key, version, path))
+    if encode is None:
+        encode = _ELEMENT_ENCODERS[api_key, version, path] = _make_element_encoder(API_TABLE[api_key], version, path)
+
+    def encode_all(messages: Sequence[Message]) -> EncodedElements:
+        out = bytearray()
+        for message in messages:
+            encode(out, message)
+        return EncodedElements(len(messages), bytes(out))
+
+    return encode_all
+
+
+_ELEMENT_ENCODERS: Final[dict[tuple[ApiKey, int, tuple[str, ...]], Encode]] = {}
+
+
+def _make_element_encoder(row: Api, version: int, path: tuple[str, ...]) -> Encode:
+    schema, known = schema_of(row.response_type(version)), KnownNamesOf(lambda: _known_names(row, "response"))
+    for name in path:
+        inner = next(item.struct for item in schema.fields if item.name == name and item.is_array)
+        assert inner is not None, f"{name} is no array of structs"
+        schema, known = inner, known.inner(name)
+    return compile_encoder(schema, known)
 
 
 def encode_response_header(api_key: ApiKey, version: int, correlation_id: int, body_bytes: int) -> bytes:

@@ -4,7 +4,8 @@ Enters: an entity type once, then messages. Leaves: bytes appended to a buffer. 
 A message is the union of the fields of all versions of its API. What the version at hand lacks is left out; what it
 has and the message lacks takes the schema's default. A name that no version has, or a missing value without a default,
 is a bug of ours and raises `ValueError`. Integers are wire values: milliseconds for times, codes for errors.
-Consecutive numbers are packed by one `Struct`; the property tests hold the bytes to kio's own writer.
+Consecutive numbers are packed by one `Struct`; the property tests hold the bytes to kio's own writer. An array may be
+given as `EncodedElements`, for what is sent again and again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from odradek.protocol.schema import FIXED_FORMATS, REQUIRED, FieldSchema, StructSchema
 from odradek.protocol.wire import base128, compact_string, legacy_string
@@ -24,8 +25,18 @@ Message = Mapping[str, object]
 
 Encode = Callable[[bytearray, Any], None]
 
+
+class EncodedElements(NamedTuple):
+    """In place of an array: its elements as they were encoded before, for the same version of the same API."""
+
+    number: int
+    data: bytes
+
+
 _NO_UUID: Final = bytes(16)
 _INT32: Final = Struct(">i")
+_REMEMBERED_NUMBERS: Final = 8
+_REMEMBERED_TUPLES: Final = 512
 
 
 @dataclass(slots=True)
@@ -146,11 +157,15 @@ def _element(item: FieldSchema, flexible: bool, nullable: bool, known: KnownName
 
 def _array(item: FieldSchema, flexible: bool, known: KnownNamesOf) -> Encode:
     encode_length: Callable[[int], bytes] = (lambda count: base128(count + 1)) if flexible else _INT32.pack
-    encode_all = (
-        _all_numbers(item.kind) if item.kind in FIXED_FORMATS else _each(_element(item, flexible, False, known))
-    )
+    if item.kind in FIXED_FORMATS:
+        return _numbers(item, encode_length)
+    encode_all = _each(_element(item, flexible, False, known))
 
     def encode(out: bytearray, values: Sequence[Any] | None) -> None:
+        if type(values) is EncodedElements:
+            out += encode_length(values.number)
+            out += values.data
+            return
         if values is None:
             if not item.nullable:
                 raise ValueError(f"null where the array {item.name} is required")
@@ -170,13 +185,27 @@ def _each(encode_one: Encode) -> Encode:
     return encode
 
 
-def _all_numbers(kind: str) -> Encode:
-    letter = FIXED_FORMATS[kind]
-    short = [Struct(f">{count}{letter}").pack for count in range(8)]
+def _numbers(item: FieldSchema, encode_length: Callable[[int], bytes]) -> Encode:
+    """An array of numbers. Short tuples are remembered: the same few sets of replicas stand in thousands of rows."""
+    letter = FIXED_FORMATS[item.kind]
+    remembered: dict[tuple[Any, ...], bytes] = {}
 
-    def encode(out: bytearray, values: Sequence[Any]) -> None:
+    def encode(out: bytearray, values: Sequence[Any] | None) -> None:
+        if values is None:
+            if not item.nullable:
+                raise ValueError(f"null where the array {item.name} is required")
+            out += encode_length(-1)
+            return
         count = len(values)
-        out += short[count](*values) if count < 8 else Struct(f">{count}{letter}").pack(*values)
+        if type(values) is not tuple or count > _REMEMBERED_NUMBERS:
+            out += encode_length(count) + Struct(f">{count}{letter}").pack(*values)
+            return
+        raw = remembered.get(values)
+        if raw is None:
+            if len(remembered) >= _REMEMBERED_TUPLES:
+                remembered.clear()
+            raw = remembered[values] = encode_length(count) + Struct(f">{count}{letter}").pack(*values)
+        out += raw
 
     return encode
 

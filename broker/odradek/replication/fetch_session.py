@@ -127,15 +127,15 @@ class FetchPartition:
     def tell(self, result: FetchResult) -> bool:
         """Whether an incremental response must carry the result, given what was told before; remembers it."""
         mark, stable, start = result.high_watermark, result.last_stable_offset, result.log_start_offset
-        if result.error_code or result.preferred_read_replica != NO_BROKER:
-            self.told_mark = NO_OFFSET  # so that the marks are told again when the error has gone
+        if result.error_code or result.preferred_read_replica != NO_BROKER or result.diverging_epoch is not None:
+            # Whoever is told an error, or to cut its log, does not look at the marks: they are told again after it.
+            self.told_mark = NO_OFFSET
             return True
         is_news = (
             result.records is not None
             or mark != self.told_mark
             or stable != self.told_stable_offset
             or start != self.told_log_start_offset
-            or result.diverging_epoch is not None
         )
         self.told_mark, self.told_stable_offset, self.told_log_start_offset = mark, stable, start
         return is_news
@@ -201,7 +201,7 @@ class FetchSession:
         self.uses_topic_ids = False
         self._resting: Final = resting
         self._awake: Final[dict[PartitionKey, FetchPartition]] = {}
-        self._sleepers: Final[set[FetchPartition]] = set()
+        self._sleepers: Final[dict[FetchPartition, None]] = {}
         self._woken: list[tuple[FetchPartition, Rest]] = []
         self._reading: list[FetchPartition] | None = None
         self._reader: object = None
@@ -295,7 +295,7 @@ class FetchSession:
             elif resting is not None and result.idle is not None and entry.key in self._awake:
                 entry.rest, entry.log = result.idle, result.idle.partition.log
                 del self._awake[entry.key]
-                self._sleepers.add(entry)
+                self._sleepers[entry] = None
                 resting.put(entry)
 
     def woke(self, entry: FetchPartition) -> Hashable | None:
@@ -303,7 +303,7 @@ class FetchSession:
         rest = entry.rest
         assert rest is not None
         entry.rest = entry.log = None
-        self._sleepers.discard(entry)
+        self._sleepers.pop(entry, None)
         self._awake[entry.key] = entry
         replica = rest.replica
         if replica is not None and rest.partition.leader_epoch == rest.leader_epoch:

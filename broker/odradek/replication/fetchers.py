@@ -49,7 +49,21 @@ class FetcherManager:
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._by_partition: dict[TopicPartition, Fetcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._count = config.num_replica_fetchers
         self._is_closed = False
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Other settings are in force: spread what is followed over as many loops as are wanted now."""
+        if config.num_replica_fetchers == self._count or self._is_closed:
+            return
+        logger.info("%d fetch loops to each leader from now on, %d before", config.num_replica_fetchers, self._count)
+        self._count = config.num_replica_fetchers
+        for topic_partition, fetcher in list(self._by_partition.items()):
+            partition = fetcher.followed[topic_partition].partition
+            if self._fetchers.get((partition.leader_id, self._number(topic_partition))) is not fetcher:
+                # What is on its way to the former loop is ignored there, and a loop without partitions ends.
+                fetcher.unfollow(topic_partition)
+                self._follow(partition)
 
     def add(self, partition: HostedPartition) -> None:
         """Follow the partition's leader from the end of the local log, in the partition's present reign."""
@@ -61,7 +75,14 @@ class FetcherManager:
         if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
             # Without epochs nobody can tell where the logs part; what is committed is safe to keep.
             log.truncate_to(log.high_watermark)
-        number = (crc32(topic_partition.topic.encode()) + topic_partition.partition) % self._config.num_replica_fetchers
+        self._follow(partition)
+
+    def _number(self, topic_partition: TopicPartition) -> int:
+        return (crc32(topic_partition.topic.encode()) + topic_partition.partition) % self._count
+
+    def _follow(self, partition: HostedPartition) -> None:
+        topic_partition = partition.topic_partition
+        number = self._number(topic_partition)
         fetcher = self._fetchers.get((partition.leader_id, number))
         if fetcher is None or fetcher.is_ended:
             fetcher = self._start(partition.leader_id, number)

@@ -15,27 +15,41 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from math import inf
+from math import ceil, inf
 from typing import Final, Protocol
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import (
     FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
     OdradekError,
     OffsetOutOfRangeError,
     ProtocolError,
+    UnknownLeaderEpochError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
 )
 from odradek.base.ports import Clock
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, ZERO_UUID, TopicPartition
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
-from odradek.replication.leader_session import Followed, LeaderSession
+from odradek.replication.leader_session import FIRST_REST_MS, Followed, LeaderSession
 from odradek.replication.partition import EpochEnd, truncation_target
 from odradek.replication.quota import ReplicationQuota
 
 DIVERGENCE_SINCE: Final = 12
 """First Fetch version whose response tells where logs part."""
 TOPIC_ID_SINCE: Final = 13
+NOT_YET: Final = frozenset(
+    error.code
+    for error in (
+        NotLeaderOrFollowerError,
+        UnknownLeaderEpochError,
+        UnknownTopicIdError,
+        UnknownTopicOrPartitionError,
+    )
+)
+"""What a leader answers that the controller has not reached yet."""
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +178,8 @@ class Fetcher:
             ready = await self._check_epochs(channel, ready)
         by_id = channel.fetch_version >= TOPIC_ID_SINCE and all(one.topic_id != ZERO_UUID for one in ready)
         version = channel.fetch_version if by_id else min(channel.fetch_version, DIVERGENCE_SINCE)
-        response = await channel.fetch(self._request(ready, by_id=by_id), version)
+        request = self._request(ready, by_id=by_id, max_wait_ms=self._max_wait_ms(now_ms))
+        response = await channel.fetch(request, version)
         self._session.answered(response.error_code, response.session_id)
         if response.error_code:
             logger.info("fetch session with broker %d ended: error %d", self.leader_id, response.error_code)
@@ -172,11 +187,17 @@ class Fetcher:
         for one in self._take(ready, response.partitions):
             await self._reset_offset(channel, one)
 
-    def _request(self, ready: Sequence[Followed], *, by_id: bool) -> FetchRequest:
+    def _max_wait_ms(self, now_ms: float) -> int:
+        """What rests for a moment must not wait until the others have news."""
+        resting = [one.resume_ms for one in self.followed.values() if now_ms < one.resume_ms < inf]
+        limit_ms = self._config.replica_fetch_wait_max_ms
+        return min(limit_ms, max(1, ceil(min(resting) - now_ms))) if resting else limit_ms
+
+    def _request(self, ready: Sequence[Followed], *, by_id: bool, max_wait_ms: int) -> FetchRequest:
         config = self._config
         step = self._session.next(ready, by_id=by_id)
         return FetchRequest(
-            max_wait_ms=config.replica_fetch_wait_max_ms,
+            max_wait_ms=max_wait_ms,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             entries=step.entries,
@@ -238,6 +259,7 @@ class Fetcher:
                 self._quota.note(partition.topic_partition, len(answer.records))
             log.append_as_follower(memoryview(answer.records))
             changed = True
+        one.rest_ms = FIRST_REST_MS
         one.lag = max(0, answer.high_watermark - log.log_end_offset)
         changed = partition.follow(answer.high_watermark) or changed
         start = min(answer.log_start_offset, log.high_watermark)
@@ -263,6 +285,9 @@ class Fetcher:
         logger.info("%s: broker %d answers error %d", topic_partition, self.leader_id, code)
         if code == FencedLeaderEpochError.code:
             one.resume_ms = inf
+        elif code in NOT_YET:
+            one.resume_ms = self._clock.monotonic_ms() + min(one.rest_ms, self._config.replica_fetch_backoff_ms)
+            one.rest_ms = min(2 * one.rest_ms, self._config.replica_fetch_backoff_ms)
         else:
             self._rest_alone(one)
 

@@ -16,9 +16,9 @@ from odradek.cluster import ClusterView
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.hotpath import FetchRequest, FetchResponse, decode_fetch_response, encode_fetch_request
+from odradek.protocol.release_versions import highest_version
 from odradek.replication.follower import LeaderChannel
 from odradek.replication.partition import EpochEnd
-from odradek.replication.protocol_versions import highest_version
 
 READ_UNCOMMITTED: Final = 0
 

@@ -20,11 +20,14 @@ from odradek.replication.table import HostedPartition
 
 TopicKey = tuple[str | UUID, int]
 
+FIRST_REST_MS: Final = 20.0
+"""The controller tells all replicas at once: a leader that does not know of its role yet will in a moment."""
+
 
 class Followed:
     """A partition that a fetcher follows, in one reign of its leader: a new reign makes a new object."""
 
-    __slots__ = ("lag", "leader_epoch", "needs_epoch_check", "partition", "resume_ms", "topic_id")
+    __slots__ = ("lag", "leader_epoch", "needs_epoch_check", "partition", "rest_ms", "resume_ms", "topic_id")
 
     def __init__(self, partition: HostedPartition) -> None:
         """Follow from the end of the local log."""
@@ -33,6 +36,8 @@ class Followed:
         self.topic_id: Final = partition.log.topic_id or ZERO_UUID
         self.resume_ms = -inf
         """Not fetched before this monotonic time: it had an error. `inf`: not until the next reign."""
+        self.rest_ms = FIRST_REST_MS
+        """Next rest after the leader has answered that it does not lead yet; doubled with each."""
         self.needs_epoch_check = True
         """Only for leaders that do not tell divergence in a fetch (below version 12)."""
         self.lag: int | None = None

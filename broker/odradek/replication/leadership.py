@@ -29,7 +29,7 @@ from odradek.base.types import NO_BROKER, NO_EPOCH, ZERO_UUID, TopicPartition
 from odradek.log.manager import LogManager
 from odradek.replication.fetchers import FetcherManager
 from odradek.replication.marks import HighWatermarks
-from odradek.replication.partition import LeaderAndIsrState, Partition
+from odradek.replication.partition import LeaderAndIsrState, Partition, Role
 from odradek.replication.table import HostedPartition, PartitionTable
 
 EPOCH_DURING_DELETE: Final = -2
@@ -47,6 +47,10 @@ class StopReplica(NamedTuple):
     delete: bool = False
 
 
+class _NoNewsError(StaleControllerEpochError):
+    """The role is known: after each change of controllers every partition is told again as it is."""
+
+
 class Leadership:
     """Roles of the partitions of one table."""
 
@@ -61,8 +65,9 @@ class Leadership:
         fetchers: FetcherManager,
         marks: HighWatermarks,
         on_change: Callable[[TopicPartition], None],
+        on_reign: Callable[[HostedPartition], None] = lambda partition: None,
     ) -> None:
-        """`on_change` completes what waits for a partition."""
+        """`on_change` completes what waits for a partition; `on_reign` hears of each epoch in which this one leads."""
         self._table: Final = table
         self._logs: Final = log_manager
         self._clock: Final = clock
@@ -71,9 +76,13 @@ class Leadership:
         self._fetchers: Final = fetchers
         self._marks: Final = marks
         self._on_change: Final = on_change
+        self._on_reign: Final = on_reign
         self._leader_listeners: list[Callable[[TopicPartition, int], None]] = []
         self._follower_listeners: list[Callable[[TopicPartition], None]] = []
         self.controller_epoch: int = NO_EPOCH
+        self.is_leaving = False
+        """Whether this broker shuts down: it follows nothing any more that it was taken out of the in-sync set of. Else
+        the new leader would wait for a follower that has caught up and is gone before it has joined."""
 
     def add_listener(
         self, on_leader: Callable[[TopicPartition, int], None], on_follower: Callable[[TopicPartition], None]
@@ -99,7 +108,8 @@ class Leadership:
                 self.take_offline(topic_partition)
                 codes[topic_partition] = KafkaStorageError.code
             except ProtocolError as error:
-                logger.warning("%s: LeaderAndIsr refused: %s", topic_partition, error)
+                level = logging.DEBUG if isinstance(error, _NoNewsError) else logging.WARNING
+                logger.log(level, "%s: LeaderAndIsr refused: %s", topic_partition, error)
                 codes[topic_partition] = error.code
         led = sum(not codes[tp] and state.leader == self._config.broker_id for tp, _, state in states)
         taken = sum(not code for code in codes.values())
@@ -113,7 +123,11 @@ class Leadership:
         if self._config.broker_id not in state.replicas:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not assigned to this broker")
         if partition is not None:
-            self._check_news(partition, topic_id, state)
+            self._check_id(partition, topic_id)
+            if self._is_id_alone(partition, topic_id, state):
+                self._take_id(partition, topic_id)
+                return
+            self._check_news(partition, state)
         else:
             partition = self._host(topic_partition, topic_id, is_new=state.is_new)
         if state.leader == self._config.broker_id:
@@ -121,14 +135,30 @@ class Leadership:
         else:
             self._follow(partition, state)
 
-    def _check_news(self, partition: HostedPartition, topic_id: UUID, state: LeaderAndIsrState) -> None:
+    @staticmethod
+    def _check_id(partition: HostedPartition, topic_id: UUID) -> None:
         known_id = partition.log.topic_id
         if known_id is not None and topic_id not in (ZERO_UUID, known_id):
             raise InconsistentTopicIdError(f"{partition.topic_partition} has topic id {known_id}, not {topic_id}")
-        if state.leader_epoch <= partition.leader_epoch:
+
+    @staticmethod
+    def _check_news(partition: HostedPartition, state: LeaderAndIsrState) -> None:
+        if state.leader_epoch == partition.leader_epoch:
+            raise _NoNewsError(f"leader epoch {state.leader_epoch} is known already")
+        if state.leader_epoch < partition.leader_epoch:
             raise StaleControllerEpochError(
-                f"leader epoch {state.leader_epoch} is not above {partition.leader_epoch}, which is known already"
+                f"leader epoch {state.leader_epoch} is below {partition.leader_epoch}, which is known already"
             )
+
+    @staticmethod
+    def _is_id_alone(partition: HostedPartition, topic_id: UUID, state: LeaderAndIsrState) -> bool:
+        """Whether the only news is the topic's id: a cluster that learns of ids begins no new epoch for that."""
+        return state.leader_epoch == partition.leader_epoch and partition.log.topic_id is None and topic_id != ZERO_UUID
+
+    def _take_id(self, partition: HostedPartition, topic_id: UUID) -> None:
+        self._logs.get_or_create(partition.topic_partition, topic_id, partition.log.config)
+        if partition.role is Role.FOLLOWER and partition.leader_id != NO_BROKER:
+            self._fetchers.add(partition)  # asks for it by its id from now on
 
     def _host(self, topic_partition: TopicPartition, topic_id: UUID, *, is_new: bool) -> HostedPartition:
         """Open or make the log, and give it its last high watermark."""
@@ -141,6 +171,7 @@ class Leadership:
             log,
             local_id=self._config.broker_id,
             lag_max_ms=self._config.replica_lag_time_max_ms,
+            may_join=self._table.may_join,
         )
         self._table.online[topic_partition] = partition
         return partition
@@ -155,6 +186,7 @@ class Leadership:
         logger.debug("%s: leader in epoch %d, in-sync set %s", topic_partition, state.leader_epoch, state.isr)
         partition.advance(now_ms)
         self._on_change(topic_partition)
+        self._on_reign(partition)
         if is_new_leader:
             for listener in self._leader_listeners:
                 listener(topic_partition, state.leader_epoch)
@@ -165,7 +197,7 @@ class Leadership:
         partition.become_follower(state)
         logger.debug("%s: follower of %d in epoch %d", topic_partition, state.leader, state.leader_epoch)
         self._on_change(topic_partition)
-        if state.leader != NO_BROKER:
+        if state.leader != NO_BROKER and (not self.is_leaving or self._config.broker_id in state.isr):
             self._fetchers.add(partition)
         for listener in self._follower_listeners:
             listener(topic_partition)

@@ -29,6 +29,7 @@ from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
 from odradek.cluster import ClusterView
 from odradek.log.manager import LogManager
 from odradek.replication import delete_records
+from odradek.replication.awaited import HURRIED_WAIT_MS, AwaitedFollowers
 from odradek.replication.delayed import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
 from odradek.replication.delete_records import DelayedDeleteRecords, RecordDeletion
 from odradek.replication.fetch_session import FetchSession
@@ -101,6 +102,7 @@ class ReplicaManager:
         self.produce_purgatory: Final[Purgatory[DelayedProduce]] = Purgatory(clock, "Produce")
         self.fetch_purgatory: Final[Purgatory[DelayedFetch]] = Purgatory(clock, "Fetch")
         self.resting: Final = RestingEntries()
+        self._awaited: Final = AwaitedFollowers()
         self.quotas: Final = ReplicationQuotas(self.table, clock, config)
         self._reader: Final = PartitionReader(
             self.table,
@@ -128,6 +130,7 @@ class ReplicaManager:
             fetchers=self.fetchers,
             marks=self._marks,
             on_change=self.recheck,
+            on_reign=self._expect_followers,
         )
         self.mover: Final = ReplicaMover(
             self.table,
@@ -211,7 +214,8 @@ class ReplicaManager:
                 result = AppendResult(topic_partition, self.table.missing(topic_partition).code)
             else:
                 result = self._append(partition, records, request)
-                if result.record_count:
+                if not result.error_code:
+                    # A duplicate, too: it comes again because the mark stood still, which may have lost its reason.
                     appended.append(partition)
             results.append(result)
         now_ms = self._clock.monotonic_ms()
@@ -239,9 +243,11 @@ class ReplicaManager:
         `session` of an incremental request, which gave the entries: what of it rests may join them meanwhile.
         """
         notes = None
+        now_ms = 0.0
         if params.replica_id >= 0:
             now_ms = self._clock.monotonic_ms()
-            notes = FollowerNotes(params.replica_id, now_ms, params.replica_epoch)
+            follower = params.replica_id
+            notes = FollowerNotes(follower, now_ms, params.replica_epoch, may_join=self.table.may_join(follower))
             if session is not None:
                 session.noted_ms = now_ms
         elif params.max_bytes > self._config.fetch_max_bytes:
@@ -251,6 +257,8 @@ class ReplicaManager:
         if session is not None:
             params = params._replace(may_rest=True)
         outcome = self._reader.read(params, entries, notes)
+        if notes is not None and self._awaited.fetched(params.replica_id, entries, now_ms):
+            params = params._replace(max_wait_ms=min(params.max_wait_ms, HURRIED_WAIT_MS))
         if (
             outcome.is_urgent
             or outcome.size_bytes >= params.min_bytes
@@ -260,7 +268,9 @@ class ReplicaManager:
             respond(outcome.results)
         else:
             operation = DelayedFetch(params, entries, self._reader, respond, session=session)
-            self.fetch_purgatory.try_complete_else_watch(operation, operation.wait_for(self.table.online.get))
+            done = self.fetch_purgatory.try_complete_else_watch(operation, operation.wait_for(self.table.online.get))
+            if notes is not None and not done:
+                self._awaited.park(params.replica_id, operation)
         if notes is not None:
             self._act_upon(notes, entries)
 
@@ -274,6 +284,15 @@ class ReplicaManager:
             # The follower has told its log starts, too.
             for entry in entries:
                 self.delete_purgatory.check(entry.topic_partition)
+
+    def _expect_followers(self, partition: HostedPartition) -> None:
+        """Have the followers that the first records wait for ask for the partition soon."""
+        followers = [member for member in partition.in_sync.committed if member != self._config.broker_id]
+        waiting = self._awaited.expect(
+            partition.topic_partition, partition.leader_epoch, followers, self._clock.monotonic_ms()
+        )
+        for fetch in waiting:
+            fetch.complete()
 
     def recheck(self, topic_partition: TopicPartition) -> None:
         """A mark, a role or an epoch of the partition changed: complete what waited for that."""

@@ -10,7 +10,7 @@ offset of any member of the maximal in-sync set; log start <= high watermark <= 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
@@ -24,6 +24,9 @@ NOT_LEADER_OR_FOLLOWER: Final = 6
 NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = 20
 FENCED_LEADER_EPOCH: Final = 74
 UNKNOWN_LEADER_EPOCH: Final = 75
+
+BARRED_MS: Final = 1_000.0
+"""After a refusal a replica is not proposed again for so long; twice as long after each further one."""
 
 
 class Role(Enum):
@@ -93,6 +96,7 @@ class RemoteReplica:
     """What the leader knows of one follower. Times are monotonic milliseconds."""
 
     __slots__ = (
+        "barred_until_ms",
         "broker_epoch",
         "broker_id",
         "last_caught_up_ms",
@@ -100,6 +104,8 @@ class RemoteReplica:
         "last_fetch_ms",
         "log_end_offset",
         "log_start_offset",
+        "refusals",
+        "unawaited_until_ms",
     )
 
     def __init__(self, broker_id: int) -> None:
@@ -116,11 +122,32 @@ class RemoteReplica:
         self.last_fetch_leader_end_offset: int = NO_OFFSET
         self.last_fetch_ms: float = -inf
         self.last_caught_up_ms: float = now_ms if is_in_sync else -inf
+        self._forgive()
 
     def renew(self, *, is_in_sync: bool, now_ms: float, leader_end_offset: int) -> None:
         """The same leader got a new epoch: keep the offsets, restart the times."""
         self.last_fetch_leader_end_offset = leader_end_offset
         self.last_fetch_ms = self.last_caught_up_ms = now_ms if is_in_sync else -inf
+        self._forgive()
+
+    def live(self, broker_epoch: int) -> None:
+        """The life of its broker that fetches; -1: it does not say. A new one has a new chance to join."""
+        if broker_epoch > self.broker_epoch:
+            self.broker_epoch = broker_epoch
+            self._forgive()
+
+    def _forgive(self) -> None:
+        self.refusals = 0
+        self.barred_until_ms: float = -inf
+        """Until then it is not proposed for the in-sync set."""
+        self.unawaited_until_ms: float = -inf
+        """Until then no mark waits for it to join."""
+
+    def refuse(self, lag_max_ms: float) -> None:
+        """The controller does not let it join: its broker shuts down, say, and soon will never fetch again."""
+        self.barred_until_ms = self.last_fetch_ms + min(BARRED_MS * (1 << min(self.refusals, 10)), lag_max_ms)
+        self.unawaited_until_ms = self.last_fetch_ms + lag_max_ms
+        self.refusals += 1
 
     def fetched(self, offset: int, log_start_offset: int, now_ms: float, leader_end_offset: int) -> None:
         """The follower asked for `offset`, so it has everything before.
@@ -151,6 +178,7 @@ class Partition(Generic[LogT_co]):
 
     __slots__ = (
         "_lag_max_ms",
+        "_may_join",
         "_remote",
         "adding_replicas",
         "controller_epoch",
@@ -168,12 +196,21 @@ class Partition(Generic[LogT_co]):
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, log: LogT_co, *, local_id: int, lag_max_ms: float) -> None:
-        """`local_id`: this broker. `lag_max_ms`: `replica.lag.time.max.ms`."""
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log: LogT_co,
+        *,
+        local_id: int,
+        lag_max_ms: float,
+        may_join: Callable[[int], bool] = lambda broker_id: True,
+    ) -> None:
+        """`local_id`: this broker. `lag_max_ms`: `replica.lag.time.max.ms`. `may_join`: not a broker that is gone."""
         self.topic_partition: Final = topic_partition
         self.log = log
         self.local_id: Final = local_id
         self._lag_max_ms = lag_max_ms
+        self._may_join = may_join
         self.role = Role.NONE
         self.is_leader = False
         self.leader_id: int = NO_BROKER
@@ -280,8 +317,9 @@ class Partition(Generic[LogT_co]):
         """Raise the leader's high watermark to what is replicated; whether it rose.
 
         It also waits for a replica that has caught up but is not yet in the set: else the mark would run ahead of
-        that replica's end for ever and it could never join. Below the minimum in-sync set it stands still (as in
-        Kafka 3.7 and later): what a later leader might lose is not shown to anyone.
+        that replica's end for ever and it could never join. One that is gone or was refused is not waited for: it may
+        never fetch again. Below the minimum in-sync set the mark stands still (as in Kafka 3.7 and later): what a
+        later leader might lose is not shown to anyone.
         """
         log = self.log
         end = candidate = log.log_end_offset
@@ -292,13 +330,20 @@ class Partition(Generic[LogT_co]):
             maximal = self.in_sync.maximal
             for replica in remote.values():
                 if replica.log_end_offset < candidate and (
-                    replica.broker_id in maximal or replica.is_caught_up(end, now_ms, self._lag_max_ms)
+                    replica.broker_id in maximal or self._is_joining(replica, end, now_ms)
                 ):
                     candidate = replica.log_end_offset
         if candidate <= log.high_watermark:
             return False
         log.high_watermark = candidate
         return True
+
+    def _is_joining(self, replica: RemoteReplica, end: int, now_ms: float) -> bool:
+        return (
+            now_ms >= replica.unawaited_until_ms
+            and replica.is_caught_up(end, now_ms, self._lag_max_ms)
+            and self._may_join(replica.broker_id)
+        )
 
     def follow(self, leader_high_watermark: int) -> bool:
         """Set a follower's high watermark from its leader's; whether it changed. It may fall with a new leader."""
@@ -342,6 +387,7 @@ class Partition(Generic[LogT_co]):
         return (
             replica.broker_id not in in_sync.committed
             and not in_sync.is_pending
+            and replica.last_fetch_ms >= replica.barred_until_ms
             and start is not None
             and replica.log_end_offset >= self.log.high_watermark
             and replica.log_end_offset >= start
@@ -397,6 +443,8 @@ class Partition(Generic[LogT_co]):
             return Refusal.WAIT
         refusal = refusal_of(code)
         if refusal is Refusal.REVERT:
+            for broker_id in set(proposal.isr) - set(self.in_sync.committed):
+                self._remote[broker_id].refuse(self._lag_max_ms)
             self.in_sync = self.in_sync.step(Event.REJECT)
         return refusal
 

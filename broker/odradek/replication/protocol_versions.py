@@ -1,69 +1,13 @@
-"""Which version of a request brokers send each other under an `inter.broker.protocol.version`.
-
-The setting and an API enter, the highest version that may be sent leaves; `leader_channel` asks. While a cluster is
-upgraded the setting holds the newer brokers to what the older ones have shown to understand, whatever both announce.
-"""
+"""What followers and leaders may do among themselves under an `inter.broker.protocol.version`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from odradek.protocol.apis import ApiKey
+from odradek.protocol.release_versions import Release, release_of
 
-Release = tuple[int, int, int]
-"""Two numbers of a release and the one of its `-IV`; the last one of the release where the setting names none."""
-
-_LAST_STEP: Final = 99
-
-_SINCE: Final[Mapping[ApiKey, tuple[tuple[Release, int], ...]]] = {
-    ApiKey.FETCH: (
-        ((3, 9, 0), 17),
-        ((3, 7, 4), 16),
-        ((3, 5, 1), 15),
-        ((3, 5, 0), 14),
-        ((3, 1, 0), 13),
-        ((2, 7, 1), 12),
-        ((2, 3, 1), 11),
-        ((2, 1, 2), 10),
-        ((2, 0, 1), 8),
-        ((1, 1, 0), 7),
-        ((0, 11, 1), 5),
-        ((0, 11, 0), 4),
-    ),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (((2, 8, 0), 4), ((2, 3, 1), 3), ((2, 1, 1), 2), ((2, 0, 0), 1)),
-    ApiKey.LIST_OFFSETS: (
-        ((3, 5, 0), 8),
-        ((3, 0, 1), 7),
-        ((2, 8, 0), 6),
-        ((2, 2, 1), 5),
-        ((2, 1, 1), 4),
-        ((2, 0, 1), 3),
-        ((0, 11, 0), 2),
-    ),
-}
-"""For each API the releases that raised its version, newest first."""
-
-_OLDEST: Final[Mapping[ApiKey, int]] = {
-    ApiKey.FETCH: 3,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 0,
-    ApiKey.LIST_OFFSETS: 1,
-}
 ALTER_PARTITION_SINCE: Final[Release] = (2, 7, 2)
 """Below it leaders write in-sync sets to ZooKeeper themselves (KIP-497)."""
-
-
-def release_of(setting: str) -> Release:
-    """A release as it was checked by `BrokerConfig`: `2.7`, `2.7-IV1`, `0.11.0`, `3.9-IV0`."""
-    release, _, step = setting.partition("-IV")
-    major, minor = release.split(".")[:2]
-    return int(major), int(minor), int(step) if step.isdecimal() else _LAST_STEP
-
-
-def highest_version(api_key: ApiKey, setting: str) -> int:
-    """The highest version of an API that may be sent to another broker. `KeyError` for an API that is not listed."""
-    release = release_of(setting)
-    return next((version for since, version in _SINCE[api_key] if release >= since), _OLDEST[api_key])
 
 
 def has_alter_partition(setting: str) -> bool:

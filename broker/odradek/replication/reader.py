@@ -51,13 +51,19 @@ class ReadOutcome(NamedTuple):
 class FollowerNotes:
     """What one follower's fetch tells about its replicas. `advanced`: partitions whose high watermark rose."""
 
-    __slots__ = ("_follower_epoch", "_follower_id", "_now_ms", "advanced", "proposals")
+    __slots__ = ("_follower_epoch", "_follower_id", "_may_join", "_now_ms", "advanced", "proposals")
 
-    def __init__(self, follower_id: int, now_ms: float, follower_epoch: int = NO_EPOCH) -> None:
-        """`now_ms`: when the fetch arrived. `follower_epoch`: life of the follower's broker, -1: does not say."""
+    def __init__(
+        self, follower_id: int, now_ms: float, follower_epoch: int = NO_EPOCH, *, may_join: bool = True
+    ) -> None:
+        """`now_ms`: when the fetch arrived. `follower_epoch`: life of the follower's broker, -1: does not say.
+
+        `may_join` an in-sync set: not a broker whose registration is gone.
+        """
         self._follower_id: Final = follower_id
         self._follower_epoch: Final = follower_epoch
         self._now_ms: Final = now_ms
+        self._may_join: Final = may_join
         self.advanced: list[HostedPartition] = []
         self.proposals: list[tuple[HostedPartition, IsrProposal]] = []
         """Where the follower may join the in-sync set; pending already."""
@@ -68,10 +74,9 @@ class FollowerNotes:
         if replica is None:
             return
         offset, previous, now_ms = entry.fetch_offset, replica.log_end_offset, self._now_ms
-        if self._follower_epoch > replica.broker_epoch:
-            replica.broker_epoch = self._follower_epoch
+        replica.live(self._follower_epoch)
         replica.fetched(offset, entry.log_start_offset, now_ms, partition.log.log_end_offset)
-        if partition.should_expand(replica):
+        if self._may_join and partition.should_expand(replica):
             # Before the mark rises: while the proposal is pending the mark waits for this replica, too.
             self.proposals.append((partition, partition.propose_expansion(self._follower_id)))
         if offset != previous and partition.advance(now_ms):

@@ -48,7 +48,8 @@ class RestingEntries:
 
     def __init__(self) -> None:
         """Nothing rests."""
-        self._sleepers: dict[TopicPartition, set[Sleeper]] = {}
+        self._sleepers: dict[TopicPartition, dict[Sleeper, None]] = {}
+        # Not sets: their order is that of addresses in memory, and whoever is woken first is answered first.
 
     def __len__(self) -> int:
         """How many entries rest."""
@@ -58,15 +59,15 @@ class RestingEntries:
         """Wake this entry with the next change of its partition."""
         sleepers = self._sleepers.get(entry.topic_partition)
         if sleepers is None:
-            self._sleepers[entry.topic_partition] = {entry}
+            self._sleepers[entry.topic_partition] = {entry: None}
         else:
-            sleepers.add(entry)
+            sleepers[entry] = None
 
     def take(self, entry: Sleeper) -> None:
         """The entry is awake again, or gone."""
         sleepers = self._sleepers.get(entry.topic_partition)
         if sleepers is not None:
-            sleepers.discard(entry)
+            sleepers.pop(entry, None)
             if not sleepers:
                 del self._sleepers[entry.topic_partition]
 

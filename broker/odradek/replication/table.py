@@ -45,6 +45,14 @@ class PartitionTable:
         """Whether a broker is registered, as far as the controller has told."""
         return broker_id in self._cluster.image.brokers
 
+    def may_join(self, broker_id: int) -> bool:
+        """Whether a follower may be proposed for in-sync sets: not one that is gone as far as the controller has told.
+
+        Where the controller commits the sets it sees to that, too; where leaders write them themselves, nobody else.
+        """
+        brokers = self._cluster.image.brokers
+        return not brokers or broker_id in brokers
+
     def rack(self, broker_id: int) -> str | None:
         """Where a live broker is; None where it does not say or is not alive."""
         broker = self._cluster.image.brokers.get(broker_id)

@@ -26,7 +26,7 @@ LISTENER_PREFIX: Final = "listener.name."
 SECRETS: Final = ("password", "jaas.config", "secret", "keystore.key")
 """Ends of the names of settings whose value Kafka stores encrypted."""
 
-GRADUAL: Final = ("log.cleaner.threads", "num.recovery.threads.per.data.dir")
+GRADUAL: Final = ("log.cleaner.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers")
 """Numbers of threads: at most doubled or halved at once, as Kafka demands lest a slip of the pen stop a broker."""
 
 
@@ -150,7 +150,7 @@ class BrokerSettings:
         for name in GRADUAL:
             attribute = BROKER_SETTINGS[name].attribute
             now, wanted = getattr(self.config, attribute), getattr(config, attribute)
-            if not now / 2 <= wanted <= now * 2:
+            if not now // 2 <= wanted <= now * 2:
                 raise InvalidRequestError(f"{name}={wanted} is too far from {now}: double or halve it at most, at once")
 
     async def change(self, entity: str, change: Change) -> None:

@@ -41,6 +41,8 @@ class ConfigStore:
         self._defaults = TopicConfig.of(broker_config, {})
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._in_force: dict[str, TopicConfig] = {}
+        self._read: set[str] = set()
+        """Topics whose overrides, or that they have none, were read; notices keep these up to date."""
         self.on_change: Callable[[str, TopicConfig], None] | None = None
         """Called with topic and settings after each change."""
         self.on_new_defaults: Callable[[], None] = lambda: None
@@ -66,6 +68,16 @@ class ConfigStore:
         for path, topic in paths.items():
             node = found.get(path)
             self._put(topic, {} if node is None else decoded(path, node[0]))
+            self._read.add(topic)
+
+    async def load_unread(self, topics: Iterable[str]) -> None:
+        """Read the overrides of those of these topics that were not read yet.
+
+        No notice tells of what a topic is given when it is made, so a broker without a replica does not know it.
+        """
+        unread = [topic for topic in topics if topic not in self._read]
+        if unread:
+            await self.load(unread)
 
     async def reload(self, topic: str) -> None:
         """Read a topic's overrides anew and tell who uses them."""
@@ -75,12 +87,13 @@ class ConfigStore:
 
     def forget(self, topic: str) -> None:
         """The topic was deleted."""
-        self._overrides.pop(topic, None)
-        self._in_force.pop(topic, None)
+        self._put(topic, {})
+        self._read.discard(topic)
 
     def _put(self, topic: str, overrides: Mapping[str, str]) -> None:
         if not overrides:
-            self.forget(topic)
+            self._overrides.pop(topic, None)
+            self._in_force.pop(topic, None)
             return
         self._overrides[topic] = dict(overrides)
         self._in_force[topic] = self._tolerant(topic, overrides)

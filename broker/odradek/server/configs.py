@@ -77,6 +77,8 @@ class ConfigHandlers:
     async def describe_configs(self, context: RequestContext, request: Any) -> Message:
         """Values in force, where they come from, and what they mean (KIP-133, KIP-226, KIP-569)."""
         synonyms, explain = field(request, "include_synonyms", False), field(request, "include_documentation", False)
+        topics = {resource.resource_name for resource in request.resources if resource.resource_type == TOPIC}
+        await self._store.load_unread(topics & self._view.image.topics.keys())
         results = []
         for resource in request.resources:
             error_code, error_message, entries = NONE, None, []
@@ -204,6 +206,7 @@ class ConfigHandlers:
         if not topic:
             raise InvalidRequestError("Topics have no common settings but the brokers' own.")
         self._check_topic(topic)
+        await self._store.load_unread([topic])
 
         def checked(values: Values) -> Values:
             changed = change(values, self._store.topic_config(topic))

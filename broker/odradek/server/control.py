@@ -1,12 +1,14 @@
-"""What controller and brokers send: LeaderAndIsr, UpdateMetadata, StopReplica, ControlledShutdown, AlterPartition.
+"""What controller and brokers send: LeaderAndIsr, UpdateMetadata, StopReplica; ControlledShutdown, AlterPartition,
+AllocateProducerIds.
 
 The first three change this broker's roles and its image of the cluster and are refused from a replaced controller or
-for an earlier life of this broker. The last two are answered by the controller that runs in this process, if it is the
+for an earlier life of this broker. The others are answered by the controller that runs in this process, if it is the
 active one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
@@ -44,6 +46,10 @@ class Controller(Protocol):
         """Move leaderships away from a broker; those that could not move. `NotControllerError` as above."""
         ...
 
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int]:
+        """First id and size of a block for that broker alone. `NotControllerError` as above."""
+        ...
+
 
 class ControlHandlers:
     """Handlers for requests between brokers."""
@@ -58,8 +64,12 @@ class ControlHandlers:
         broker_epoch: Callable[[], int],
         image_changed: Callable[[Iterable[TopicPartition]], None],
         clock: Clock,
+        registered: asyncio.Event | None = None,
     ) -> None:
-        """`image_changed` is told which partitions an UpdateMetadata touched, after the image was swapped."""
+        """`image_changed` is told which partitions an UpdateMetadata touched, after the image was swapped.
+
+        `registered` is set when `broker_epoch` is known; before it the controller's requests wait. None: it is known.
+        """
         self._replicas = replicas
         self._configs = configs
         self._view = view
@@ -67,6 +77,7 @@ class ControlHandlers:
         self._broker_epoch = broker_epoch
         self._image_changed = image_changed
         self._clock = clock
+        self._registered = registered
         self._controller_epoch = NO_EPOCH
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -77,12 +88,23 @@ class ControlHandlers:
             ApiKey.STOP_REPLICA: self.stop_replica,
             ApiKey.CONTROLLED_SHUTDOWN: self.controlled_shutdown,
             ApiKey.ALTER_PARTITION: self.alter_partition,
+            ApiKey.ALLOCATE_PRODUCER_IDS: self.allocate_producer_ids,
         }
+
+    async def _admit(self, request: Any) -> None:
+        """Refuse what is stale.
+
+        A listener is open before the broker is registered. What comes then is meant for its former life, whose session
+        has not ended yet, or for this one, which does not know its epoch yet: only the epoch tells.
+        """
+        if self._registered is not None:
+            await self._registered.wait()
+        self._check_sender(request)
 
     def _check_sender(self, request: Any) -> None:
         epoch = field(request, "broker_epoch", NO_EPOCH)
         own = self._broker_epoch()
-        if NO_EPOCH < epoch < own:
+        if epoch > NO_EPOCH and (epoch < own or own == NO_EPOCH):
             raise StaleBrokerEpochError(f"The request is for an earlier life of this broker: epoch {epoch}, now {own}.")
         if request.controller_epoch < self._controller_epoch:
             raise StaleControllerEpochError(
@@ -92,11 +114,12 @@ class ControlHandlers:
 
     async def leader_and_isr(self, context: RequestContext, request: Any) -> Message:
         """Lead or follow partitions as the controller decided."""
-        self._check_sender(request)
+        await self._admit(request)
         states = list(_leader_and_isr_states(request))
         self._view.image = self._view.image.with_announced({topic_id: tp.topic for tp, topic_id, _ in states})
-        # A log is made with its topic's settings, so those of topics that are new here are read first.
-        await self._load_settings(request, {tp.topic for tp, _, _ in states if self._unknown(tp)})
+        # A log is made with its topic's settings, so those of topics that are new here are read first. That a topic is
+        # in the image says nothing: no notice tells of what it was given when it was made.
+        await self._load_settings(request, {tp.topic for tp, _, _ in states if tp not in self._replicas.table.online})
         codes = self._replicas.apply_leader_and_isr(request.controller_epoch, states)
         if context.api_version < TOPIC_STATES_SINCE:
             return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
@@ -129,12 +152,9 @@ class ControlHandlers:
                 await self._clock.sleep_ms(RETRY_MS)
         self._check_sender(request)
 
-    def _unknown(self, topic_partition: TopicPartition) -> bool:
-        return self._view.image.partition(topic_partition) is None
-
     async def update_metadata(self, context: RequestContext, request: Any) -> Message:
         """Swap the image of the cluster for the next one."""
-        self._check_sender(request)
+        await self._admit(request)
         partitions = list(_partition_states(request))
         self._view.image = self._view.image.updated(
             controller_id=request.controller_id,
@@ -146,7 +166,7 @@ class ControlHandlers:
 
     async def stop_replica(self, context: RequestContext, request: Any) -> Message:
         """Stop following or leading, and delete the log where that is asked."""
-        self._check_sender(request)
+        await self._admit(request)
         codes = self._replicas.stop_replicas(request.controller_epoch, list(_stops(request)))
         return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
 
@@ -163,6 +183,11 @@ class ControlHandlers:
     async def alter_partition(self, context: RequestContext, request: Any) -> Message:
         """Commit in-sync sets that leaders propose (KIP-497)."""
         return await self._controller.alter_partition(request)
+
+    async def allocate_producer_ids(self, context: RequestContext, request: Any) -> Message:
+        """Give a broker ids for its idempotent producers: Kafka's ask the controller since 3.0 (KIP-730)."""
+        first, size = await self._controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
+        return {"throttle_time": 0, "error_code": NONE, "producer_id_start": first, "producer_id_len": size}
 
 
 def _leader_and_isr_states(request: Any) -> Iterator[tuple[TopicPartition, UUID, LeaderAndIsrState]]:

@@ -7,7 +7,7 @@ Topics that do not exist are made through `TopicCreator` when client and broker 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -17,27 +17,21 @@ from odradek.base.errors import (
     InvalidRequestError,
     InvalidTopicError,
     LeaderNotAvailableError,
-    ListenerNotFoundError,
-    ReplicaNotAvailableError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from odradek.base.topics import check_topic_name
-from odradek.base.types import INTERNAL_TOPICS, NO_BROKER, ZERO_UUID
-from odradek.cluster import ClusterImage, ClusterView, PartitionState, Topic
+from odradek.base.types import NO_BROKER, ZERO_UUID
+from odradek.cluster import ClusterImage, ClusterView, Topic
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.features import NOTHING_FINALIZED, Finalized
 from odradek.server.fields import field
-
-LISTENER_ERRORS_SINCE: Final = 6
-"""First Metadata version whose clients know LISTENER_NOT_FOUND (KIP-103 follow-up)."""
+from odradek.server.topic_entries import Absent, Form, TopicEntries
 
 TOPIC_IDS_SINCE: Final = 12
 """First Metadata version in which a topic may be asked for by its id alone (KIP-516)."""
-
-OFFLINE_REPLICAS_SINCE: Final = 1
-"""Version 0 of Metadata names replicas only while they are alive; later ones name all."""
 
 BROKER_ENDPOINTS: Final = 1
 CONTROLLER_ENDPOINTS: Final = 2
@@ -45,11 +39,9 @@ CONTROLLER_ENDPOINTS: Final = 2
 MISMATCHED_ENDPOINT_TYPE: Final = 114
 UNSUPPORTED_ENDPOINT_TYPE: Final = 115
 
-TOPIC_OPERATIONS: Final = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
-"""Everything that may be done to a topic, as bits by ACL operation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE,
-DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430). Without an authorizer, everybody may."""
 CLUSTER_OPERATIONS: Final = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
-"""The same for the cluster: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, the two of configs, IDEMPOTENT_WRITE."""
+"""Everything that may be done to the cluster, as bits by ACL operation: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, the
+two of configs, IDEMPOTENT_WRITE (KIP-430). Without an authorizer, everybody may."""
 NOT_ASKED: Final = -(1 << 31)
 """Stands for a client that did not ask for operations."""
 
@@ -77,11 +69,20 @@ class Identity:
 class MetadataHandlers:
     """Handlers over the image of the cluster."""
 
-    def __init__(self, *, identity: Identity, view: ClusterView, creator: TopicCreator) -> None:
-        """`view` holds the image of the moment; it is read anew for each request."""
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        view: ClusterView,
+        creator: TopicCreator,
+        finalized: Callable[[], Finalized] = lambda: NOTHING_FINALIZED,
+    ) -> None:
+        """`view` holds the image of the moment, `finalized` gives the features; both are read for each request."""
         self._identity = identity
         self._view = view
         self._creator = creator
+        self._finalized = finalized
+        self._entries = TopicEntries()
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
@@ -92,8 +93,9 @@ class MetadataHandlers:
         }
 
     async def api_versions(self, context: RequestContext, request: Any) -> Message:
-        """The API table, requests between brokers included (KIP-35, KIP-511).
+        """The API table, requests between brokers included (KIP-35, KIP-511), and finalized features (KIP-584).
 
+        Brokers in ZooKeeper mode support no feature that could be finalized; what others finalized is told as it is.
         Raises `InvalidRequestError` for a client software's name or version that is not allowed.
         """
         for name in ("client_software_name", "client_software_version"):
@@ -103,22 +105,35 @@ class MetadataHandlers:
             {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
             for api in API_TABLE.values()
         ]
-        return {"error_code": NONE, "api_keys": keys, "throttle_time": 0}
+        epoch, levels = self._finalized()
+        return {
+            "error_code": NONE,
+            "api_keys": keys,
+            "throttle_time": 0,
+            "supported_features": (),
+            "finalized_features_epoch": epoch,
+            "finalized_features": [
+                {"name": name, "max_version_level": level, "min_version_level": level}
+                for name, level in sorted(levels.items())
+            ],
+        }
 
     async def metadata(self, context: RequestContext, request: Any) -> Message:
         """Brokers, controller and topics: all, or those that are asked for."""
-        image = self._view.image
-        wanted = request.topics
+        image, wanted = self._view.image, request.topics
+        form = Form(
+            version=context.api_version,
+            listener=context.listener,
+            operations=field(request, "include_topic_authorized_operations", False),
+        )
         if wanted is None or (context.api_version == 0 and not wanted):
-            topics = [topic_entry(image, topic, context) for topic in image.topics.values()]
+            topics = await self._entries.every(image, form)
         else:
             _check_named(wanted, context.api_version)
             asked = dict.fromkeys((item.name, field(item, "topic_id", ZERO_UUID)) for item in wanted)
-            topics = [_entry(image, name, topic_id, context) for name, topic_id in asked]
-            await self._create_missing(request, topics)
-        if field(request, "include_topic_authorized_operations", False):
-            for entry in topics:
-                entry["topic_authorized_operations"] = TOPIC_OPERATIONS
+            found = [_found(image, name, topic_id) for name, topic_id in asked]
+            topics = await self._entries.some(image, form, found)
+            await self._create_missing(request, found)
         return {
             "throttle_time": 0,
             "brokers": broker_entries(image, context.listener, "node_id"),
@@ -128,8 +143,12 @@ class MetadataHandlers:
             "cluster_authorized_operations": _cluster_operations(request),
         }
 
-    async def _create_missing(self, request: Any, entries: list[dict[str, object]]) -> None:
-        missing = [str(entry["name"]) for entry in entries if entry["error_code"] == UnknownTopicOrPartitionError.code]
+    async def _create_missing(self, request: Any, found: Iterable[Topic | Absent]) -> None:
+        missing = [
+            str(one.name)
+            for one in found
+            if isinstance(one, Absent) and one.error_code == UnknownTopicOrPartitionError.code
+        ]
         if missing and self._identity.auto_create_topics and field(request, "allow_auto_topic_creation", True):
             # As in Kafka the client is told "unknown, try again": it comes back when the topic has its leaders.
             await self._creator.auto_create(missing)
@@ -165,21 +184,22 @@ def _check_named(wanted: Iterable[Any], version: int) -> None:
             raise InvalidRequestError("A topic is asked for without a name.")
 
 
-def _entry(image: ClusterImage, name: str | None, topic_id: UUID, context: RequestContext) -> dict[str, object]:
+def _found(image: ClusterImage, name: str | None, topic_id: UUID) -> Topic | Absent:
     if topic_id != ZERO_UUID:
         known = image.topic_names.get(topic_id)
-        if known is None:
-            return _absent(None, topic_id, UnknownTopicIdError.code)
-        return topic_entry(image, image.topics[known], context)
+        return Absent(None, topic_id, UnknownTopicIdError.code) if known is None else image.topics[known]
     assert name is not None
     topic = image.topics.get(name)
     if topic is not None:
-        return topic_entry(image, topic, context)
+        return topic
     try:
         check_topic_name(name)
     except InvalidTopicError as error:
-        return _absent(name, ZERO_UUID, error.code)
-    return _absent(name, ZERO_UUID, UnknownTopicOrPartitionError.code)
+        return Absent(name, ZERO_UUID, error.code)
+    # A broker that has not been told of the cluster yet does not know which topics there are. Clients that hear of an
+    # unknown topic may give its records up (librdkafka), or have it made.
+    error = UnknownTopicOrPartitionError if image.brokers else LeaderNotAvailableError
+    return Absent(name, ZERO_UUID, error.code)
 
 
 def _cluster_operations(request: Any) -> int:
@@ -196,53 +216,3 @@ def broker_entries(image: ClusterImage, listener: str, id_field: str) -> list[di
                 {id_field: broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
             )
     return entries
-
-
-def topic_entry(image: ClusterImage, topic: Topic, context: RequestContext) -> dict[str, object]:
-    """A topic of a Metadata response."""
-    return {
-        "error_code": NONE,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": topic.name in INTERNAL_TOPICS,
-        "partitions": [_partition_entry(image, number, state, context) for number, state in topic.partitions.items()],
-    }
-
-
-def _partition_entry(
-    image: ClusterImage, number: int, state: PartitionState, context: RequestContext
-) -> dict[str, object]:
-    leader, error_code = state.leader, NONE
-    broker = image.brokers.get(leader)
-    if broker is None:
-        leader, error_code = NO_BROKER, LeaderNotAvailableError.code
-    elif broker.endpoint(context.listener) is None:
-        known = context.api_version >= LISTENER_ERRORS_SINCE
-        leader = NO_BROKER
-        error_code = ListenerNotFoundError.code if known else LeaderNotAvailableError.code
-    replicas, isr = state.replicas, state.isr
-    offline = [replica for replica in replicas if replica not in image.brokers or replica in state.offline_replicas]
-    if offline and context.api_version < OFFLINE_REPLICAS_SINCE:
-        replicas = tuple(replica for replica in replicas if replica in image.brokers)
-        isr = tuple(replica for replica in isr if replica in image.brokers)
-        if error_code == NONE and len(replicas) < len(state.replicas):
-            error_code = ReplicaNotAvailableError.code
-    return {
-        "error_code": error_code,
-        "partition_index": number,
-        "leader_id": leader,
-        "leader_epoch": state.leader_epoch,
-        "replica_nodes": replicas,
-        "isr_nodes": isr,
-        "offline_replicas": offline,
-    }
-
-
-def _absent(name: str | None, topic_id: UUID, error_code: int) -> dict[str, object]:
-    return {
-        "error_code": error_code,
-        "name": name,
-        "topic_id": topic_id,
-        "is_internal": name in INTERNAL_TOPICS,
-        "partitions": [],
-    }

@@ -46,6 +46,7 @@ from odradek.cluster import ClusterImage, ClusterView
 from odradek.controller import topic_admin
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.release_versions import has_topic_ids
 from odradek.server.broker_configs import BrokerSettings
 from odradek.server.config_entries import Entry, topic_entries
 from odradek.server.dispatch import Handler, RequestContext
@@ -242,6 +243,9 @@ class TopicHandlers:
         return topic_id
 
     def _new_id(self) -> UUID:
+        """None below the inter-broker protocol that has ids: `ZERO_UUID`."""
+        if not has_topic_ids(self._settings.config.inter_broker_protocol_version):
+            return ZERO_UUID
         return UUID(bytes=self._clock.token_bytes(16), version=4)
 
     async def auto_create(self, names: Iterable[str]) -> None:

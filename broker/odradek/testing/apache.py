@@ -154,9 +154,17 @@ class ApacheBroker:
     """One Apache Kafka broker in ZooKeeper mode, a child process with its files under `directory`."""
 
     def __init__(
-        self, folder: Path, directory: Path, *, broker_id: int, zookeeper: str, properties: Mapping[str, str], heap: str
+        self,
+        folder: Path,
+        directory: Path,
+        *,
+        broker_id: int,
+        zookeeper: str,
+        properties: Mapping[str, str],
+        heap: str,
+        options: Sequence[str] = (),
     ) -> None:
-        """`properties` are added to, or override, id, listener, directory and ensemble."""
+        """`properties` are added to, or override, id, listener, directory and ensemble; `options` go to Java itself."""
         self.port: Final = free_port()
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
@@ -169,7 +177,7 @@ class ApacheBroker:
         }
         path = directory / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
-        self._command = [*java_command(folder, "kafka.Kafka", heap=heap), str(path)]
+        self._command = [*java_command(folder, "kafka.Kafka", heap=heap, options=options), str(path)]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

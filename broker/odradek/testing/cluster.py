@@ -221,10 +221,11 @@ class RunningCluster:
         """SIGTERM, as for a rolling restart; returns when the process has ended."""
         self._call(self._running.brokers.stop(broker_id, self._running.options.grace_seconds))
 
-    def start_broker(self, broker_id: int) -> None:
-        """Start a broker that was killed or stopped; returns when every broker that runs is ready."""
+    def start_broker(self, broker_id: int, *, wait: bool = True) -> None:
+        """Start a broker that was killed or stopped; returns when every broker that runs is ready, or at once."""
         self._on_loop(lambda: self._running.brokers.start(broker_id))
-        self._call(self._running.brokers.wait_until_ready(_CALL_SECONDS))
+        if wait:
+            self._call(self._running.brokers.wait_until_ready(_CALL_SECONDS))
 
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: the broker is silent, and its connections stay open."""

@@ -21,6 +21,7 @@ T = TypeVar("T")
 START_MS: Final = 1_000_000.0
 """Monotonic time at the start of every test: not 0, so that a forgotten initial value shows."""
 WALL_START_MS: Final = 1_700_000_000_000
+_SHORTEST_DELAY_S: Final = 1e-6
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -79,7 +80,9 @@ class VirtualClock:
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """On the loop, after virtual time."""
-        return self._loop.call_later(max(0.0, delay_ms) / 1000, callback)
+        # Rounding leaves delays too short to move this clock: who waits for the rest of one would wait for ever.
+        delay_s = max(_SHORTEST_DELAY_S, delay_ms / 1000) if delay_ms > 0 else 0.0
+        return self._loop.call_later(delay_s, callback)
 
     async def sleep_ms(self, delay_ms: float) -> None:
         """Sleep in virtual time."""

@@ -128,6 +128,11 @@ class MemoryTree:
         self._zxid = 0
         self._changes: list[_Change] = []
 
+    @property
+    def last_zxid(self) -> int:
+        """Of the last transaction: nothing has changed while this stands still."""
+        return self._zxid
+
     def node(self, path: str) -> _Znode:
         """`NoNode` when there is none."""
         if path not in self.nodes:

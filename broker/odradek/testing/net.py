@@ -36,12 +36,14 @@ FIRST_CLIENT_PORT: Final = 40_000
 class Host:
     """One machine or pod: what runs on it, dies with it. A restarted one is a new `Host` of the same name."""
 
-    __slots__ = ("_held", "alive", "name", "tasks")
+    __slots__ = ("_held", "alive", "name", "tasks", "turns")
 
     def __init__(self, name: str) -> None:
         """Alive from the beginning."""
         self.name: Final = name
         self.alive = True
+        self.turns = 0
+        """Callbacks that ran here so far: nothing on it has changed while this stands still."""
         self._held: list[_Call] | None = None
         self.tasks: Final[set[asyncio.Task[Any]]] = set()
         """What runs here. A dead host's tasks stand for ever: a task that nobody holds would be collected, and the
@@ -91,12 +93,32 @@ def current_host() -> Host | None:
     return _HOST.get()
 
 
+class _NumberedTask(asyncio.Task[Any]):
+    """Sets of tasks, by which their owners cancel them, have the order of addresses; of these, that of numbers."""
+
+    def __init__(
+        self,
+        number: int,
+        coro: Coroutine[Any, Any, Any],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        # Before the rest: a task enters the set of all tasks while it is made.
+        self._number = number
+        super().__init__(coro, loop=loop, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class SimulatedLoop(VirtualLoop):
     """A loop in virtual time whose connections go over a `SimulatedNetwork`."""
 
     def __init__(self, seed: int = 0) -> None:
         """`seed` draws the delays."""
         super().__init__()
+        self._tasks_made = 0
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
         self.network: Final = SimulatedNetwork(self, seed)
 
     def call_soon(  # type: ignore[override]
@@ -122,6 +144,15 @@ class SimulatedLoop(VirtualLoop):
         call = _Call(self, host, callback, context)
         handle = call.handle = super().call_at(when, call, *args, context=context)
         return handle
+
+    def _make_task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: Coroutine[Any, Any, Any],
+        context: Context | None = None,
+    ) -> asyncio.Task[Any]:
+        self._tasks_made += 1
+        return _NumberedTask(self._tasks_made, coro, loop, context)
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
@@ -167,6 +198,7 @@ class _Call:
             self._args = args
             self._host.hold(self)
         elif self._host.alive:
+            self._host.turns += 1
             self._callback(*args)
 
     def again(self) -> None:

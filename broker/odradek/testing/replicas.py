@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig, TopicConfig
@@ -365,3 +365,18 @@ class MemoryCluster:
         return CommittedIsr(
             leader=state.leader, leader_epoch=leader_epoch, isr=new_isr, partition_epoch=state.partition_epoch
         )
+
+
+LED: Final = LeaderAndIsrState(
+    controller_epoch=3, leader=1, leader_epoch=5, isr=(1,), replicas=(1,), partition_epoch=2, is_new=True
+)
+"""Broker 1 leads, and has the only replica."""
+REPLICATED: Final = replace(LED, isr=(1, 2), replicas=(1, 2))
+"""Broker 1 leads, broker 2 follows in sync."""
+
+
+def assume(broker: MemoryBroker, state: LeaderAndIsrState = LED, *partitions: TopicPartition) -> list[int]:
+    """Give a broker a role in partitions, t-0 if none is named; the error codes of its answer."""
+    wanted = partitions or (TopicPartition("t", 0),)
+    told = [(partition, TOPIC_ID, state) for partition in wanted]
+    return list(broker.replicas.apply_leader_and_isr(state.controller_epoch, told).values())

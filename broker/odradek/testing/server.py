@@ -79,6 +79,12 @@ class MemoryController:
         self._demand_active()
         return self.remaining
 
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int]:
+        """Always the same block."""
+        self._demand_active()
+        self.asked.append((broker_id, broker_epoch))
+        return 3000, 1000
+
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
     ) -> dict[TopicPartition, int | ProtocolError]:
@@ -258,6 +264,9 @@ class MemoryServer:
         self.elections = ElectionHandlers(controller=self.controller, view=self.view, clock=clock)
         self.changed: list[TopicPartition] = []
         """Partitions of which UpdateMetadata told."""
+        self.broker_epoch = BROKER_EPOCH
+        self.registered = asyncio.Event()
+        self.registered.set()
         self._workers = workers
         self.dispatcher = self._dispatcher(replace or {})
 
@@ -273,9 +282,10 @@ class MemoryServer:
             configs=self.configs,
             view=self.view,
             controller=self.controller,
-            broker_epoch=lambda: BROKER_EPOCH,
+            broker_epoch=lambda: self.broker_epoch,
             image_changed=self._image_changed,
             clock=self.clock,
+            registered=self.registered,
         )
         self._data = data = DataHandlers(
             replicas=self.replicas,

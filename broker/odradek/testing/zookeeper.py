@@ -323,12 +323,14 @@ class SimulatedZk(MemoryZk):
     def _answered(self, answer: asyncio.Future[_T], outcome: _T | Exception) -> None:
         self._pending.pop(answer, None)
         self._heard()
-        if answer.done():
-            return
         if isinstance(outcome, Exception):
-            answer.set_exception(outcome)
-        else:
+            if not answer.done():
+                answer.set_exception(outcome)
+        elif not answer.done():
             answer.set_result(outcome)
+        if isinstance(outcome, SessionExpired):
+            # A server closes the connection of a session that is over, and only the next one tells what became of it.
+            self.lose_connection()
 
     def _is_in(self, state: SessionState) -> bool:
         return self._state is state

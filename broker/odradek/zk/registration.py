@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
@@ -81,8 +81,10 @@ class BrokerRegistrar:
         self._wait_ms = wait_ms
         self._sessions: set[int] = set()
 
-    async def register(self, registration: BrokerRegistration) -> BrokerEpoch:
-        """Make the ephemeral registration and return the broker epoch.
+    async def register(
+        self, registration: BrokerRegistration, *, first: Callable[[], Awaitable[object]] | None = None
+    ) -> BrokerEpoch:
+        """Make the ephemeral registration and return the broker epoch; `first` something else, once the id is free.
 
         A znode of a former session of this very process is replaced at once, since that session is over (ZooKeeper has
         been seen to keep such znodes, ZOOKEEPER-2985). One of this address from a process that died is waited for, at
@@ -90,8 +92,11 @@ class BrokerRegistrar:
         """
         deadline = self._clock.monotonic_ms() + self._wait_ms
         while True:
+            if first is not None and await self._zk.exists(registration.path) is None:
+                await first()
+                first = None
             session = self._zk.session_id
-            stat = await self._create(registration)
+            stat = None if first is not None else await self._create(registration)
             if stat is not None:
                 self._sessions.add(session)
                 log.info("registered broker %d with epoch %d", registration.broker_id, stat.czxid)

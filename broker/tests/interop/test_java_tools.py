@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import confluent_kafka
 import pytest
 
-from odradek.testing.apache import InteropError, Tools
+from odradek.testing.apache import QUICK_START, InteropError, Tools, jars, java_command
+from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
@@ -19,6 +24,8 @@ GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+REPLICA_VERIFICATION = "org.apache.kafka.tools.ReplicaVerificationTool"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
@@ -210,6 +217,88 @@ def test_log_dirs_command(tools: Tools, topic: str) -> None:
     assert sizes == [sizes[0]] * 3
     assert sorted(sizes[0]) == [f"{topic}-{number}" for number in range(3)]
     assert sum(sizes[0].values()) > 30 * len("value")
+    told = tools.run(LOG_DIRS, "--describe", "--topic-list", topic, "--broker-list", "1")
+    assert json.loads(told.splitlines()[-1])["brokers"] == [broker for broker in brokers if broker["broker"] == 1]
+
+
+def fill(tools: Tools, topic: str, count: int) -> None:
+    """So many records to each of the three partitions, in several batches."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": tools.bootstrap, "batch.num.messages": 3})
+    for number in range(count):
+        for partition in range(3):
+            producer.produce(topic, f"value {number}", f"{partition}", partition=partition)
+    assert producer.flush(60) == 0
+
+
+def offsets(tools: Tools, topic: str, time: str) -> list[int]:
+    """What GetOffsetShell says of the three partitions."""
+    told = dict(
+        re.findall(rf"^{topic}:(\d):(\d+)$", tools.run(OFFSETS, "--topic", topic, "--time", time), re.MULTILINE)
+    )
+    return [int(told[f"{partition}"]) for partition in range(3)]
+
+
+def test_delete_records_command(tools: Tools, topic: str, tmp_path: Path) -> None:
+    wanted = tmp_path / "offsets.json"
+
+    def delete(before: list[tuple[int, int]]) -> str:
+        partitions = [{"topic": topic, "partition": number, "offset": offset} for number, offset in before]
+        wanted.write_text(json.dumps({"version": 1, "partitions": partitions}), encoding="utf-8")
+        return tools.run(DELETE_RECORDS, "--offset-json-file", str(wanted))
+
+    fill(tools, topic, 10)
+    told = delete([(0, 4), (1, -1)])
+    assert sorted(re.findall(r"^partition: (\S+)\tlow_watermark: (\d+)$", told, re.MULTILINE)) == [
+        (f"{topic}-0", "4"),
+        (f"{topic}-1", "10"),
+    ]
+    assert offsets(tools, topic, "earliest") == [4, 10, 0]
+    assert offsets(tools, topic, "latest") == [10, 10, 10]
+    left = [f"0:value {number}" for number in range(4, 10)] + [f"2:value {number}" for number in range(10)]
+    assert sorted(consume(tools, topic, len(left))) == left
+    told = delete([(2, 11), (0, 2)])
+    assert re.search(rf"^partition: {topic}-2\terror: .*OffsetOutOfRangeException", told, re.MULTILINE)
+    assert re.search(rf"^partition: {topic}-0\tlow_watermark: 4$", told, re.MULTILINE), "it never goes back"
+    assert offsets(tools, topic, "earliest") == [4, 10, 0]
+    with pytest.raises(InteropError, match="duplicate topic partitions"):
+        delete([(0, 5), (0, 6)])
+
+
+@pytest.fixture
+def tools_of_3_9(request: pytest.FixtureRequest, odradek_cluster: RunningCluster) -> Tools:
+    """For the tool that asks for its own newest version of Fetch, whatever brokers offer: Kafka 4.1's is 18."""
+    version = "3.9.1"
+    return Tools(version, jars(version, Path(request.config.rootpath) / ".interop"), odradek_cluster.bootstrap)
+
+
+@contextmanager
+def reports(tools: Tools, *arguments: str) -> Iterator[Iterator[str]]:
+    """Lines of a tool that never ends."""
+    command = java_command(tools.folder, REPLICA_VERIFICATION, heap="256m", options=QUICK_START)
+    process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        with process.stdout:
+            yield process.stdout
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_replica_verification_tool(tools_of_3_9: Tools, topic: str) -> None:
+    tools = tools_of_3_9
+    fill(tools, topic, 100)
+    where = ["--broker-list", tools.bootstrap, "--topics-include", topic]
+    printed: list[str] = []
+    with reports(tools, *where, "--time", "-2", "--report-interval-ms", "50") as lines:
+        # A partition has no lag when every replica gave the same batches up to the high watermark.
+        for line in lines:
+            printed.append(line)
+            if "max lag is 0 " in line:
+                break
+    assert "verification process is started" in printed[0]
+    assert re.search(rf": max lag is 0 for partition {topic}-\d at offset 100 among 3 partitions$", printed[-1].strip())
+    assert [line for line in printed if "match" in line] == []
 
 
 def test_broker_api_versions_command(tools: Tools) -> None:

@@ -3,11 +3,7 @@ and Kafka's DumpLogSegments reads every file that ours writes, and says of it wh
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.base.system import SystemFiles
@@ -29,7 +25,8 @@ from odradek.log import checkpoints
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.validate import AppendOrigin
-from odradek.testing.apache import QUICK_START, ApacheBroker, free_port, jars, run_tool
+from odradek.testing.apache import QUICK_START, ApacheBroker, jars, run_tool
+from odradek.testing.broker_process import OdradekBroker
 from odradek.testing.kafka_logs import dump_segments, read_topic, wait_until_unregistered
 from odradek.testing.logs import open_log, small_segments
 from odradek.testing.loop import ManualClock
@@ -72,59 +69,6 @@ def kafka(request: pytest.FixtureRequest) -> Path:
 def ensemble(zookeeper: str) -> str:
     """A place of the test's own in ZooKeeper."""
     return f"{zookeeper}/directories-{uuid4().hex[:8]}"
-
-
-class OdradekBroker:
-    """Our broker as a process of its own on a directory that another one has had."""
-
-    def __init__(self, directory: Path, *, zookeeper: str, properties: Mapping[str, str]) -> None:
-        self.port: Final = free_port()
-        self._log = directory / "odradek.log"
-        settings = {
-            "broker.id": "0",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": str(directory / "data"),
-            "zookeeper.connect": zookeeper,
-            "metrics.port": "0",
-            "process.supervision.enable": "false",
-            **properties,
-        }
-        directory.mkdir(parents=True, exist_ok=True)
-        self._properties = directory / "odradek.properties"
-        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it; it serves when a client gets its metadata."""
-        with self._log.open("ab") as out:
-            command = [sys.executable, "-m", "odradek.cli.main", "broker", str(self._properties)]
-            self._process = subprocess.Popen(command, stdout=out, stderr=out)
-        bootstrap = f"127.0.0.1:{self.port}"
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        wait_until(lambda: self._ended() or self._serves(admin), what=f"our broker's start on {bootstrap}")
-        assert not self._ended(), self._log.read_text()[-4000:]
-
-    def _ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
-
-    @staticmethod
-    def _serves(admin: AdminClient) -> bool:
-        try:
-            return bool(admin.list_topics(timeout=1).brokers)
-        except KafkaException:
-            return False
-
-    def stop(self, *, kill: bool = False) -> None:
-        """End it; idempotent."""
-        process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
-        if process is not None:
-            process.wait(timeout=60)
-
-    def errors(self) -> list[str]:
-        """Lines of its log that tell of an error."""
-        return [line for line in self._log.read_text().splitlines() if re.search(r" (ERROR|CRITICAL) ", line)]
 
 
 @contextmanager

@@ -105,9 +105,11 @@ def broker_properties(
 ) -> dict[str, str]:
     """The properties of one broker. `data` must be absolute, since the broker may run elsewhere."""
     listener = f"PLAINTEXT://{LOOPBACK}:{ports.brokers[broker_id]}"
+    racks = cluster.brokers.rack_names
     return {
         **small_defaults(cluster.brokers.replicas),
         **cluster.brokers.config,
+        **({"broker.rack": racks[broker_id % len(racks)]} if racks else {}),
         "broker.id": str(broker_id),
         "listeners": listener,
         "advertised.listeners": listener,

@@ -67,7 +67,7 @@ def test_every_field_of_a_cluster() -> None:
       brokers:
         replicas: 5
         storage: {volumes: [{id: 0, size: 100Gi, storageClass: local-ssd}, {id: 1, size: 10}]}
-        rack: {topologyKey: zone}
+        rack: {topologyKey: zone, names: [east, west]}
         resources: {limits: {cpu: 2, memory: 2Gi}, requests: {cpu: 500m}}
         config: {min.insync.replicas: 2, auto.create.topics.enable: false, log.cleaner.min.cleanable.ratio: 0.25}
       listeners:
@@ -86,6 +86,7 @@ def test_every_field_of_a_cluster() -> None:
         Volume(id=1, size="10"),
     )
     assert found.brokers.rack_topology_key == "zone"
+    assert found.brokers.rack_names == ("east", "west")
     assert found.brokers.config == {
         "min.insync.replicas": "2",
         "auto.create.topics.enable": "false",
@@ -136,6 +137,8 @@ def test_every_field_of_a_topic() -> None:
         ),
         ("{brokers: {storage: {volumes: [x]}}}", "spec.brokers.storage.volumes: entry 0 must be a mapping, found 'x'."),
         ("{brokers: {rack: {}}}", "spec.brokers.rack.topologyKey: must be text that is not empty, and it is missing."),
+        ("{brokers: {rack: {names: east}}}", "spec.brokers.rack.names: must be a list of text that is not empty"),
+        ("{brokers: {rack: {names: [1]}}}", "spec.brokers.rack.names: must be a list of text that is not empty"),
         ("{brokers: {resources: {limits: {gpu: 1}}}}", "spec.brokers.resources.limits.gpu: is not a field here"),
         (
             "{listeners: [{name: a, port: 0}]}",

@@ -86,6 +86,11 @@ class Machine:
         return self._host is not None
 
     @property
+    def host(self) -> Host | None:
+        """What its broker's process runs as; None while it is off, another one in each life."""
+        return self._host
+
+    @property
     def is_serving(self) -> bool:
         """Whether its broker serves clients."""
         return self.broker is not None and self.broker.state is BrokerState.RUNNING
@@ -109,12 +114,14 @@ class Machine:
 
     async def stop(self) -> None:
         """SIGTERM: controlled shutdown, then the end. What is left of the process afterwards is killed."""
-        broker, life = self.broker, self._life
+        broker, life, host = self.broker, self._life, self._host
         self._world.note("stop", self.name)
-        if broker is not None and life is not None and self._host is not None:
-            with as_host(self._host):
+        if broker is not None and life is not None and host is not None:
+            with as_host(host):
                 closing = self._world.loop.create_task(self._close(broker))
             await asyncio.wait([closing], timeout=STOP_SECONDS)
+        if self._host is not host:
+            return  # killed meanwhile, and perhaps started again
         self._end(silently=False)
         self.disk.kill()
 

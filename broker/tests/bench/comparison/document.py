@@ -96,6 +96,11 @@ def shortfalls(scenario: Scenario, outcome: Outcome) -> list[str]:
         value = ratio(*_summaries(outcome, name))
         if metric.goal is not None and value is not None and not metric.goal.met(value):
             found.append(f"{metric.label} {value:.2f} ({metric.goal.text})")
+    for name, limit in scenario.limits.items():
+        summary = summary_of(outcome.runs.get(OURS, ()), name)
+        if summary is not None and summary.median > limit:
+            metric = METRICS[name]
+            found.append(f"{metric.label} {metric.form(summary.median)} (≤ {limit:g})")
     for kind, (before, during) in GROWTHS.items():
         growth = ratio(_summaries(outcome, during)[0], _summaries(outcome, before)[0])
         if growth is not None and growth > GROWTH_BOUND:

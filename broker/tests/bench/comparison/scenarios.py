@@ -9,6 +9,7 @@ from typing import Final
 from comparison.workloads.base import Workload
 from comparison.workloads.compacting import Compact
 from comparison.workloads.consuming import Consume, ProduceOld, Reader
+from comparison.workloads.controlling import AskAllMetadata, ControllerFailover, CreateTopics
 from comparison.workloads.producing import EndToEnd, Idle, Produce, ProduceBusy
 from comparison.workloads.starting import Start
 
@@ -42,6 +43,8 @@ class Scenario:
     brokers: int = 1
     warm_ups: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Bounds of our own figures, whatever the other system's are: metric to the most that its median may be."""
 
 
 THEMES: Final = (
@@ -80,6 +83,26 @@ THEMES: Final = (
         text="From the start of the process to the first answer: a produce request acknowledged, metadata, and every "
         "partition of the topic led. CPU and memory are those of the start.",
         metrics=("start_s", "leaders_s", "metadata_s", "cpu_s", "rss_max_mb"),
+    ),
+    Theme(
+        name="control",
+        title="The control plane",
+        text="Topics of 1,000 partitions. Failover: three brokers, SIGKILL to the process of the one that is "
+        "controller; from then until each broker that is left names a living leader for every partition, with its "
+        "parts, and until 20 of the partitions that have moved have acknowledged a record (`acks=all`). Our parent "
+        "process ends the session of a broker that died; Apache Kafka waits until `zookeeper.session.timeout.ms`, 18 s "
+        "by default, is over. Metadata: 20 requests for all topics one after the other, after a change.",
+        metrics=(
+            "leaders_s",
+            "detected_s",
+            "elected_s",
+            "propagated_s",
+            "acknowledged_s",
+            "p50_ms",
+            "p99_ms",
+            "first_ms",
+            *USAGE,
+        ),
     ),
     Theme(
         name="compaction",
@@ -236,6 +259,36 @@ CATALOGUE: Final = (
         workload=Start(log_bytes=5 * GIBIBYTE, partitions=6, crash=True),
         seconds=60,
         prepare_seconds=90,
+        warm_ups=0,
+    ),
+    Scenario(
+        name="controller-failover",
+        theme="control",
+        title="the controller dies, 5,000 partitions, 3 replicas",
+        workload=ControllerFailover(partitions=5_000, replicas=3),
+        seconds=150,
+        prepare_seconds=120,
+        brokers=3,
+        warm_ups=0,
+        properties={"zookeeper.session.timeout.ms": "18000", "auto.leader.rebalance.enable": "false"},
+        limits={"leaders_s": 5.0},
+    ),
+    Scenario(
+        name="metadata-10000",
+        theme="control",
+        title="all metadata, 10,000 partitions",
+        workload=AskAllMetadata(partitions=10_000),
+        seconds=5,
+        prepare_seconds=60,
+        limits={"p99_ms": 100.0},
+    ),
+    Scenario(
+        name="create-5000",
+        theme="control",
+        title="5,000 partitions are made, 3 brokers, 1 replica",
+        workload=CreateTopics(partitions=5_000),
+        seconds=60,
+        brokers=3,
         warm_ups=0,
     ),
     Scenario(

@@ -6,7 +6,9 @@ start it. Invariants: everything lives in one temporary folder, ends with this p
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -16,8 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from comparison.figures import OURS
+from comparison.processes import with_descendants
 from comparison.waiting import wait_until
-from comparison.wire import Address, Connection
+from comparison.wire import Address, Connection, metadata_frame, partitions_of
 from odradek.client.blocking import BlockingClient
 from odradek.client.models import NewTopic
 from odradek.testing.apache import java_command
@@ -129,6 +132,22 @@ class System:
         for child in self._children:
             child.kill()
 
+    def crash(self, number: int) -> None:
+        """SIGKILL to one broker's own process, as the kernel's killer would, and to nothing that looks after it."""
+        pid = self._children[number].pid
+        assert pid is not None, "not started"
+        below = with_descendants([pid])[1:] if self.name == OURS else []
+        os.kill(below[0] if below else pid, signal.SIGKILL)
+
+    def revive(self, timeout_seconds: float) -> None:
+        """Start brokers that crashed, after all of their processes have ended; returns when each knows all again."""
+        wait_until(self._any_ended, f"{self.name}: end of a crashed broker", timeout_seconds=timeout_seconds)
+        self.start_brokers()
+        wait_until(self._complete, f"{self.name}: all brokers again", timeout_seconds=timeout_seconds)
+
+    def _any_ended(self) -> bool:
+        return any(not child.running for child in self._children)
+
     def close(self) -> None:
         """End everything at once; what was written is thrown away."""
         self.kill_brokers()
@@ -178,8 +197,8 @@ class System:
     def _led(self, topic: str, partitions: int) -> bool:
         for address in self.addresses:
             with Connection(address) as connection:
-                rows = connection.metadata([topic]).topics[0].partitions
-            if len(rows) != partitions or any(row.leader_id < 0 for row in rows):
+                found = partitions_of(connection.call(metadata_frame([topic])))
+            if len(found) != partitions or any(one.leader < 0 for one in found.values()):
                 return False
         return True
 

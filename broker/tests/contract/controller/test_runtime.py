@@ -11,13 +11,20 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 
-from odradek.base.errors import BrokerNotAvailableError, NotControllerError, StaleBrokerEpochError
+from odradek.base.errors import (
+    BrokerIdNotRegisteredError,
+    BrokerNotAvailableError,
+    NotControllerError,
+    StaleBrokerEpochError,
+    UnknownServerError,
+)
 from odradek.base.types import TopicPartition
 from odradek.controller.requested_elections import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.zk import layout
 from odradek.zk.layout import ControllerRegistration, PartitionState, TopicAssignment
 from odradek.zk.port import NoNode
+from odradek.zk.registration import next_producer_ids
 
 pytestmark = pytest.mark.java
 
@@ -401,6 +408,26 @@ async def test_a_broker_that_stops_in_order_hands_over_first(cluster: Cluster) -
     await cluster.until(lambda: knows(cluster.brokers[1], single, leader=-1))
 
 
+async def test_brokers_are_given_producer_ids_that_nobody_else_has(cluster: Cluster) -> None:
+    runtime = await three_brokers(cluster)
+    assert await runtime.allocate_producer_ids(2, cluster.brokers[2].epoch) == (0, 1000)
+    assert await runtime.allocate_producer_ids(3, cluster.brokers[3].epoch) == (1000, 1000)
+    # One that took its block from ZooKeeper itself.
+    assert (await next_producer_ids(cluster.zk, 1)).first_id == 2000
+    assert await runtime.allocate_producer_ids(2, cluster.brokers[2].epoch) == (3000, 1000)
+    for stale in (-1, cluster.brokers[2].epoch - 1, cluster.brokers[2].epoch + 1):
+        with pytest.raises(StaleBrokerEpochError):
+            await runtime.allocate_producer_ids(2, stale)
+    with pytest.raises(BrokerIdNotRegisteredError):
+        await runtime.allocate_producer_ids(9, 0)
+    await cluster.zk.set(layout.PRODUCER_ID_BLOCK, b"no block")
+    with pytest.raises(UnknownServerError):
+        await runtime.allocate_producer_ids(2, cluster.brokers[2].epoch)
+    assert runtime.is_active
+    found = await cluster.zk.get(layout.PRODUCER_ID_BLOCK)
+    assert found[0] == b"no block"
+
+
 async def test_who_is_not_controller_says_so(cluster: Cluster) -> None:
     await cluster.start_brokers(1)
     await cluster.start_controller(1)
@@ -409,6 +436,8 @@ async def test_who_is_not_controller_says_so(cluster: Cluster) -> None:
     assert (await other.alter_partition(SimpleNamespace()))["error_code"] == 41
     with pytest.raises(NotControllerError):
         await other.controlled_shutdown(1, -1)
+    with pytest.raises(NotControllerError):
+        await other.allocate_producer_ids(1, -1)
     with pytest.raises(NotControllerError):
         await other.elect_leaders(None, ElectionKind.PREFERRED)
 

@@ -27,6 +27,8 @@ COUNTS = SimpleNamespace(
     topics=4,
     partitions=5,
     unclean_elections=6,
+    topics_to_delete=7,
+    active_brokers=8,
 )
 
 
@@ -39,6 +41,7 @@ def test_every_series_has_its_source(tmp_path: Path) -> None:
             observe(collector, observed(server))
             await server.announce("t", {0: [1], 1: [2, 1]}, brokers=(1, 2))
             await produce(server)
+            server.replicas.partition(TopicPartition("t", 0)).adding_replicas = (3,)
             metrics = list(collector.collect())
         finally:
             collector.close()
@@ -96,7 +99,10 @@ EXPECTED: dict[tuple[str, Any], float] = {
     ("kafka_log_log_logendoffset", SECOND): 0,
     ("kafka_log_log_numlogsegments", FIRST): 1,
     ("kafka_controller_kafkacontroller_activecontrollercount", ()): 1,
+    ("kafka_server_replicamanager_reassigningpartitions", ()): 1,
     ("kafka_controller_kafkacontroller_globalpartitioncount", ()): 5,
+    ("kafka_controller_kafkacontroller_topicstodeletecount", ()): 7,
+    ("kafka_controller_kafkacontroller_activebrokercount", ()): 8,
     ("kafka_controller_controllerstats_uncleanleaderelections_total", ()): 6,
     ("kafka_server_kafkaserver_brokerstate", ()): 3,
     ("kafka_server_sessionexpirelistener_zookeeperexpires_total", ()): 9,

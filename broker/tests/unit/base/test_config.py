@@ -218,3 +218,24 @@ def test_bounds_hold_for_every_number(number: int) -> None:
     else:
         with pytest.raises(ConfigError):
             setting.parse(str(number))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
+        ("zookeeper.metadata.migration.enable", "true"),
+    ],
+)
+def test_what_would_be_dangerous_to_pass_over_is_refused(key: str, value: str) -> None:
+    needed = {"broker.id": "1", "zookeeper.connect": "zk:2181"}
+    with pytest.raises(ConfigError, match=f"{key}={value} is not supported: "):
+        BrokerConfig.parse({**needed, key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("authorizer.class.name", ""), ("zookeeper.metadata.migration.enable", "false")]
+)
+def test_their_defaults_are_only_passed_over(key: str, value: str) -> None:
+    _, warnings = BrokerConfig.parse({"broker.id": "1", "zookeeper.connect": "zk:2181", key: value})
+    assert [warning.partition(" ")[0] for warning in warnings] == [key]

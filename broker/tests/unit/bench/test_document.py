@@ -76,3 +76,12 @@ def test_a_remark_of_the_theme_serves_scenarios_without_their_own() -> None:
 
 def test_a_document_of_nothing_is_a_document() -> None:
     assert "no day yet" in render([], {})
+
+
+def test_a_bound_of_our_own_figure_holds_whatever_the_other_system_needs() -> None:
+    scenario = BY_NAME["controller-failover"]
+    limit = scenario.limits["leaders_s"]
+    good = outcome(scenario.name, [{"leaders_s": limit}], [{"leaders_s": 10 * limit}])
+    late = outcome(scenario.name, [{"leaders_s": limit + 1}], [{"leaders_s": 10 * limit}])
+    assert shortfalls(scenario, good) == []
+    assert shortfalls(scenario, late) == ["all partitions led, s 6.00 (≤ 5)"]

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import struct
 
-from comparison.wire import old_fetch_frame, old_fetched, old_produce_frame, produce_frame, produce_result
+import pytest
+from comparison.wire import (
+    METADATA_VERSION,
+    Partition,
+    metadata_frame,
+    old_fetch_frame,
+    old_fetched,
+    old_produce_frame,
+    partitions_of,
+    produce_frame,
+    produce_result,
+)
 
 from odradek.base.types import TopicPartition
-from odradek.protocol.codec import decode_header
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import decode_header, decode_request, encode_response
 from odradek.protocol.hotpath import ProducedPartition, decode_produce, encode_produce_response
 
 
@@ -49,3 +61,47 @@ def test_an_old_fetch_response_is_read_partition_by_partition() -> None:
     frame = struct.pack(">iiih5si", 1, 0, 1, 5, b"topic", 2) + rows
     found = [(*fields, bytes(records)) for *fields, records in old_fetched(memoryview(frame))]
     assert found == [(0, 0, 9, b"abc"), (1, 6, -1, b"")]
+
+
+def test_partitions_are_found_in_metadata_without_decoding() -> None:
+    rows = [
+        {
+            "error_code": 0,
+            "partition_index": number,
+            "leader_id": leader,
+            "leader_epoch": 7,
+            "replica_nodes": replicas,
+            "isr_nodes": replicas[:1],
+            "offline_replicas": replicas[1:],
+        }
+        for number, leader, replicas in ((0, 1, (1, 2)), (5, -1, (2,)))
+    ]
+    message = {
+        "brokers": [
+            {"node_id": 1, "host": "höst", "port": 9, "rack": None},
+            {"node_id": 2, "host": "h", "port": 9, "rack": "r"},
+        ],
+        "cluster_id": None,
+        "controller_id": 2,
+        "topics": [
+            {"error_code": 0, "name": "näme", "is_internal": False, "partitions": rows},
+            {"error_code": 3, "name": "none", "is_internal": True, "partitions": []},
+            {"error_code": 0, "name": "b", "is_internal": False, "partitions": rows[:1]},
+        ],
+    }
+    frame = memoryview(encode_response(ApiKey.METADATA, METADATA_VERSION, 4, message))[4:]
+    first, second = Partition(1, (1, 2), (1,)), Partition(-1, (2,), (2,))
+    assert partitions_of(frame) == {
+        TopicPartition("näme", 0): first,
+        TopicPartition("näme", 5): second,
+        TopicPartition("b", 0): first,
+    }
+
+
+@pytest.mark.parametrize("topics", [None, [], ["a", "b"]])
+def test_metadata_is_asked_for_and_no_topic_made(topics: list[str] | None) -> None:
+    frame = metadata_frame(topics)[4:]
+    header, position = decode_header(frame)
+    request = decode_request(header, frame, position)
+    names = None if request.topics is None else [topic.name for topic in request.topics]
+    assert (names, request.allow_auto_topic_creation) == (topics, False)

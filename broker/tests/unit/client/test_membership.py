@@ -11,7 +11,9 @@ from odradek.base.errors import (
     FencedInstanceIdError,
     GroupAuthorizationFailedError,
     IllegalGenerationError,
+    ProtocolError,
     RebalanceInProgressError,
+    UnknownMemberIdError,
 )
 from odradek.base.types import TopicPartition
 from odradek.client.consumer import Consumer
@@ -270,6 +272,54 @@ def test_nothing_is_committed_without_auto_commit(fakes: Any) -> None:
     run_virtual(main())
     assert coordinator.committed == {TopicPartition("t", 0): 5}
     assert coordinator.generation == 2
+
+
+class CommittingListener:
+    """An application that commits what it did when its partitions are taken."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.errors: list[type[Exception] | None] = []
+
+    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        try:
+            await self._consumer.commit(dict.fromkeys(partitions, 3))
+        except ProtocolError as error:
+            self.errors.append(type(error))
+        else:
+            self.errors.append(None)
+
+    async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        assert self._consumer.membership.member_id == "m1"
+
+
+@pytest.mark.parametrize(
+    ("code", "errors"),
+    [
+        pytest.param(REBALANCING, [None], id="rebalance"),
+        pytest.param(UNKNOWN_MEMBER, [UnknownMemberIdError], id="lost"),
+    ],
+)
+def test_a_member_that_lost_its_partitions_commits_nothing(
+    fakes: Any, code: int, errors: list[type[Exception] | None]
+) -> None:
+    """Without a generation the commit would pass for one of a group without members, and might be taken."""
+    cluster = fakes.cluster({"t": 1})
+    coordinator = Coordinator(cluster)
+
+    async def main() -> None:
+        async with consumer_of(cluster, enable_auto_commit=False) as consumer:
+            listener = CommittingListener(consumer)
+            consumer.subscribe(["t"], listener=listener)
+            with pytest.raises(RebalanceInProgressError):
+                await consumer.commit({TopicPartition("t", 0): 1})
+            await consumer.getmany(timeout_ms=1_000)
+            coordinator.heartbeat_codes = [code]
+            await consumer.getmany(timeout_ms=20_000)
+            assert listener.errors == errors
+            assert bool(coordinator.committed) == (errors == [None])
+
+    run_virtual(main())
 
 
 def test_a_leader_follows_growing_topics(fakes: Any) -> None:

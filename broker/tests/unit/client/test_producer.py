@@ -132,6 +132,43 @@ def _take_kit(fakes: Any) -> None:
 _kit: Any = None
 
 
+def test_a_batch_rests_no_longer_than_until_another_leader_is_known(fakes: Any) -> None:
+    """Its rests grow to seconds while the leader is dead, and the cluster is asked all the time."""
+    cluster = fakes.cluster({"t": 1})
+    log = cluster.logs[PARTITION]
+
+    async def main() -> float:
+        clock = VirtualClock()
+        async with producer_of(cluster, retry_backoff_max_ms=60_000) as producer:
+            await send_all(producer, 1)
+            cluster.down.add(log.leader)
+            sent = await producer.send("t", b"late", partition=0)
+            await clock.sleep_ms(4_000)
+            log.leader, log.epoch = 2, 1
+            moved_ms = clock.monotonic_ms()
+            assert (await sent).offset == 1
+            return clock.monotonic_ms() - moved_ms
+
+    assert run_virtual(main()) < 200
+    assert cluster.logs[PARTITION].values() == [b"0", b"late"]
+
+
+def test_a_leader_that_lacks_followers_is_not_doubted(fakes: Any) -> None:
+    """While a batch that it refused rests, nobody asks the cluster all the time."""
+    cluster = fakes.cluster({"t": 1})
+    refusals = 6
+
+    async def main() -> int:
+        async with producer_of(cluster, retry_backoff_max_ms=60_000) as producer:
+            await send_all(producer, 1)
+            before = [api for api, _ in cluster.asked].count(ApiKey.METADATA)
+            cluster.faults[ApiKey.PRODUCE].extend([fakes.fault(code=NotEnoughReplicasError.code)] * refusals)
+            await send_all(producer, 1)
+            return [api for api, _ in cluster.asked].count(ApiKey.METADATA) - before
+
+    assert 0 < run_virtual(main()) <= refusals
+
+
 def test_a_refused_batch_fails_alone(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     cluster.faults[ApiKey.PRODUCE].extend([fakes.fault(), fakes.fault(code=MessageTooLargeError.code)])

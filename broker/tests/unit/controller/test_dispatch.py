@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.base.errors import NetworkError, UnsupportedVersionError
+from odradek.base.errors import NetworkError, OdradekError, UnsupportedVersionError
 from odradek.base.types import BrokerEpoch, Endpoint
 from odradek.controller.context import LiveBroker
 from odradek.controller.dispatch import WAITING_LIMIT, Dispatcher
@@ -37,6 +37,8 @@ class Peer:
 
     def __init__(self) -> None:
         self.failures: list[Exception] = []
+        self.refusals: list[Exception] = []
+        self.versions: list[int] = []
         self.got: list[object] = []
         self.frames: list[bytes] = []
         self.connections = 0
@@ -46,6 +48,8 @@ class Peer:
         self.asked = asyncio.Event()
 
     async def connect(self, endpoint: Endpoint) -> Peer:
+        if self.refusals:
+            raise self.refusals.pop(0)
         self.connections += 1
         return self
 
@@ -54,6 +58,7 @@ class Peer:
 
     async def ask(self, api_key: ApiKey, version: int, message: Any) -> Any:
         self.asked.set()
+        self.versions.append(version)
         await self.gate.wait()
         if self.failures:
             raise self.failures.pop(0)
@@ -129,6 +134,27 @@ async def test_what_cannot_be_sent_is_dropped_and_the_rest_goes_on(dispatcher: D
     await answers.until(lambda seen: seen == [3])
 
 
+async def test_who_cannot_be_spoken_to_yet_is_told_later(dispatcher: Dispatcher, peer: Peer) -> None:
+    """Whatever the reason: a role that is not told now would not be told again."""
+    answers = Answers(dispatcher)
+    peer.refusals = [NetworkError("a"), UnsupportedVersionError("b"), OSError("c"), OdradekError("d")]
+    dispatcher.put_broker(broker())
+    dispatcher.send([request(1)])
+    await answers.until(lambda seen: seen == [1])
+
+
+@pytest.mark.parametrize(("protocol", "version"), [("3.9", 8), ("2.7", 6), ("1.0", 4)])
+async def test_the_protocol_of_the_cluster_bounds_the_version(peer: Peer, protocol: str, version: int) -> None:
+    dispatcher = Dispatcher(peer.connect, Clock(), listener="PLAINTEXT", protocol=protocol)  # type: ignore[arg-type]
+    answers = Answers(dispatcher)
+    dispatcher.put_broker(broker())
+    shared = None if version >= 5 else SharedBody(ApiKey.UPDATE_METADATA, {**METADATA, "broker_epoch": 0})
+    dispatcher.send([replace(request(1), shared=shared)])
+    await answers.until(lambda seen: seen == [1])
+    assert peer.versions == [version]
+    await dispatcher.close()
+
+
 async def test_a_request_to_a_life_that_is_over_is_dropped(dispatcher: Dispatcher, peer: Peer) -> None:
     answers = Answers(dispatcher)
     peer.gate.clear()
@@ -180,6 +206,19 @@ async def test_a_broker_that_hangs_does_not_make_the_queue_grow(dispatcher: Disp
     assert answers.seen[0] == 1
     assert answers.seen == sorted(answers.seen)
     assert len(answers.seen) <= WAITING_LIMIT + 1
+
+
+async def test_what_one_event_has_to_tell_is_no_sign_of_a_slow_broker(dispatcher: Dispatcher, peer: Peer) -> None:
+    """Thousands of new partitions take more requests than may wait otherwise: each of them goes as it is."""
+    answers = Answers(dispatcher)
+    peer.gate.clear()
+    dispatcher.put_broker(broker())
+    many = 2 * WAITING_LIMIT
+    dispatcher.send(request(number) for number in range(many))
+    dispatcher.send(request(number) for number in range(many, many + WAITING_LIMIT))
+    peer.gate.set()
+    await answers.until(lambda seen: seen[-1:] == [many + WAITING_LIMIT - 1])
+    assert answers.seen == list(range(many + WAITING_LIMIT))
 
 
 async def test_what_all_brokers_are_told_is_encoded_once(dispatcher: Dispatcher, peer: Peer) -> None:

@@ -9,7 +9,12 @@ import pytest
 
 from odradek.base.types import TopicPartition
 from odradek.controller.context import ControllerContext, Replica
-from odradek.controller.requests import BrokerRequest, RequestBatch
+from odradek.controller.requests import (
+    NEW_PARTITIONS_PER_REQUEST,
+    PARTITIONS_PER_REQUEST,
+    BrokerRequest,
+    RequestBatch,
+)
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import decode_header, decode_request, encode_request
 
@@ -115,3 +120,53 @@ def test_a_topic_that_is_being_deleted_says_so(build: Build, batch_of: BatchOf) 
     stopped = decoded(stop).topic_states[0].partition_states[0]
     assert (stopped.leader_epoch, stopped.delete_partition) == (-2, True)
     assert stop.deleting == {T0}
+
+
+def wide(count: int) -> dict[int, tuple[tuple[int, ...], int, tuple[int, ...]]]:
+    return dict.fromkeys(range(count), ((1, 2), 1, (1, 2)))
+
+
+def numbers_in(request: BrokerRequest) -> list[int]:
+    return [state.partition_index for topic in decoded(request).topic_states for state in topic.partition_states]
+
+
+@pytest.mark.parametrize(("is_new", "limit"), [(False, PARTITIONS_PER_REQUEST), (True, NEW_PARTITIONS_PER_REQUEST)])
+def test_many_partitions_become_several_requests(build: Build, batch_of: BatchOf, is_new: bool, limit: int) -> None:
+    count = 2 * limit + 1
+    batch = batch_of(build([1, 2], wide(count)))
+    for number in range(count):
+        batch.leader_and_isr([1, 2], TopicPartition("t", number), is_new=is_new)
+    requests = batch.take()
+    for broker in (1, 2):
+        roles = [one for one in requests if one.broker == broker and one.api_key is ApiKey.LEADER_AND_ISR]
+        assert [len(numbers_in(one)) for one in roles] == [limit, limit, 1]
+        assert sorted(number for one in roles for number in numbers_in(one)) == list(range(count))
+        news = [one for one in requests if one.broker == broker and one.api_key is ApiKey.UPDATE_METADATA]
+        assert all(len(numbers_in(one)) <= PARTITIONS_PER_REQUEST for one in news)
+        assert sorted(number for one in news for number in numbers_in(one)) == list(range(count))
+    last_role = max(place for place, one in enumerate(requests) if one.api_key is ApiKey.LEADER_AND_ISR)
+    assert all(one.api_key is ApiKey.UPDATE_METADATA for one in requests[last_role + 1 :])
+
+
+def test_a_broker_that_comes_up_learns_everything_at_once(build: Build, batch_of: BatchOf) -> None:
+    """A part of the cluster would look to its clients like all of it."""
+    count = PARTITIONS_PER_REQUEST + 1
+    batch = batch_of(build([1], wide(count)))
+    batch.full_metadata([1])
+    (request,) = batch.take()
+    assert len(numbers_in(request)) == count
+
+
+@pytest.mark.parametrize("version", range(2, API_TABLE[ApiKey.LEADER_AND_ISR].max_version + 1))
+def test_roles_that_are_the_same_are_encoded_once(build: Build, batch_of: BatchOf, version: int) -> None:
+    batch = batch_of(build([1, 2, 3], wide(2)))
+    batch.leader_and_isr([1, 2], T0)
+    batch.leader_and_isr([3], T1)
+    roles = [one for one in batch.take() if one.api_key is ApiKey.LEADER_AND_ISR]
+    assert [(one.broker, numbers_in(one)) for one in roles] == [(1, [0]), (2, [0]), (3, [1])]
+    assert roles[0].shared is roles[1].shared
+    assert roles[2].shared is None
+    for request in roles[:2]:
+        assert request.shared is not None
+        frame = b"".join(request.shared.frame(version, 9, "controller", request.broker_epoch))
+        assert frame == encode_request(request.api_key, version, 9, "controller", request.message)

@@ -44,6 +44,7 @@ KAFKA_3_9 = {
     "UpdateFeatures": (1, 0),
     "AlterPartition": (3, 0),
     "DescribeCluster": (1, 0),
+    "AllocateProducerIds": (0, 0),
 }
 """Highest stable and first flexible version of a ZooKeeper-mode broker, from its `ApiKeys`; the lowest is always 0."""
 
@@ -100,4 +101,5 @@ def test_flags() -> None:
         "UpdateMetadata",
         "ControlledShutdown",
         "AlterPartition",
+        "AllocateProducerIds",
     ]

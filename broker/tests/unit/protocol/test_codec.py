@@ -18,6 +18,7 @@ from odradek.protocol.codec import (
     decode_response,
     decode_response_header,
     decode_struct,
+    elements_encoder,
     encode_request,
     encode_request_header,
     encode_response,
@@ -99,6 +100,51 @@ def test_one_message_serves_every_version() -> None:
         assert entity.topics[0].name == "t"
         assert getattr(entity.topics[0], "topic_id", UUID(int=5)) == UUID(int=5)
         assert getattr(entity, "throttle_time", timedelta(milliseconds=7)) == timedelta(milliseconds=7)
+
+
+METADATA_VERSIONS = range(API_TABLE[ApiKey.METADATA].min_version, API_TABLE[ApiKey.METADATA].max_version + 1)
+
+
+def _metadata_topics() -> list[dict[str, object]]:
+    """Two topics; the first has more sets of replicas than are remembered, and one that is too long for it."""
+    rows = [
+        {
+            "error_code": 0,
+            "partition_index": number,
+            "leader_id": number,
+            "leader_epoch": 3,
+            "replica_nodes": tuple(range(20)) if number == 5 else (number, number + 1),
+            "isr_nodes": [number],
+            "offline_replicas": (),
+        }
+        for number in range(700)
+    ]
+    return [
+        {"error_code": 0, "name": "a", "topic_id": UUID(int=5), "is_internal": False, "partitions": rows},
+        {"error_code": 3, "name": "b", "topic_id": UUID(int=6), "is_internal": False, "partitions": []},
+    ]
+
+
+@pytest.mark.parametrize("version", METADATA_VERSIONS)
+def test_elements_that_were_encoded_before_stand_for_an_array(version: int) -> None:
+    topics = _metadata_topics()
+    message = {"brokers": [], "cluster_id": "c", "controller_id": 1}
+    expected = encode_response(ApiKey.METADATA, version, 1, {**message, "topics": topics})
+    encode_topics = elements_encoder(ApiKey.METADATA, version, ("topics",))
+    encode_partitions = elements_encoder(ApiKey.METADATA, version, ("topics", "partitions"))
+    assert encode_response(ApiKey.METADATA, version, 1, {**message, "topics": encode_topics(topics)}) == expected
+    nested = [{**topic, "partitions": encode_partitions(topic["partitions"])} for topic in topics]  # type: ignore[arg-type]
+    assert encode_response(ApiKey.METADATA, version, 1, {**message, "topics": encode_topics(nested)}) == expected
+    decoded = decode_response(ApiKey.METADATA, version, expected[4:])
+    assert [row.replica_nodes for row in decoded.topics[0].partitions] == [
+        row["replica_nodes"]
+        for row in topics[0]["partitions"]  # type: ignore[attr-defined]
+    ]
+
+
+def test_an_element_that_does_not_fit_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="leader"):
+        elements_encoder(ApiKey.METADATA, 1, ("topics",))([{"error_code": 0, "name": "t", "leader": 1}])
 
 
 def test_names_that_no_version_has_are_a_bug() -> None:

@@ -108,7 +108,16 @@ def test_an_incremental_answer_has_only_news(sessions: FetchSessions) -> None:
     assert told(answer) == [1, 2, 3, 4, 5]
     results[4] = IDLE
     answer, _ = fetch(sessions, request(session_id=session_id, epoch=2), results)
-    assert told(answer) == [5]
+    assert told(answer) == [4, 5]
+
+
+def test_a_follower_that_was_told_to_cut_hears_the_marks_again(sessions: FetchSessions) -> None:
+    """It passes over those that came with the cut, and without more records they would never come again."""
+    diverging = {0: FetchResult(0, 5, 5, 0, diverging_epoch=(1, 2))}
+    answer, _ = fetch(sessions, request(entry(0)), diverging)
+    incremental = request(session_id=answer.session_id, epoch=1)
+    assert told(fetch(sessions, incremental, {0: IDLE})[0]) == [0]
+    assert told(fetch(sessions, request(session_id=answer.session_id, epoch=2), {0: IDLE})[0]) == []
 
 
 def test_errors_are_told_every_time_and_the_marks_after_them(sessions: FetchSessions) -> None:

@@ -290,7 +290,42 @@ def test_a_diverging_epoch_cuts_the_log(play: Play) -> None:
     play(start)
 
 
-@pytest.mark.parametrize("code", [3, 6, 9, 56, 75, 100, 103])
+@pytest.mark.parametrize("code", [3, 6, 75, 100])
+def test_a_leader_that_does_not_lead_yet_is_asked_soon_and_then_less_often(play: Play, code: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.leader.errors[TP0] = code
+        await bench.clock.sleep_ms(10 * BACKOFF_MS)
+        asked = len(bench.leader.requests)
+        assert 10 < asked < 17, "rests of 20, 40, ... 640 ms, then of a second, and 100 ms for each answer"
+        bench.leader.errors.clear()
+        await bench.clock.sleep_ms(BACKOFF_MS + 200)
+        bench.leader.errors[TP0] = code
+        before = len(bench.leader.requests)
+        await bench.clock.sleep_ms(400)
+        assert len(bench.leader.requests) >= before + 2, "it led meanwhile: the rests are short again"
+
+    async def start(bench: Bench) -> None:
+        bench.follow(TP0)
+        await running(scenario)(bench)
+
+    play(start)
+
+
+def test_what_rests_for_a_moment_does_not_wait_for_news_of_the_others(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.leader.errors[TP0] = 6
+        await bench.clock.sleep_ms(150)
+        waits = [request.max_wait_ms for request in bench.leader.requests]
+        assert waits == [500, 20]
+
+    async def start(bench: Bench) -> None:
+        bench.follow(TP0, TP1)
+        await running(scenario)(bench)
+
+    play(start)
+
+
+@pytest.mark.parametrize("code", [9, 56, 103])
 def test_an_error_delays_that_partition_alone(play: Play, code: int) -> None:
     async def scenario(bench: Bench) -> None:
         bench.leader.errors[TP0] = code

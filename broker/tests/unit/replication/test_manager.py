@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from odradek.base.errors import (
-    FencedLeaderEpochError,
     IneligibleReplicaError,
     InvalidUpdateVersionError,
-    KafkaStorageError,
     NetworkError,
-    NotLeaderOrFollowerError,
-    StaleControllerEpochError,
     StorageError,
-    UnknownLeaderEpochError,
-    UnknownTopicOrPartitionError,
 )
 from odradek.base.types import TopicPartition
+from odradek.cluster import Broker, ClusterImage
+from odradek.records.batch import BatchBuilder
 from odradek.replication.fetch_session import FetchPartition
 from odradek.replication.isr import Phase
 from odradek.replication.manager import (
@@ -31,47 +26,14 @@ from odradek.replication.manager import (
     AppendResult,
     FetchParams,
     FetchResult,
-    LeaderAndIsrState,
     ReplicaManager,
     StopReplica,
 )
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import TOPIC_ID, MemoryBroker, MemoryCluster, record_set
+from odradek.testing.loop import VirtualClock
+from odradek.testing.replicas import LED, REPLICATED, TOPIC_ID, MemoryBroker, assume, record_set
 
 TP, OTHER, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("elsewhere", 0)
-STATE = LeaderAndIsrState(
-    controller_epoch=3, leader=1, leader_epoch=5, isr=(1,), replicas=(1,), partition_epoch=2, is_new=True
-)
-REPLICATED = replace(STATE, isr=(1, 2), replicas=(1, 2))
-
 Play = Callable[..., None]
-
-
-@pytest.fixture
-def play(tmp_path: Path) -> Play:
-    """Runs a scenario on one started broker, number 1, without roles yet."""
-
-    def run(
-        scenario: Callable[[MemoryBroker, VirtualClock], Coroutine[Any, Any, None]],
-        settings: dict[str, str] | None = None,
-    ) -> None:
-        async def main() -> None:
-            clock = VirtualClock()
-            topic_settings = {"min.insync.replicas": "2", "max.message.bytes": "5000"}
-            cluster = MemoryCluster(tmp_path, clock, settings=settings, topic_settings=topic_settings)
-            try:
-                await scenario(await cluster.start_broker(1), clock)
-            finally:
-                await cluster.close()
-
-        run_virtual(main())
-
-    return run
-
-
-def assume(broker: MemoryBroker, state: LeaderAndIsrState = STATE, *tps: TopicPartition) -> list[int]:
-    codes = broker.replicas.apply_leader_and_isr(state.controller_epoch, [(tp, TOPIC_ID, state) for tp in tps or (TP,)])
-    return list(codes.values())
 
 
 class Answers(list[Any]):
@@ -81,6 +43,14 @@ class Answers(list[Any]):
     def only(self) -> Any:
         assert len(self) == 1
         return self[0]
+
+
+def numbered(*values: bytes) -> bytes:
+    """A batch of an idempotent producer."""
+    builder = BatchBuilder(limit_bytes=1 << 20)
+    for value in values:
+        builder.append(None, value, timestamp_ms=1_700_000_000_000)
+    return bytes(builder.build(producer_id=7, producer_epoch=0, base_sequence=0))
 
 
 def append(
@@ -136,7 +106,7 @@ def test_leader_acks_answer_at_once_and_a_single_replica_commits(play: Play) -> 
 def test_each_entry_has_its_own_outcome_in_order(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
-        assume(broker, replace(STATE, leader=2, replicas=(1, 2)), OTHER)
+        assume(broker, replace(LED, leader=2, replicas=(1, 2)), OTHER)
         broken = record_set(b"value")
         broken[-1] ^= 1
         results = append(
@@ -252,7 +222,7 @@ def test_consumers_read_what_is_committed_and_followers_everything(play: Play) -
 def test_refused_reads(play: Play, entry: FetchPartition, options: dict[str, bool], code: int) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
-        assume(broker, replace(STATE, leader=2, replicas=(1, 2)), OTHER)
+        assume(broker, replace(LED, leader=2, replicas=(1, 2)), OTHER)
         append(broker.replicas, (TP, record_set(b"a")))
         (result,) = fetch(broker.replicas, entry, max_wait_ms=0 if code == 0 else 10_000, **options).only
         assert result.error_code == code
@@ -337,8 +307,8 @@ def test_a_waiting_consumer_is_answered_when_followers_commit(play: Play) -> Non
 @pytest.mark.parametrize(
     "event",
     [
-        lambda broker: assume(broker, replace(STATE, leader=2, leader_epoch=6, replicas=(1, 2))),
-        lambda broker: assume(broker, replace(STATE, leader_epoch=6)),
+        lambda broker: assume(broker, replace(LED, leader=2, leader_epoch=6, replicas=(1, 2))),
+        lambda broker: assume(broker, replace(LED, leader_epoch=6)),
         lambda broker: broker.replicas.take_offline(TP),
         lambda broker: broker.replicas.stop_replicas(3, [StopReplica(TP, 6, delete=True)]),
     ],
@@ -356,7 +326,7 @@ def test_a_change_of_role_answers_waiting_fetches(play: Play, event: Callable[[M
 
 def test_bounds_hold_over_all_partitions_but_one_batch_gets_through(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
-        assume(broker, STATE, TP, OTHER)
+        assume(broker, LED, TP, OTHER)
         size = len(record_set(b"x" * 100))
         for _ in range(3):
             append(broker.replicas, (TP, record_set(b"x" * 100)), (OTHER, record_set(b"x" * 100)))
@@ -381,65 +351,14 @@ def test_no_entries_no_wait(play: Play) -> None:
     play(scenario)
 
 
-# Look-up and roles
-
-
-def test_look_up_raises_what_is_wrong(play: Play) -> None:
-    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
-        assume(broker)
-        assume(broker, replace(STATE, leader=2, replicas=(1, 2)), OTHER)
-        assert broker.replicas.leader(TP, 5) is broker.replicas.partition(TP)
-        for tp, epoch, error in (
-            (TP, 4, FencedLeaderEpochError),
-            (TP, 6, UnknownLeaderEpochError),
-            (OTHER, -1, NotLeaderOrFollowerError),
-            (ELSEWHERE, -1, UnknownTopicOrPartitionError),
-        ):
-            with pytest.raises(error):
-                broker.replicas.leader(tp, epoch)
-        broker.replicas.take_offline(TP)
-        with pytest.raises(KafkaStorageError):
-            broker.replicas.partition(TP)
-
-    play(scenario)
-
-
-def test_listeners_hear_of_roles_once(play: Play) -> None:
-    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
-        heard: list[object] = []
-        broker.replicas.add_listener(lambda tp, epoch: heard.append((tp, epoch)), heard.append)
-        assume(broker)
-        assume(broker, replace(STATE, leader_epoch=6))
-        assume(broker, replace(STATE, leader_epoch=7, leader=2, replicas=(1, 2)))
-        assume(broker, replace(STATE, leader_epoch=8))
-        broker.replicas.stop_replicas(3, [StopReplica(TP, -2, delete=True)])
-        assert heard == [(TP, 5), TP, (TP, 8), TP]
-
-    play(scenario)
-
-
-def test_old_news_are_refused(play: Play) -> None:
-    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
-        assert assume(broker) == [0]
-        assert assume(broker) == [11]
-        assert assume(broker, replace(STATE, leader_epoch=4)) == [11]
-        assert assume(broker, replace(STATE, leader_epoch=6, replicas=(2, 3))) == [3]
-        other_topic = [(TP, UUID(int=3), replace(STATE, leader_epoch=6))]
-        assert broker.replicas.apply_leader_and_isr(3, other_topic) == {TP: 103}
-        with pytest.raises(StaleControllerEpochError):
-            assume(broker, replace(STATE, controller_epoch=2, leader_epoch=9))
-        with pytest.raises(StaleControllerEpochError):
-            broker.replicas.stop_replicas(2, [StopReplica(TP, 9)])
-        assert broker.partition(TP).leader_epoch == 5
-
-    play(scenario)
+# Roles
 
 
 def test_a_new_leader_notes_where_its_epoch_starts(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
         append(broker.replicas, (TP, record_set(b"a", b"b")))
-        assume(broker, replace(STATE, leader_epoch=9))
+        assume(broker, replace(LED, leader_epoch=9))
         log = broker.partition(TP).log
         assert log.latest_epoch == 9
         assert tuple(log.end_offset_for_epoch(5)) == (5, 2)
@@ -449,7 +368,7 @@ def test_a_new_leader_notes_where_its_epoch_starts(play: Play) -> None:
 
 def test_stopping_replicas(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
-        assume(broker, STATE, TP, OTHER)
+        assume(broker, LED, TP, OTHER)
         append(broker.replicas, (TP, record_set(b"a")))
         codes = broker.replicas.stop_replicas(
             4, [StopReplica(TP, 4, delete=True), StopReplica(OTHER, 5), StopReplica(ELSEWHERE, 1, delete=True)]
@@ -458,7 +377,7 @@ def test_stopping_replicas(play: Play) -> None:
         assert broker.partition(OTHER).log.log_end_offset == 0
         assert broker.replicas.stop_replicas(4, [StopReplica(TP, -2, delete=True)]) == {TP: 0}
         assert broker.logs.get(TP) is None
-        assume(broker, replace(STATE, controller_epoch=4))
+        assume(broker, replace(LED, controller_epoch=4))
         assert broker.partition(TP).log.log_end_offset == 0
         assert broker.partition(TP).high_watermark == 0
 
@@ -483,7 +402,7 @@ def test_a_failed_directory_takes_its_partitions_offline(play: Play) -> None:
 def test_counts(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker, replace(REPLICATED, isr=(1,)), TP)
-        assume(broker, replace(STATE, leader=2, replicas=(1, 2)), OTHER)
+        assume(broker, replace(LED, leader=2, replicas=(1, 2)), OTHER)
         counts = broker.replicas.counts()
         assert (counts.partitions, counts.leaders, counts.under_replicated, counts.under_min_isr) == (2, 1, 1, 1)
 
@@ -514,6 +433,26 @@ def test_in_sync_writes_are_repeated_reverted_or_left_pending(play: Play) -> Non
     play(scenario)
 
 
+def test_who_is_gone_is_not_proposed(play: Play) -> None:
+    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
+        def announce(*alive: int) -> None:
+            brokers = [Broker(broker_id=each, endpoints=()) for each in alive]
+            broker.view.image = ClusterImage().updated(controller_id=1, brokers=brokers, partitions=())
+
+        assume(broker, replace(REPLICATED, isr=(1,)))
+        announce(1)
+        fetch(broker.replicas, want(0), replica_id=2)
+        assert broker.partition(TP).in_sync.phase is Phase.COMMITTED
+        announce(1, 2)
+        broker.cluster.isr_refusals.append(IneligibleReplicaError("no"))
+        fetch(broker.replicas, want(0), replica_id=2)
+        assert broker.partition(TP).in_sync.phase is Phase.EXPANDING
+        await clock.sleep_ms(100)
+        assert broker.cluster.isr_writes == [(1, 2)]
+
+    play(scenario)
+
+
 def test_a_lost_reign_ends_the_repetition(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker, replace(REPLICATED, isr=(1,)))
@@ -525,6 +464,46 @@ def test_a_lost_reign_ends_the_repetition(play: Play) -> None:
         written = len(broker.cluster.isr_writes)
         await clock.sleep_ms(10_000)
         assert len(broker.cluster.isr_writes) == written
+
+    play(scenario)
+
+
+def test_a_duplicate_makes_the_mark_rise_that_stood_still(play: Play) -> None:
+    """The mark waited for a follower that was about to join and died; the producer's next try finds that out."""
+
+    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
+        def announce(*alive: int) -> None:
+            brokers = [Broker(broker_id=each, endpoints=()) for each in alive]
+            broker.view.image = ClusterImage().updated(controller_id=1, brokers=brokers, partitions=())
+
+        announce(1, 2, 3)
+        assume(broker, replace(REPLICATED, replicas=(1, 2, 3)))
+        broker.partition(TP).remote_replica(3).fetched(0, 0, clock.monotonic_ms(), 0)  # type: ignore[union-attr]
+        records = numbered(b"a")
+        produced = append(broker.replicas, (TP, memoryview(bytearray(records))), acks=-1, timeout_ms=60_000)
+        fetch(broker.replicas, want(1), replica_id=2)
+        assert produced == []
+        announce(1, 2)
+        again = append(broker.replicas, (TP, memoryview(bytearray(records))), acks=-1, timeout_ms=60_000)
+        assert [each.only[0].error_code for each in (produced, again)] == [0, 0]
+        assert broker.partition(TP).high_watermark == 1
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("isr", "is_followed"), [((2,), False), ((2, 1), True)])
+def test_a_broker_that_leaves_follows_only_where_it_is_in_sync(
+    play: Play, isr: tuple[int, ...], is_followed: bool
+) -> None:
+    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
+        other = await broker.cluster.start_broker(2)
+        broker.cluster.create(TP, (1, 2))
+        broker.replicas.leadership.is_leaving = True
+        broker.cluster.elect(TP, 2, isr, tell=(2, 1))
+        append(other.replicas, (TP, record_set(b"a")))
+        await clock.sleep_ms(2_000)
+        assert (broker.partition(TP).log.log_end_offset == 1) is is_followed
+        assert not broker.partition(TP).is_leader
 
     play(scenario)
 

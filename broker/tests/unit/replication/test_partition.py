@@ -10,6 +10,7 @@ from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.types import TopicPartition
 from odradek.replication.isr import Phase, Refusal
 from odradek.replication.partition import (
+    BARRED_MS,
     EpochEnd,
     LeaderAndIsrState,
     Partition,
@@ -22,6 +23,7 @@ from odradek.replication.partition import (
 
 TP = TopicPartition("t", 0)
 LAG_MS = 1000.0
+INELIGIBLE_REPLICA = 107
 
 
 def topic_config(min_in_sync: int = 1) -> TopicConfig:
@@ -165,6 +167,70 @@ def test_the_mark_waits_for_a_replica_that_has_caught_up_and_may_join() -> None:
     assert partition.high_watermark == 10
     assert partition.advance(100.0 + LAG_MS + 1)
     assert partition.high_watermark == 20
+
+
+def test_the_mark_does_not_wait_for_a_broker_that_is_gone() -> None:
+    """It had caught up when it stopped, and will not fetch again."""
+    log = Log(log_end_offset=10)
+    alive = {2, 3}
+    partition = Partition(TP, log, local_id=1, lag_max_ms=LAG_MS, may_join=alive.__contains__)
+    partition.become_leader(state(isr=(1, 2)), 0.0)
+    fetched(partition, 3, 10, now_ms=100.0)
+    log.log_end_offset = 20
+    fetched(partition, 2, 20, now_ms=200.0)
+    alive.discard(3)
+    assert partition.advance(200.0)
+    assert partition.high_watermark == 20
+
+
+def refused(partition: Partition[Log], now_ms: float) -> RemoteReplica:
+    """Broker 3, which has caught up and was proposed in vain."""
+    replica = fetched(partition, 3, partition.log.log_end_offset, now_ms=now_ms)
+    proposal = partition.propose_expansion(3)
+    assert partition.refuse(proposal, INELIGIBLE_REPLICA) is Refusal.REVERT
+    return replica
+
+
+def test_a_replica_that_was_refused_is_not_waited_for() -> None:
+    """A broker that shuts down is refused, goes on fetching for a moment, and stops."""
+    log = Log(log_end_offset=10)
+    partition = leader(log, isr=(1, 2))
+    refused(partition, 100.0)
+    fetched(partition, 3, 10, now_ms=110.0)
+    log.log_end_offset = 20
+    fetched(partition, 2, 20, now_ms=120.0)
+    assert partition.advance(120.0)
+    assert partition.high_watermark == 20
+
+
+def test_a_replica_that_was_refused_is_proposed_again_after_ever_longer_rests() -> None:
+    partition = Partition(TP, Log(log_end_offset=10), local_id=1, lag_max_ms=10 * BARRED_MS)
+    partition.become_leader(state(isr=(1, 2)), 0.0)
+    now_ms = 100.0
+    for rest_ms in (BARRED_MS, 2 * BARRED_MS, 4 * BARRED_MS):
+        refused(partition, now_ms)
+        assert not partition.should_expand(fetched(partition, 3, 10, now_ms=now_ms + rest_ms - 1))
+        assert partition.should_expand(fetched(partition, 3, 10, now_ms=now_ms + rest_ms))
+        now_ms += rest_ms
+
+
+def test_a_new_life_of_a_broker_forgets_the_refusal() -> None:
+    partition = leader(Log(log_end_offset=10), isr=(1, 2))
+    replica = refused(partition, 100.0)
+    replica.live(7)
+    assert partition.should_expand(fetched(partition, 3, 10, now_ms=110.0))
+    refused(partition, 120.0)
+    for same_life in (7, -1):
+        replica.live(same_life)
+        assert not partition.should_expand(fetched(partition, 3, 10, now_ms=130.0))
+
+
+def test_a_new_reign_forgets_who_was_refused() -> None:
+    partition = leader(Log(log_end_offset=10), isr=(1, 2))
+    fetched(partition, 3, 10, now_ms=100.0)
+    partition.refuse(partition.propose_expansion(3), INELIGIBLE_REPLICA)
+    partition.become_leader(state(epoch=6, isr=(1, 2), partition_epoch=8), 110.0)
+    assert partition.should_expand(fetched(partition, 3, 10, now_ms=120.0))
 
 
 def test_a_pending_expansion_counts_for_the_mark() -> None:

@@ -35,6 +35,19 @@ def test_a_change_is_written_announced_and_in_force(play: Callable[..., None]) -
     play(scenario)
 
 
+def test_a_topic_of_the_same_name_is_read_anew(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        await server.configs.load_unread(["t"])
+        await server.zk.create(PATH, layout.encode_config({"retention.ms": "5"}))
+        await server.configs.load_unread(["t"])
+        assert server.configs.overrides("t") == {}
+        server.configs.forget("t")
+        await server.configs.load_unread(["t"])
+        assert server.configs.overrides("t") == {"retention.ms": "5"}
+
+    play(scenario)
+
+
 def test_of_two_changes_at_once_none_is_lost(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.configs.change("t", lambda _: {"retention.ms": "5"})

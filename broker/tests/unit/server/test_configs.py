@@ -47,6 +47,23 @@ async def alter(server: MemoryServer, *resources: Message, dry: bool = False, ve
     return [each.error_code for each in answer.responses]
 
 
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_broker_without_a_replica_knows_what_the_topic_was_given(play: Callable[..., None], dry: bool) -> None:
+    """No notice tells of what a topic is given when it is made: it is read when it is asked for, once."""
+
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce("t", {0: [2]})
+        await server.zk.create(PATH, layout.encode_config({"cleanup.policy": "compact"}))
+        if dry:
+            assert await alter(server, change("t", ("cleanup.policy", APPEND, "delete")), dry=True) == [NONE]
+        found = await describe(server, 4, "t", keys=["cleanup.policy"])
+        assert [(entry.name, entry.value) for entry in found.configs] == [("cleanup.policy", "compact")]
+        server.zk.failures = [ConnectionLost("gone")]
+        assert (await describe(server, 4, "t", keys=["cleanup.policy"])).configs[0].value == "compact"
+
+    play(scenario)
+
+
 def test_each_broker_tells_its_own_settings(play: Callable[..., None]) -> None:
     """The empty name stands for the defaults of all brokers (KIP-226)."""
 
@@ -305,6 +322,8 @@ BEFORE_DEFAULTS = {"log.retention.ms": "7", "a.plugins.key": "x"}
         ([("log.retention.hours", SET, "3")], InvalidRequestError.code, {}),
         ([("log.cleaner.threads", SET, "3")], InvalidRequestError.code, {}),
         ([("log.cleaner.threads", SET, "2")], NONE, {"log.cleaner.threads": "2"}),
+        ([("num.replica.fetchers", SET, "3")], InvalidRequestError.code, {}),
+        ([("num.replica.fetchers", SET, "2")], NONE, {"num.replica.fetchers": "2"}),
         ([("ssl.key.password", SET, "secret")], InvalidRequestError.code, {}),
         ([("listener.name.inner.ssl.keystore.location", SET, "x")], InvalidRequestError.code, {}),
     ],

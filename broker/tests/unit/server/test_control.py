@@ -163,6 +163,38 @@ def test_stale_senders_change_nothing(play: Play, api_key: ApiKey, sender: dict[
     play(scenario)
 
 
+@pytest.mark.parametrize("api_key", [ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA])
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(BROKER_EPOCH - 1, StaleBrokerEpochError.code), (BROKER_EPOCH, NONE)], ids=["former", "this"]
+)
+def test_requests_wait_until_the_broker_is_registered(play: Play, api_key: ApiKey, epoch: int, code: int) -> None:
+    """Then it is known which life they are for: with an empty log it must not lead what its former life led."""
+
+    async def scenario(server: MemoryServer) -> None:
+        server.broker_epoch = -1
+        server.registered.clear()
+        version = API_TABLE[api_key].max_version
+        message = MESSAGES[api_key](version, broker_epoch=epoch)
+        answer = asyncio.ensure_future(server.connect().ask(api_key, version, message))
+        await server.clock.sleep_ms(60_000)
+        assert not answer.done()
+        assert server.logs.get(TP) is None
+        server.broker_epoch = BROKER_EPOCH
+        server.registered.set()
+        assert (await answer).error_code == code
+
+    play(scenario)
+
+
+def test_a_broker_that_never_came_to_register_refuses(play: Play) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        server.broker_epoch = -1
+        answer = await server.ask(ApiKey.LEADER_AND_ISR, 7, leader_and_isr(7))
+        assert answer.error_code == StaleBrokerEpochError.code
+
+    play(scenario)
+
+
 def test_a_partition_that_is_not_ours_is_refused_alone(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         message = leader_and_isr(7)
@@ -178,6 +210,19 @@ def test_a_new_log_has_its_topics_settings_however_long_zookeeper_is_away(play: 
     async def scenario(server: MemoryServer) -> None:
         await server.zk.create(layout.config_path("topics", "t"), layout.encode_config({"cleanup.policy": "compact"}))
         server.zk.failures = [ConnectionLost("gone")] * 30
+        answer = await server.ask(ApiKey.LEADER_AND_ISR, 7, leader_and_isr(7))
+        assert codes(answer) == [NONE]
+        assert server.replicas.leader(TP).log.config.compacted
+
+    play(scenario)
+
+
+def test_a_replica_that_comes_later_has_its_topics_settings_too(play: Play) -> None:
+    """Nobody tells other brokers than the first replicas what a topic was given when it was made."""
+
+    async def scenario(server: MemoryServer) -> None:
+        await server.ask(ApiKey.UPDATE_METADATA, 8, update(8, leader=2, replicas=(2,)))
+        await server.zk.create(layout.config_path("topics", "t"), layout.encode_config({"cleanup.policy": "compact"}))
         answer = await server.ask(ApiKey.LEADER_AND_ISR, 7, leader_and_isr(7))
         assert codes(answer) == [NONE]
         assert server.replicas.leader(TP).log.config.compacted
@@ -217,6 +262,19 @@ def test_controlled_shutdown(play: Play, version: int) -> None:
         assert (answer.error_code, left) == (NONE, [TP])
         server.controller.is_active = False
         answer = await server.ask(ApiKey.CONTROLLED_SHUTDOWN, version, message)
+        assert answer.error_code == NotControllerError.code
+
+    play(scenario)
+
+
+def test_a_broker_is_given_producer_ids_by_the_controller_alone(play: Play) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        message: Message = {"broker_id": 2, "broker_epoch": 7}
+        answer = await server.ask(ApiKey.ALLOCATE_PRODUCER_IDS, 0, message)
+        assert (answer.error_code, answer.producer_id_start, answer.producer_id_len) == (NONE, 3000, 1000)
+        assert server.controller.asked == [(2, 7)]
+        server.controller.is_active = False
+        answer = await server.ask(ApiKey.ALLOCATE_PRODUCER_IDS, 0, message)
         assert answer.error_code == NotControllerError.code
 
     play(scenario)

@@ -76,6 +76,15 @@ def test_topics_brokers_and_controller(play: Callable[..., None], version: int) 
     play(scenario)
 
 
+def test_a_broker_that_knows_nothing_yet_does_not_call_a_topic_unknown(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        answer = await ask(server, METADATA_VERSIONS[-1], named("t", "bad name"), allow_auto_topic_creation=True)
+        assert [topic.error_code for topic in answer.topics] == [LeaderNotAvailableError.code, InvalidTopicError.code]
+        assert answer.brokers == ()
+
+    play(scenario)
+
+
 def test_no_topics_means_all_in_version_0_and_none_later(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})

@@ -53,6 +53,12 @@ def test_every_volume_is_a_log_directory() -> None:
     assert found["log.dirs"] == "/data/broker-1/volume-0,/data/broker-1/volume-3"
 
 
+def test_brokers_are_in_the_racks_in_turn() -> None:
+    cluster = Cluster(name="demo", brokers=Brokers(rack_names=("east", "west")))
+    assert [properties(cluster, number)["broker.rack"] for number in range(3)] == ["east", "west", "east"]
+    assert "broker.rack" not in properties(Cluster(name="demo"))
+
+
 def test_the_resource_overrides_the_small_defaults() -> None:
     config = {"group.initial.rebalance.delay.ms": "3000", "min.insync.replicas": "2"}
     found = properties(Cluster(name="demo", brokers=Brokers(config=config)))

@@ -1,0 +1,147 @@
+"""Errors of topics, settings, elections and brokers. All are found in `base/errors`, too."""
+
+from __future__ import annotations
+
+from odradek.base.error_kinds import PeerError, StateError
+
+
+class BrokerNotAvailableError(StateError):
+    """No such live broker."""
+
+    code = 8
+
+
+class StaleControllerEpochError(StateError):
+    """The request comes from a controller that has been replaced."""
+
+    code = 11
+
+
+class ClusterAuthorizationFailedError(PeerError):
+    """The principal may not do this to the cluster."""
+
+    code = 31
+
+
+class TopicAlreadyExistsError(PeerError):
+    """A topic of this name is there already."""
+
+    code = 36
+
+
+class InvalidPartitionsError(PeerError):
+    """The number of partitions is below 1 or would shrink."""
+
+    code = 37
+
+
+class InvalidReplicationFactorError(PeerError):
+    """The replication factor is below 1 or above the number of live brokers."""
+
+    code = 38
+
+
+class InvalidReplicaAssignmentError(PeerError):
+    """A manual assignment has gaps, repeats or unknown brokers."""
+
+    code = 39
+
+
+class InvalidConfigError(PeerError):
+    """A configuration key or value is not allowed."""
+
+    code = 40
+
+
+class NotControllerError(StateError):
+    """Another broker is the controller."""
+
+    code = 41
+    retriable = True
+
+
+class PolicyViolationError(PeerError):
+    """A policy of this cluster forbids it."""
+
+    code = 44
+
+
+class ReassignmentInProgressError(StateError):
+    """A reassignment of the partition is already under way."""
+
+    code = 60
+
+
+class TopicDeletionDisabledError(PeerError):
+    """`delete.topic.enable` is false."""
+
+    code = 73
+
+
+class StaleBrokerEpochError(StateError):
+    """The broker was restarted meanwhile."""
+
+    code = 77
+
+
+class PreferredLeaderNotAvailableError(StateError):
+    """The preferred replica is not alive or not in sync."""
+
+    code = 80
+    retriable = True
+
+
+class EligibleLeadersNotAvailableError(StateError):
+    """No replica may lead."""
+
+    code = 83
+    retriable = True
+
+
+class ElectionNotNeededError(StateError):
+    """The preferred replica leads already."""
+
+    code = 84
+    retriable = True
+
+
+class NoReassignmentInProgressError(PeerError):
+    """There is no reassignment of the partition to cancel."""
+
+    code = 85
+
+
+class ResourceNotFoundError(PeerError):
+    """What the request names is not there."""
+
+    code = 91
+
+
+class InvalidUpdateVersionError(StateError):
+    """The state in ZooKeeper has another version than the request expects."""
+
+    code = 95
+
+
+class FeatureUpdateFailedError(StateError):
+    """The finalized features could not be written."""
+
+    code = 96
+
+
+class BrokerIdNotRegisteredError(StateError):
+    """The sender is no broker of this cluster, as far as the controller knows."""
+
+    code = 102
+
+
+class IneligibleReplicaError(StateError):
+    """A replica proposed for the in-sync set may not join it."""
+
+    code = 107
+
+
+class NewLeaderElectedError(StateError):
+    """The election that AlterPartition asked for has happened."""
+
+    code = 108

@@ -1,0 +1,159 @@
+"""Errors of groups, producers and transactions. All are found in `base/errors`, too."""
+
+from __future__ import annotations
+
+from odradek.base.error_kinds import PeerError, StateError
+
+
+class OffsetMetadataTooLargeError(PeerError):
+    """The metadata string of an offset commit exceeds `offset.metadata.max.bytes`."""
+
+    code = 12
+
+
+class CoordinatorLoadInProgressError(StateError):
+    """The coordinator is still reading its partition."""
+
+    code = 14
+    retriable = True
+
+
+class CoordinatorNotAvailableError(StateError):
+    """The coordinator's partition has no leader or is not yet made."""
+
+    code = 15
+    retriable = True
+
+
+class NotCoordinatorError(StateError):
+    """Another broker coordinates this group or transactional id."""
+
+    code = 16
+    retriable = True
+
+
+class IllegalGenerationError(PeerError):
+    """The group has moved on to another generation."""
+
+    code = 22
+
+
+class InconsistentGroupProtocolError(PeerError):
+    """The member shares no protocol with the group, or has another protocol type."""
+
+    code = 23
+
+
+class InvalidGroupIdError(PeerError):
+    """The group id is empty or not allowed."""
+
+    code = 24
+
+
+class UnknownMemberIdError(PeerError):
+    """The member is not part of the group."""
+
+    code = 25
+
+
+class InvalidSessionTimeoutError(PeerError):
+    """Outside `group.min.session.timeout.ms` .. `group.max.session.timeout.ms`."""
+
+    code = 26
+
+
+class RebalanceInProgressError(StateError):
+    """The group is rebalancing: join again."""
+
+    code = 27
+
+
+class GroupAuthorizationFailedError(PeerError):
+    """The principal may not do this to the group."""
+
+    code = 30
+
+
+class OutOfOrderSequenceError(PeerError):
+    """A producer's sequence number does not follow its last one."""
+
+    code = 45
+
+
+class DuplicateSequenceError(PeerError):
+    """A producer's batch is older than the last five that are remembered."""
+
+    code = 46
+
+
+class InvalidProducerEpochError(PeerError):
+    """A newer instance of this producer exists."""
+
+    code = 47
+
+
+class InvalidTransactionStateError(PeerError):
+    """The transaction is not in a state for this."""
+
+    code = 48
+
+
+class TransactionCoordinatorFencedError(StateError):
+    """A later coordinator of the transactional id has written its markers; those of this one count for nothing."""
+
+    code = 52
+
+
+class TransactionalIdAuthorizationFailedError(PeerError):
+    """The client may not write under this transactional id, or names none for a transactional batch."""
+
+    code = 53
+
+
+class UnknownProducerIdError(PeerError):
+    """Nothing is remembered of this producer and its sequence does not start at 0."""
+
+    code = 59
+
+
+class NonEmptyGroupError(PeerError):
+    """The group still has members."""
+
+    code = 68
+
+
+class GroupIdNotFoundError(PeerError):
+    """No such group."""
+
+    code = 69
+
+
+class MemberIdRequiredError(PeerError):
+    """Join again with the member id in this response (KIP-394)."""
+
+    code = 79
+
+
+class GroupMaxSizeReachedError(PeerError):
+    """The group has `group.max.size` members."""
+
+    code = 81
+
+
+class FencedInstanceIdError(PeerError):
+    """Another member has taken this group.instance.id (KIP-345)."""
+
+    code = 82
+
+
+class UnstableOffsetCommitError(StateError):
+    """Transactional offset commits are still open."""
+
+    code = 88
+    retriable = True
+
+
+class ProducerFencedError(PeerError):
+    """A newer producer with this transactional id exists."""
+
+    code = 90

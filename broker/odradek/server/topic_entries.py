@@ -1,0 +1,194 @@
+"""The topics of Metadata responses, encoded once and kept for as long as they stay true.
+
+The image of the cluster, the topics that are asked for and the form of the answer enter; encoded array elements leave.
+Called by `server/metadata`. With thousands of partitions most clients ask for the same bytes, above all when a broker
+has gone and everybody asks at once.
+
+Invariant: what was encoded is used only while its topic is the very one of the image and the live brokers are equal to
+those that it was encoded with; nothing else goes into it. Each request sees one image, however long it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.base.errors import (
+    NONE,
+    LeaderNotAvailableError,
+    ListenerNotFoundError,
+    ReplicaNotAvailableError,
+)
+from odradek.base.types import INTERNAL_TOPICS, NO_BROKER
+from odradek.cluster import Broker, ClusterImage, PartitionState, Topic
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import EncodedElements, Message, elements_encoder
+
+LISTENER_ERRORS_SINCE: Final = 6
+"""First Metadata version whose clients know LISTENER_NOT_FOUND (KIP-103 follow-up)."""
+
+OFFLINE_REPLICAS_SINCE: Final = 1
+"""Version 0 of Metadata names replicas only while they are alive; later ones name all."""
+
+TOPIC_OPERATIONS: Final = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
+"""Everything that may be done to a topic, as bits by ACL operation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE,
+DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430). Without an authorizer, everybody may."""
+
+FORMS: Final = 8
+"""Forms of answers that are kept; clients of one cluster use few versions and listeners."""
+
+PARTITIONS_AT_A_TIME: Final = 1_000
+"""Encoded in some 5 ms; then others may use the loop."""
+
+
+class Form(NamedTuple):
+    """What makes the answers of two clients differ."""
+
+    version: int
+    listener: str
+    operations: bool
+    """Whether the client asks what it may do to each topic."""
+
+
+class Absent(NamedTuple):
+    """A topic that is asked for and not there."""
+
+    name: str | None
+    topic_id: UUID
+    error_code: int
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What was encoded in one form."""
+
+    brokers: Mapping[int, Broker]
+    topics: dict[str, tuple[Topic, bytes]] = field(default_factory=dict)
+    every: tuple[ClusterImage, EncodedElements] | None = None
+
+
+class TopicEntries:
+    """Encoded topics by form. Touched on the event loop only."""
+
+    def __init__(self) -> None:
+        """Nothing is encoded yet."""
+        self._forms: dict[Form, _Kept] = {}
+
+    async def every(self, image: ClusterImage, form: Form) -> EncodedElements:
+        """All topics of the image."""
+        kept = self._kept(image, form)
+        if kept.every is not None and kept.every[0] is image:
+            return kept.every[1]
+        known, fresh = kept.topics, {}
+        encoder = _Encoder(image, form)
+        for name, topic in image.topics.items():
+            entry = known.get(name)
+            fresh[name] = entry if entry is not None and entry[0] is topic else (topic, await encoder.topic(topic))
+        elements = EncodedElements(len(fresh), b"".join([data for _, data in fresh.values()]))
+        kept.topics, kept.every = fresh, (image, elements)
+        return elements
+
+    async def some(self, image: ClusterImage, form: Form, topics: Iterable[Topic | Absent]) -> EncodedElements:
+        """These topics, which are of the image, in this order."""
+        kept = self._kept(image, form)
+        encoder = _Encoder(image, form)
+        pieces = []
+        for topic in topics:
+            if isinstance(topic, Absent):
+                pieces.append(encoder.absent(topic))
+                continue
+            entry = kept.topics.get(topic.name)
+            if entry is None or entry[0] is not topic:
+                entry = kept.topics[topic.name] = (topic, await encoder.topic(topic))
+            pieces.append(entry[1])
+        return EncodedElements(len(pieces), b"".join(pieces))
+
+    def _kept(self, image: ClusterImage, form: Form) -> _Kept:
+        """What may be used of this form for this image; the forms used last are kept."""
+        kept = self._forms.pop(form, None)
+        if kept is None or kept.brokers != image.brokers:
+            kept = _Kept(image.brokers)
+        elif len(kept.topics) > 2 * len(image.topics):
+            # Topics that are gone and that nobody who asks for all has dropped.
+            kept.topics = {name: entry for name, entry in kept.topics.items() if name in image.topics}
+        self._forms[form] = kept
+        if len(self._forms) > FORMS:
+            del self._forms[next(iter(self._forms))]
+        return kept
+
+
+class _Encoder:
+    """Encodes topics of one image in one form, and lets others use the loop in between."""
+
+    def __init__(self, image: ClusterImage, form: Form) -> None:
+        self._form = form
+        self._brokers = image.brokers
+        self._reachable = {broker.broker_id for broker in image.brokers.values() if broker.endpoint(form.listener)}
+        self._left = PARTITIONS_AT_A_TIME
+        self._encode_topics = elements_encoder(ApiKey.METADATA, form.version, ("topics",))
+        self._encode_partitions = elements_encoder(ApiKey.METADATA, form.version, ("topics", "partitions"))
+
+    async def topic(self, topic: Topic) -> bytes:
+        """One element of the array of topics."""
+        rows = list(topic.partitions.items())
+        partitions = self._partitions(rows[:PARTITIONS_AT_A_TIME])
+        await self._pause_after(partitions.number)
+        for start in range(PARTITIONS_AT_A_TIME, len(rows), PARTITIONS_AT_A_TIME):
+            more = self._partitions(rows[start : start + PARTITIONS_AT_A_TIME])
+            partitions = EncodedElements(partitions.number + more.number, partitions.data + more.data)
+            await self._pause_after(more.number)
+        return self._element(NONE, topic.name, topic.topic_id, partitions)
+
+    def _partitions(self, rows: Iterable[tuple[int, PartitionState]]) -> EncodedElements:
+        return self._encode_partitions([self._partition(number, state) for number, state in rows])
+
+    async def _pause_after(self, partitions: int) -> None:
+        self._left -= partitions
+        if self._left <= 0:
+            self._left = PARTITIONS_AT_A_TIME
+            await asyncio.sleep(0)
+
+    def absent(self, topic: Absent) -> bytes:
+        """The element of a topic that is not there."""
+        return self._element(topic.error_code, topic.name, topic.topic_id, EncodedElements(0, b""))
+
+    def _element(self, error_code: int, name: str | None, topic_id: UUID, partitions: EncodedElements) -> bytes:
+        entry: dict[str, object] = {
+            "error_code": error_code,
+            "name": name,
+            "topic_id": topic_id,
+            "is_internal": name in INTERNAL_TOPICS,
+            "partitions": partitions,
+        }
+        if self._form.operations:
+            entry["topic_authorized_operations"] = TOPIC_OPERATIONS
+        return self._encode_topics([entry]).data
+
+    def _partition(self, number: int, state: PartitionState) -> Message:
+        brokers, version = self._brokers, self._form.version
+        leader, error_code = state.leader, NONE
+        if leader not in self._reachable:
+            known = leader in brokers and version >= LISTENER_ERRORS_SINCE
+            leader = NO_BROKER
+            error_code = ListenerNotFoundError.code if known else LeaderNotAvailableError.code
+        replicas, isr = state.replicas, state.isr
+        offline = tuple(
+            [replica for replica in replicas if replica not in brokers or replica in state.offline_replicas]
+        )
+        if offline and version < OFFLINE_REPLICAS_SINCE:
+            replicas = tuple(replica for replica in replicas if replica in brokers)
+            isr = tuple(replica for replica in isr if replica in brokers)
+            if error_code == NONE and len(replicas) < len(state.replicas):
+                error_code = ReplicaNotAvailableError.code
+        return {
+            "error_code": error_code,
+            "partition_index": number,
+            "leader_id": leader,
+            "leader_epoch": state.leader_epoch,
+            "replica_nodes": replicas,
+            "isr_nodes": isr,
+            "offline_replicas": offline,
+        }

@@ -1,0 +1,479 @@
+"""What a seed draws: the size of a cluster, its settings, its topics, the load, and the faults with their times.
+
+A seed enters, a `Plan` of plain values leaves; equal seeds give equal plans, whatever runs around them. `faults` does
+the faults, `workload` the rest. Invariant: a plan never does what nobody can survive (docs/design/0008-simulation.md,
+"What may be lost"): its kind says what may fail, and together with what.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, TypeAlias, TypeVar
+
+ACKED: Final = "acked"
+"""Written with acks=all by idempotent producers; never lost, doubled or reordered."""
+QUICK: Final = "quick"
+"""Written with acks=1: may lose its newest records, and must still be equal on all replicas."""
+SIDE: Final = "side"
+"""Topics of this name and a number come and go."""
+
+CLIENTS: Final = "clients"
+ENSEMBLE: Final = "zookeeper"
+"""Names of the hosts that are no machines."""
+
+
+class Kind(Enum):
+    """What a plan may do to disks."""
+
+    CRASHES = "crashes"
+    """Anything that loses no byte that was written."""
+    LOSSES = "losses"
+    """One machine at a time loses its power or disk, when everything else is well."""
+    SYNCED = "synced"
+    """Every record is synced before it is acknowledged, and power fails anywhere."""
+    UNCLEAN = "unclean"
+    """As `CRASHES`, and replicas that are not in sync may lead."""
+
+
+# Faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """SIGKILL; started again after `down_ms`. `farewell`: its parent process ends its ZooKeeper session at once."""
+
+    broker: int
+    down_ms: int
+    farewell: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """SIGTERM; started again `down_ms` after its end."""
+
+    broker: int
+    down_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LosePower:
+    """Machines vanish at once, with what they had not synced; on again after `down_ms`."""
+
+    brokers: tuple[int, ...]
+    down_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wipe:
+    """A machine vanishes, and comes back with an empty disk after `down_ms`."""
+
+    broker: int
+    down_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freeze:
+    """SIGSTOP, and SIGCONT after `for_ms`."""
+
+    broker: int
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndSession:
+    """The broker's ZooKeeper session ends although the broker lives."""
+
+    broker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """Nothing comes through from `source` to `target`, hosts by name; nor back when `both`."""
+
+    source: str
+    target: str
+    for_ms: int
+    both: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slow:
+    """Everything from `source` to `target` takes `extra_ms` longer."""
+
+    source: str
+    target: str
+    extra_ms: int
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """Every connection between two hosts breaks, `times` in quick succession."""
+
+    source: str
+    target: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperOutage:
+    """Nobody reaches the ensemble."""
+
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailDisk:
+    """A disk refuses an operation for a while: `write`, as when it is full, or `sync`."""
+
+    broker: int
+    operation: str
+    for_ms: int
+
+
+Fault: TypeAlias = (
+    Kill | Stop | LosePower | Wipe | Freeze | EndSession | Partition | Slow | Reset | ZooKeeperOutage | FailDisk
+)
+
+
+# Operations of administrators
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """A topic to be made. `acks` is how it is written to: -1 or 1; 0 when nobody does."""
+
+    name: str
+    partitions: int
+    replicas: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    acks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic:
+    """Make a topic."""
+
+    topic: TopicPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopic:
+    """Delete a topic."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitions:
+    """Let a topic have `total` partitions."""
+
+    name: str
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTopicConfig:
+    """Set one of a topic's settings."""
+
+    name: str
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassign:
+    """Move a partition to other replicas."""
+
+    name: str
+    partition: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelReassignment:
+    """Take a reassignment back, if it is still under way."""
+
+    name: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectPreferred:
+    """Give all partitions their preferred leaders."""
+
+
+AdminOperation: TypeAlias = (
+    CreateTopic | DeleteTopic | AddPartitions | SetTopicConfig | Reassign | CancelReassignment | ElectPreferred
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run. Times are virtual milliseconds after the load has begun, in their order."""
+
+    seed: int
+    kind: Kind
+    brokers: int
+    properties: Mapping[str, str]
+    """Of every broker, on top of the world's."""
+    topics: tuple[TopicPlan, ...]
+    """Made before the load begins."""
+    producers: int
+    consumers: int
+    load_ms: int
+    operations: tuple[tuple[int, AdminOperation], ...]
+    faults: tuple[tuple[int, Fault], ...]
+
+
+def draw(seed: int, kind: Kind | None = None) -> Plan:
+    """The plan of a seed; of a kind that the seed chooses too, unless it is given."""
+    chance = random.Random(f"plan-{seed}")
+    drawn = chance.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
+    kind = drawn if kind is None else kind
+    brokers = chance.choice((3, 3, 4, 5))
+    load_ms = chance.randrange(20_000, 36_000)
+    return Plan(
+        seed=seed,
+        kind=kind,
+        brokers=brokers,
+        properties=_properties(chance, kind),
+        topics=_topics(chance, kind, brokers),
+        producers=chance.choice((1, 2, 2, 3)),
+        consumers=chance.choice((1, 2, 3)),
+        load_ms=load_ms,
+        operations=_timed(chance, _operations(chance, kind, brokers), load_ms, in_order=True),
+        faults=_timed(chance, _FAULTS[kind](chance, brokers), load_ms, in_order=kind is Kind.LOSSES),
+    )
+
+
+_WEIGHTS: Final[Mapping[Kind, int]] = {Kind.CRASHES: 5, Kind.LOSSES: 2, Kind.SYNCED: 2, Kind.UNCLEAN: 1}
+
+_T = TypeVar("_T")
+
+
+def _timed(chance: random.Random, things: Sequence[_T], load_ms: int, *, in_order: bool) -> tuple[tuple[int, _T], ...]:
+    """Spread over the load, now and then two at nearly the same moment."""
+    times = [chance.randrange(500, load_ms) for _ in things]
+    for index in range(1, len(times)):
+        if chance.random() < 0.25:
+            times[index] = times[index - 1] + chance.choice((0, 1, 20, 300, 1_500))
+    if in_order:
+        times.sort()
+    return tuple(sorted(zip(times, things, strict=True), key=lambda pair: pair[0]))
+
+
+# Settings and topics
+
+
+def _properties(chance: random.Random, kind: Kind) -> Mapping[str, str]:
+    """Settings of all brokers. Intervals are short: a run has a minute, in which everything shall happen."""
+    drawn = {
+        "zookeeper.session.timeout.ms": chance.choice(("2000", "4000", "6000", "9000")),
+        "replica.lag.time.max.ms": chance.choice(("1500", "3000", "6000")),
+        "replica.fetch.wait.max.ms": chance.choice(("100", "500")),
+        "replica.fetch.backoff.ms": chance.choice(("100", "1000")),
+        "replica.fetch.max.bytes": chance.choice(("300", "1048576")),
+        "replica.high.watermark.checkpoint.interval.ms": chance.choice(("300", "5000")),
+        "num.replica.fetchers": chance.choice(("1", "1", "2")),
+        "max.incremental.fetch.session.cache.slots": chance.choice(("0", "1000", "1000")),
+        "auto.leader.rebalance.enable": chance.choice(("true", "false")),
+        "leader.imbalance.check.interval.seconds": chance.choice(("3", "15")),
+        "leader.imbalance.per.broker.percentage": chance.choice(("0", "10")),
+        "controlled.shutdown.enable": chance.choice(("true", "true", "false")),
+        "controlled.shutdown.retry.backoff.ms": chance.choice(("200", "2000")),
+        "inter.broker.protocol.version": chance.choice(("2.7-IV1", "2.7", "2.8", "3.2", "3.9", "3.9")),
+        "log.segment.bytes": chance.choice(("1000", "8000", "1073741824")),
+        "log.flush.offset.checkpoint.interval.ms": chance.choice(("1000", "60000")),
+        "offsets.topic.num.partitions": chance.choice(("1", "2")),
+        "offsets.topic.segment.bytes": chance.choice(("1000", "104857600")),
+        "offsets.commit.timeout.ms": "3000",
+        "unclean.leader.election.enable": str(kind is Kind.UNCLEAN).lower(),
+    }
+    if kind is Kind.SYNCED:
+        drawn["log.flush.interval.messages"] = "1"
+    return MappingProxyType(drawn)
+
+
+def _topics(chance: random.Random, kind: Kind, brokers: int) -> tuple[TopicPlan, ...]:
+    synced = {"flush.messages": "1"} if kind is Kind.SYNCED else {}
+    return (
+        TopicPlan(
+            name=ACKED,
+            partitions=chance.choice((1, 2, 3)),
+            replicas=min(brokers, chance.choice((3, 3, 3, 4))),
+            configs=MappingProxyType({"min.insync.replicas": "2", **synced}),
+            acks=-1,
+        ),
+        TopicPlan(
+            name=QUICK,
+            partitions=chance.choice((1, 2)),
+            replicas=_quick_replicas(chance, kind),
+            configs=MappingProxyType(synced),
+            acks=1,
+        ),
+    )
+
+
+def _quick_replicas(chance: random.Random, kind: Kind) -> int:
+    """Two are few enough to be lost one after the other: one by its disk, one by its session."""
+    return 3 if kind is Kind.LOSSES else chance.choice((2, 3))
+
+
+def _operations(chance: random.Random, kind: Kind, brokers: int) -> list[AdminOperation]:
+    """What administrators do, in an order that makes sense: side topics come before they grow and go."""
+    done: list[AdminOperation] = []
+    for number in range(chance.choice((0, 1, 1, 2))):
+        name = f"{SIDE}-{number}"
+        partitions = chance.choice((1, 2))
+        topic = TopicPlan(name=name, partitions=partitions, replicas=chance.choice((1, 2, 3)))
+        done.append(CreateTopic(topic=topic))
+        if chance.random() < 0.4:
+            done.append(AddPartitions(name=name, total=partitions + 1))
+        if chance.random() < 0.6:
+            done.append(DeleteTopic(name=name))
+            if chance.random() < 0.5:
+                done.append(CreateTopic(topic=topic))
+    for _ in range(chance.choice((0, 1, 1, 2))):
+        topic_name = chance.choice((ACKED, ACKED, QUICK))
+        size = 3 if topic_name == ACKED else _quick_replicas(chance, kind)
+        done.append(Reassign(name=topic_name, partition=0, replicas=tuple(chance.sample(range(brokers), size))))
+        if chance.random() < 0.25:
+            done.append(CancelReassignment(name=topic_name, partition=0))
+    if chance.random() < 0.5:
+        done.append(ElectPreferred())
+    if chance.random() < 0.3:
+        done.append(SetTopicConfig(name=QUICK, key="segment.bytes", value=chance.choice(("600", "5000"))))
+    return done
+
+
+# Faults of each kind
+
+
+def _down_ms(chance: random.Random) -> int:
+    """From back at once, before anybody noticed, to longer than every time-out."""
+    return round(chance.choice((0, 400, 3_000, 12_000)) * (0.5 + chance.random()))
+
+
+def _kill(chance: random.Random, brokers: int) -> Fault:
+    return Kill(broker=chance.randrange(brokers), down_ms=_down_ms(chance), farewell=chance.random() < 0.6)
+
+
+def _stop(chance: random.Random, brokers: int) -> Fault:
+    return Stop(broker=chance.randrange(brokers), down_ms=_down_ms(chance))
+
+
+def _freeze(chance: random.Random, brokers: int) -> Fault:
+    for_ms = round(chance.choice((300, 2_500, 11_000)) * (0.5 + chance.random()))
+    return Freeze(broker=chance.randrange(brokers), for_ms=for_ms)
+
+
+def _end_session(chance: random.Random, brokers: int) -> Fault:
+    return EndSession(broker=chance.randrange(brokers))
+
+
+def _ends(chance: random.Random, brokers: int) -> tuple[str, str]:
+    """Two hosts, one of them a machine."""
+    one = chance.randrange(brokers)
+    others = [_host(other) for other in range(brokers) if other != one]
+    other = chance.choice([*others, ENSEMBLE, ENSEMBLE, CLIENTS, CLIENTS])
+    return (_host(one), other) if chance.random() < 0.5 else (other, _host(one))
+
+
+def _host(broker: int) -> str:
+    return f"broker-{broker}"
+
+
+def _partition(chance: random.Random, brokers: int) -> Fault:
+    source, target = _ends(chance, brokers)
+    for_ms = round(chance.choice((500, 4_000, 12_000)) * (0.5 + chance.random()))
+    return Partition(source=source, target=target, for_ms=for_ms, both=chance.random() < 0.6)
+
+
+def _slow(chance: random.Random, brokers: int) -> Fault:
+    source, target = _ends(chance, brokers)
+    extra_ms = chance.choice((20, 200, 1_200))
+    return Slow(source=source, target=target, extra_ms=extra_ms, for_ms=chance.randrange(1_000, 10_000))
+
+
+def _reset(chance: random.Random, brokers: int) -> Fault:
+    source, target = _ends(chance, brokers)
+    return Reset(source=source, target=target, times=chance.choice((1, 10, 40)))
+
+
+def _outage(chance: random.Random, brokers: int) -> Fault:
+    return ZooKeeperOutage(for_ms=round(chance.choice((800, 5_000, 12_000)) * (0.5 + chance.random())))
+
+
+def _fail_disk(chance: random.Random, brokers: int) -> Fault:
+    return FailDisk(
+        broker=chance.randrange(brokers),
+        operation=chance.choice(("write", "sync")),
+        for_ms=chance.randrange(1_000, 8_000),
+    )
+
+
+def _lose_power(chance: random.Random, brokers: int) -> Fault:
+    """One machine, some, or the whole room."""
+    count = chance.choice((1, 1, 2, brokers))
+    return LosePower(brokers=tuple(sorted(chance.sample(range(brokers), count))), down_ms=_down_ms(chance))
+
+
+_Draw: TypeAlias = Callable[[random.Random, int], Fault]
+
+_SURVIVED: Final[tuple[tuple[_Draw, int], ...]] = (
+    (_kill, 5),
+    (_stop, 3),
+    (_freeze, 3),
+    (_end_session, 3),
+    (_partition, 5),
+    (_slow, 2),
+    (_reset, 2),
+    (_outage, 1),
+    (_fail_disk, 1),
+)
+
+
+def _many(chance: random.Random, brokers: int, weights: Sequence[tuple[_Draw, int]]) -> list[Fault]:
+    count = chance.choice((2, 4, 6, 8))
+    draws = chance.choices([one for one, _ in weights], [weight for _, weight in weights], k=count)
+    return [one(chance, brokers) for one in draws]
+
+
+def _crashes(chance: random.Random, brokers: int) -> list[Fault]:
+    return _many(chance, brokers, _SURVIVED)
+
+
+def _synced(chance: random.Random, brokers: int) -> list[Fault]:
+    return _many(chance, brokers, (*_SURVIVED, (_lose_power, 8)))
+
+
+def _losses(chance: random.Random, brokers: int) -> list[Fault]:
+    """Losses, each followed by one thing at most that goes wrong beside it.
+
+    One session may end and messages may be slow, below every time-out. A second session's end would leave the machine
+    that lost its bytes alone in an in-sync set.
+    """
+    found: list[Fault] = []
+    for _ in range(chance.choice((1, 2))):
+        broker = chance.randrange(brokers)
+        loss = LosePower(brokers=(broker,), down_ms=_down_ms(chance))
+        found.append(loss if chance.random() < 0.6 else Wipe(broker=broker, down_ms=loss.down_ms))
+        if chance.random() < 0.6:
+            found.append(EndSession(broker=(broker + 1 + chance.randrange(brokers - 1)) % brokers))
+        if chance.random() < 0.4:
+            source, target = _ends(chance, brokers)
+            found.append(Slow(source=source, target=target, extra_ms=30, for_ms=chance.randrange(1_000, 8_000)))
+    return found
+
+
+_FAULTS: Final[Mapping[Kind, Callable[[random.Random, int], list[Fault]]]] = {
+    Kind.CRASHES: _crashes,
+    Kind.LOSSES: _losses,
+    Kind.SYNCED: _synced,
+    Kind.UNCLEAN: _crashes,
+}

@@ -1,0 +1,367 @@
+"""Production code with one thing wrong, put in the place of the right one for one run.
+
+A checker that never failed proves nothing. Each `Plant` names a seed and the invariants that its fault breaks there;
+broker/tests/sim/test_planted plays them. Invariant: a plant that no longer applies is an error: what it replaces must
+exist, and the wrong branch must have been taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from odradek.app import broker as app_broker
+from odradek.base.errors import OdradekError
+from odradek.controller import election, elections, plans
+from odradek.log import partition_log, producer_state
+from odradek.replication import reader
+from odradek.replication.leadership import Leadership
+from odradek.replication.partition import Partition
+
+Bite: TypeAlias = Callable[[], None]
+"""Called when a plant does something else than the code that it replaces."""
+Wrong: TypeAlias = Callable[[Any, Bite], Any]
+"""The original and a `Bite` enter, what takes its place leaves."""
+
+
+class PlantError(Exception):
+    """A plant does not apply to the code as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plant:
+    """One fault."""
+
+    name: str
+    seed: int
+    """Finds it."""
+    finds: frozenset[str]
+    """Invariants of which this seed breaks the one or the other; which is seen first is the schedule's choice."""
+    patches: tuple[tuple[Any, str, Wrong], ...]
+    """Class or module, attribute, and what takes its place."""
+
+
+class Planted:
+    """A plant in force."""
+
+    def __init__(self, plant: Plant) -> None:
+        """Nothing has gone wrong yet."""
+        self.plant: Final = plant
+        self.bites = 0
+        """How often it did something wrong."""
+
+    def bite(self) -> None:
+        """Something goes wrong now."""
+        self.bites += 1
+
+
+@contextmanager
+def planted(plant: Plant) -> Iterator[Planted]:
+    """Put a plant in force; the right code is back at the end. Raises `PlantError`."""
+    state = Planted(plant)
+    with ExitStack() as undo:
+        for owner, attribute, wrong in plant.patches:
+            if attribute not in vars(owner):
+                raise PlantError(f"{plant.name}: {owner.__name__} has no {attribute} of its own any more")
+            right = vars(owner)[attribute]
+            undo.callback(setattr, owner, attribute, right)
+            function = right.__func__ if isinstance(right, staticmethod) else right
+            made = wrong(function, state.bite)
+            setattr(owner, attribute, staticmethod(made) if isinstance(right, staticmethod) else made)
+        yield state
+
+
+# Replication
+
+
+def _acknowledge_at_once(right: Any, bite: Bite) -> Any:
+    def acknowledged(self: Any, required_offset: int) -> int | None:
+        answer: int | None = right(self, required_offset)
+        if answer is None:
+            bite()
+            return 0
+        return answer
+
+    return acknowledged
+
+
+def _cut_to_high_watermark(right: Any, bite: Bite) -> Any:
+    """As before KIP-101."""
+
+    def follow(self: Any, partition: Any, state: Any) -> None:
+        log = partition.log
+        if log.high_watermark < log.log_end_offset:
+            bite()
+            log.truncate_to(log.high_watermark)
+        right(self, partition, state)
+
+    return follow
+
+
+def _count_one_follower(right: Any, bite: Bite) -> Any:
+    """The high watermark follows the fastest follower."""
+
+    def advance(self: Any, now_ms: float) -> bool:
+        changed: bool = right(self, now_ms)
+        fastest = max((replica.log_end_offset for replica in self.followers()), default=-1)
+        mark = min(fastest, self.log.log_end_offset)
+        if mark > self.log.high_watermark:
+            bite()
+            self.log.high_watermark = mark
+            return True
+        return changed
+
+    return advance
+
+
+def _let_it_fall(right: Any, bite: Bite) -> Any:
+    """The high watermark is what is replicated now, whatever it was."""
+
+    def advance(self: Any, now_ms: float) -> bool:
+        ends = [replica.log_end_offset for replica in self.followers() if replica.log_end_offset >= 0]
+        slowest = min(ends, default=self.log.log_end_offset)
+        if slowest < self.log.high_watermark:
+            bite()
+            self.log.high_watermark = max(slowest, self.log.log_start_offset)
+            return True
+        changed: bool = right(self, now_ms)
+        return changed
+
+    return advance
+
+
+def _join_early(right: Any, bite: Bite) -> Any:
+    """Whoever fetches is in sync."""
+
+    def should_expand(self: Any, replica: Any) -> bool:
+        if right(self, replica):
+            return True
+        if replica.broker_id in self.in_sync.committed or self.in_sync.is_pending:
+            return False
+        bite()
+        return True
+
+    return should_expand
+
+
+def _no_divergence(right: Any, bite: Bite) -> Any:
+    """A leader does not look at the epoch of what a follower has last (KIP-595)."""
+
+    def divergence(partition: Any, entry: Any) -> Any:
+        if right(partition, entry) is not None:
+            bite()
+
+    return divergence
+
+
+def _read_everything(right: Any, bite: Bite) -> Any:
+    """Consumers see what is not replicated yet."""
+
+    def upper_bound(partition: Any, params: Any) -> int:
+        bound: int = right(partition, params)
+        end: int = partition.log.log_end_offset
+        if bound < end:
+            bite()
+        return end
+
+    return upper_bound
+
+
+def _mark_above_log(right: Any, bite: Bite) -> Any:
+    """The checkpointed high watermark is taken although the log is shorter."""
+
+    def host(self: Any, topic_partition: Any, topic_id: Any, *, is_new: bool) -> Any:
+        claimed: list[int] = []
+        claim = self._marks.claim
+
+        class Marks:
+            @staticmethod
+            def claim(wanted: Any) -> int:
+                claimed.append(claim(wanted))
+                return claimed[-1]
+
+        marks, self._marks = self._marks, Marks
+        try:
+            partition = right(self, topic_partition, topic_id, is_new=is_new)
+        finally:
+            self._marks = marks
+        if claimed and claimed[0] > partition.log.high_watermark:
+            bite()
+            partition.log.high_watermark = claimed[0]
+        return partition
+
+    return host
+
+
+# Controller
+
+
+def _same_seat(right: Any, bite: Bite) -> Any:
+    async def stand(zk: Any, clock: Any, broker_id: int) -> Any:
+        seat = await right(zk, clock, broker_id)
+        if seat is None:
+            return None
+        bite()
+        return replace(seat, epoch=1)
+
+    return stand
+
+
+def _same_leader_epoch(right: Any, bite: Bite) -> Any:
+    """A new leader reigns in the epoch of the one before."""
+
+    def next_state(self: Any, current: Any, controller_epoch: int) -> Any:
+        bite()
+        return replace(right(self, current, controller_epoch), leader_epoch=current.leader_epoch)
+
+    return next_state
+
+
+def _keep_the_dead(right: Any, bite: Bite) -> Any:
+    """Replicas of a broker that is gone stay in their in-sync sets."""
+
+    def removals(context: Any, replicas: Any, controller_epoch: int) -> Any:
+        plan = right(context, replicas, controller_epoch)
+        if plan.writes:
+            bite()
+        return plans.Plan()
+
+    return removals
+
+
+def _come_back_at_once(right: Any, bite: Bite) -> Any:
+    """A broker that may have lost records does not wait until it is out of the in-sync sets."""
+
+    async def until(zk: Any, clock: Any, broker_id: int, *, wait_ms: float) -> bool:
+        bite()
+        return True
+
+    return until
+
+
+# Log
+
+
+def _no_sequences(right: Any, bite: Bite) -> Any:
+    def check(header: Any, epoch: int, last_sequence: int, *, unwritten: bool) -> None:
+        try:
+            right(header, epoch, last_sequence, unwritten=unwritten)
+        except OdradekError:
+            bite()
+
+    return check
+
+
+def _no_duplicates(right: Any, bite: Bite) -> Any:
+    """A repeated batch of an idempotent producer is written again."""
+
+    def find(producer: Any, header: Any) -> Any:
+        if right(producer, header) is not None:
+            bite()
+
+    return find
+
+
+def _never_sync(right: Any, bite: Bite) -> Any:
+    """`flush.messages` is not obeyed."""
+
+    def count(self: Any, records: int) -> None:
+        bite()
+
+    return count
+
+
+REPLICATED: Final = "replicated"
+LOST: Final = "nothing-acknowledged-is-lost"
+
+PLANTS: Final = (
+    Plant(
+        name="acknowledged before the in-sync set has it",
+        seed=1,
+        finds=frozenset({LOST}),
+        patches=((Partition, "acknowledged", _acknowledge_at_once),),
+    ),
+    Plant(
+        name="cut to the high watermark",
+        seed=0,
+        finds=frozenset({REPLICATED}),
+        patches=((Leadership, "_follow", _cut_to_high_watermark),),
+    ),
+    Plant(
+        name="high watermark of the fastest follower",
+        seed=0,
+        finds=frozenset({REPLICATED}),
+        patches=((Partition, "advance", _count_one_follower),),
+    ),
+    Plant(
+        name="high watermark falls",
+        seed=0,
+        finds=frozenset({"high-watermark-falls"}),
+        patches=((Partition, "advance", _let_it_fall),),
+    ),
+    Plant(
+        name="in sync before it has caught up",
+        seed=0,
+        finds=frozenset({REPLICATED}),
+        patches=((Partition, "should_expand", _join_early),),
+    ),
+    Plant(
+        name="no epoch check in fetch",
+        seed=9,
+        finds=frozenset({"same-bytes", REPLICATED, LOST}),
+        patches=((reader, "_divergence", _no_divergence),),
+    ),
+    Plant(
+        name="consumers read what is not replicated",
+        seed=0,
+        finds=frozenset({"seen-replicated", "seen-stays"}),
+        patches=((reader, "upper_bound", _read_everything),),
+    ),
+    Plant(
+        name="high watermark above the log",
+        seed=13,
+        finds=frozenset({"marks"}),
+        patches=((Leadership, "_host", _mark_above_log),),
+    ),
+    Plant(
+        name="two controllers of one epoch",
+        seed=0,
+        finds=frozenset({"one-controller"}),
+        patches=((election, "stand", _same_seat),),
+    ),
+    Plant(
+        name="two leaders of one epoch",
+        seed=0,
+        finds=frozenset({"one-leader"}),
+        patches=((elections.Elected, "next_state", _same_leader_epoch),),
+    ),
+    Plant(
+        name="the dead stay in sync",
+        seed=45,
+        finds=frozenset({REPLICATED, LOST, "whole-again"}),
+        patches=((plans, "isr_removals", _keep_the_dead),),
+    ),
+    Plant(
+        name="back before the cluster has noticed",
+        seed=3,
+        finds=frozenset({REPLICATED}),
+        patches=((app_broker, "until_out_of_sync", _come_back_at_once),),
+    ),
+    Plant(
+        name="duplicates are written",
+        seed=244,
+        finds=frozenset({"no-doubles", "in-order"}),
+        patches=(
+            (producer_state, "_find_duplicate", _no_duplicates),
+            (producer_state, "_check_sequence", _no_sequences),
+        ),
+    ),
+    Plant(
+        name="records are not synced",
+        seed=597,
+        finds=frozenset({LOST, REPLICATED, "seen-stays"}),
+        patches=((partition_log.PartitionLog, "_count_unflushed", _never_sync),),
+    ),
+)

@@ -1,0 +1,235 @@
+"""The control plane with thousands of partitions: the controller's death, all metadata at once, topics made."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from comparison.batches import batch
+from comparison.controller_watch import ControllerWatch
+from comparison.figures import Figures, latency_figures
+from comparison.systems import System
+from comparison.waiting import TooLateError, pause, wait_until
+from comparison.wire import (
+    Connection,
+    Partition,
+    metadata_frame,
+    partitions_of,
+    produce_frame,
+    produce_result,
+)
+from comparison.workloads.base import Bench, Workload, at_least, topic_of
+from odradek.base.types import TopicPartition
+from odradek.protocol.apis import ApiKey
+
+TOPIC_PARTITIONS: Final = 1_000
+"""Of each topic; what is left over makes a smaller one."""
+_PREFERRED: Final = 0
+_ELECT_VERSION: Final = 2
+_PROBE_SECONDS: Final = 0.02
+_PROBE_TIMEOUT_SECONDS: Final = 30.0
+
+State = Mapping[TopicPartition, Partition]
+
+
+def topics_of(prefix: str, partitions: int) -> dict[str, int]:
+    """Names and sizes of the topics that so many partitions make."""
+    sizes = [min(TOPIC_PARTITIONS, partitions - start) for start in range(0, partitions, TOPIC_PARTITIONS)]
+    return {f"{prefix}-{number}": size for number, size in enumerate(sizes)}
+
+
+def spread(partitions: list[TopicPartition], count: int) -> list[TopicPartition]:
+    """At most `count` of them, evenly over the list."""
+    step = max(1, len(partitions) // count)
+    return partitions[::step][:count]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerFailover(Workload):
+    """SIGKILL to the broker that is controller; how long until every partition that it led is led elsewhere.
+
+    Between the runs it comes back, catches up, and every partition gets its preferred leader again.
+    """
+
+    partitions: int
+    replicas: int
+    produced: int = 20
+    """Partitions that get a record with acks=all, of those that the victim led."""
+
+    def scaled(self, scale: float) -> Self:
+        return replace(self, partitions=at_least(30, self.partitions * scale))
+
+    def prepare(self, bench: Bench) -> None:
+        for name, size in topics_of("many", self.partitions).items():
+            bench.system.create_topic(name, size, replicas=self.replicas)
+
+    def before(self, bench: Bench, number: int) -> None:
+        system = bench.system
+
+        def healthy() -> bool:
+            state = state_of(system, 0)
+            return len(state) == self.partitions and all(len(one.in_sync) == self.replicas for one in state.values())
+
+        def balanced() -> bool:
+            return all(one.leader == one.replicas[0] for one in state_of(system, 0).values())
+
+        wait_until(healthy, f"{system.name}: all in sync", timeout_seconds=bench.timeout, every_seconds=0.5)
+        _elect_preferred(system)
+        wait_until(balanced, f"{system.name}: preferred leaders", timeout_seconds=bench.timeout, every_seconds=0.5)
+
+    def run(self, bench: Bench, number: int) -> Figures:
+        system = bench.system
+        with ControllerWatch(system.zookeeper.connect) as watch:
+            victim = watch.controller
+            if victim is None:
+                raise RuntimeError(f"{system.name} has no controller")
+            state = state_of(system, victim)
+            lost = sorted(partition for partition, one in state.items() if one.leader == victim)
+            outage = _Outage(system, victim, spread(lost, self.produced))
+            began = time.monotonic()
+            system.crash(victim)
+            try:
+                while not (outage.is_over and watch.elected(victim)):
+                    if time.monotonic() - began > bench.timeout:
+                        raise TooLateError(f"{system.name}: failover: not within {bench.timeout:g} s")
+                    outage.look(began)
+                    pause(_PROBE_SECONDS)
+            finally:
+                outage.close()
+        detected, elected = watch.detected(victim), watch.elected(victim)
+        if detected is None or elected is None:
+            raise RuntimeError(f"{system.name}: ZooKeeper did not tell of the failover")
+        return {
+            **outage.figures,
+            "detected_s": detected - began,
+            "elected_s": elected - detected,
+            "propagated_s": outage.figures["leaders_s"] - (elected - began),
+        }
+
+    def after(self, bench: Bench, number: int) -> None:
+        bench.system.revive(bench.timeout)
+
+
+class _Outage:
+    """What clients see while leaders move: looks at both sides of the cluster that is left until all is well."""
+
+    def __init__(self, system: System, victim: int, waiting: list[TopicPartition]) -> None:
+        """`waiting` are the partitions that shall take a record."""
+        self._open = ExitStack()
+        self._victim = victim
+        self._connections = {
+            number: self._open.enter_context(Connection(address, timeout_seconds=_PROBE_TIMEOUT_SECONDS))
+            for number, address in enumerate(system.addresses)
+            if number != victim
+        }
+        self._unaware = set(self._connections)
+        self._waiting = dict.fromkeys(waiting)
+        self._records = batch(b"x", 1, timestamp_ms=int(time.time() * 1000))
+        self.figures: dict[str, float] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every survivor names a leader for everything, and each record was taken."""
+        return not self._unaware and not self._waiting
+
+    def look(self, began: float) -> None:
+        """Ask each survivor that has not yet told of a leader for everything; send to leaders that are known."""
+        frame = metadata_frame()
+        for number in sorted(self._unaware) or list(self._connections)[:1]:
+            state = partitions_of(self._connections[number].call(frame))
+            if all(one.leader not in (self._victim, -1) for one in state.values()):
+                self._unaware.discard(number)
+                if not self._unaware:
+                    self.figures.setdefault("leaders_s", time.monotonic() - began)
+            if self._waiting:
+                self._send(state)
+                if not self._waiting:
+                    self.figures["acknowledged_s"] = time.monotonic() - began
+
+    def _send(self, state: State) -> None:
+        """A record to each waiting partition whose leader lives."""
+        under_way: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        for partition in self._waiting:
+            leader = state[partition].leader
+            if leader in self._connections:
+                under_way[leader].append(partition)
+        for leader, partitions in under_way.items():
+            connection = self._connections[leader]
+            for partition in partitions:
+                connection.send(produce_frame(partition, self._records, acks=-1))
+            for partition in partitions:
+                code, _ = produce_result(connection.receive(), partition.topic)
+                if not code:
+                    del self._waiting[partition]
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._open.close()
+
+
+def state_of(system: System, broker: int) -> dict[TopicPartition, Partition]:
+    """Every partition as one broker knows it."""
+    with Connection(system.addresses[broker], timeout_seconds=_PROBE_TIMEOUT_SECONDS) as connection:
+        return partitions_of(connection.call(metadata_frame()))
+
+
+def _elect_preferred(system: System) -> None:
+    with Connection(system.first) as connection:
+        controller = connection.metadata([]).controller_id
+    message = {"election_type": _PREFERRED, "topic_partitions": None, "timeout": 60_000}
+    with Connection(system.addresses[controller], timeout_seconds=90) as connection:
+        connection.ask(ApiKey.ELECT_LEADERS, _ELECT_VERSION, message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskAllMetadata(Workload):
+    """Metadata of all topics, again and again over one connection, after a topic more was made."""
+
+    partitions: int
+    requests: int = 20
+
+    def scaled(self, scale: float) -> Self:
+        return replace(self, partitions=at_least(30, self.partitions * scale))
+
+    def prepare(self, bench: Bench) -> None:
+        for name, size in topics_of("many", self.partitions).items():
+            bench.system.create_topic(name, size)
+
+    def before(self, bench: Bench, number: int) -> None:
+        bench.system.create_topic(topic_of(number), 1)
+
+    def run(self, bench: Bench, number: int) -> Figures:
+        frame = metadata_frame()
+        taken_ms = []
+        with Connection(bench.system.first) as connection:
+            for _ in range(self.requests):
+                began = time.perf_counter()
+                answer = connection.call(frame)
+                taken_ms.append((time.perf_counter() - began) * 1000)
+        if len(partitions_of(answer)) < self.partitions:
+            raise RuntimeError(f"{bench.system.name} does not tell of all {self.partitions} partitions")
+        return {**latency_figures(taken_ms), "first_ms": taken_ms[0]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopics(Workload):
+    """Topics of thousands of partitions, from the first request until every broker knows all leaders."""
+
+    partitions: int
+
+    def scaled(self, scale: float) -> Self:
+        return replace(self, partitions=at_least(30, self.partitions * scale))
+
+    def run(self, bench: Bench, number: int) -> Figures:
+        began = time.monotonic()
+        for name, size in topics_of(topic_of(number), self.partitions).items():
+            bench.system.create_topic(name, size)
+        return {"leaders_s": time.monotonic() - began}
+
+    def after(self, bench: Bench, number: int) -> None:
+        for name in topics_of(topic_of(number), self.partitions):
+            bench.system.delete_topic(name)

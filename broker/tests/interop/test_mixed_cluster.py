@@ -1,0 +1,563 @@
+"""Brokers of Apache Kafka 3.9.1 and ours are one cluster: each side follows the other's leaders and obeys the other's
+controller, and a loaded cluster moves from one side to the other and back by the commands of the guide."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Final, Self
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from odradek.base.errors import CoordinatorLoadInProgressError
+from odradek.network.channel import Channel
+from odradek.protocol.apis import ApiKey
+from odradek.testing.apache import QUICK_START, ApacheBroker, jars
+from odradek.testing.broker_process import OdradekBroker
+from odradek.testing.guides import Guide
+from odradek.testing.kafka_logs import read_topic
+from odradek.testing.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
+
+VERSION: Final = "3.9.1"
+GUIDE: Final = "docs/migrating-from-kafka.md"
+PROTOCOLS: Final = ("2.7", "3.9")
+
+JAVA: Final = (1, 2)
+OURS: Final = (3, 4)
+LOADED: Final = "orders"
+GROUP_OFFSETS: Final = "__consumer_offsets"
+EXERCISE_RECORDS: Final = 200
+
+PROPERTIES: Final = {
+    # Outlives any pause that the tests make.
+    "zookeeper.session.timeout.ms": "30000",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    "auto.leader.rebalance.enable": "false",
+}
+
+
+class Cluster:
+    """Java brokers and ours in one ensemble; each is started and stopped by its id."""
+
+    def __init__(self, guide: Guide, directory: Path, ensemble: str, brokers: Mapping[int, Any]) -> None:
+        self.guide: Final = guide
+        self.bootstrap: Final = ",".join(f"127.0.0.1:{broker.port}" for broker in brokers.values())
+        guide.places |= {"$BOOTSTRAP": self.bootstrap, "$ZOOKEEPER": ensemble}
+        self._directory = directory
+        self._brokers = dict(brokers)
+        self._all = [*brokers.values()]
+        self._running: set[int] = set()
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        self._zookeeper = KazooClient(hosts=ensemble)
+
+    def __enter__(self) -> Self:
+        self._zookeeper.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for broker in self._all:
+            broker.stop(kill=True)
+        self._zookeeper.stop()
+        self._zookeeper.close()
+
+    def start(self, *ids: int) -> None:
+        """Start brokers; returns when clients are told of all that run."""
+        self._running |= {*ids}
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda number: self._brokers[number].start(), ids))
+        wait_until(lambda: self._known() == self._running, what=f"brokers {self._running}")
+
+    def stop(self, number: int) -> None:
+        """SIGTERM; returns when the process has ended and clients are told of it."""
+        self._running.discard(number)
+        self._brokers[number].stop()
+        wait_until(lambda: self._known() == self._running, what=f"the end of broker {number}")
+
+    def replace(self, number: int, broker: Any) -> None:
+        """Stop a broker and start another one in its place; returns when no replica is behind."""
+        self.stop(number)
+        self._brokers[number] = broker
+        self._all.append(broker)
+        self.start(number)
+        wait_until(self._is_in_sync, what=f"in-sync sets with the new broker {number}")
+
+    def _is_in_sync(self) -> bool:
+        topics = self._admin.list_topics(timeout=30).topics.values()
+        return all({*part.isrs} == {*part.replicas} for topic in topics for part in topic.partitions.values())
+
+    def _known(self) -> set[int]:
+        with suppress(KafkaException):
+            metadata = self._admin.list_topics(timeout=10)
+            return set(metadata.brokers) if metadata.controller_id >= 0 else set()
+        return set()
+
+    # Topics
+
+    def create(self, topic: str, replicas: list[list[int]]) -> None:
+        """Returns when every replica is in sync."""
+        new = NewTopic(topic, num_partitions=len(replicas), replica_assignment=replicas)
+        self._admin.create_topics([new])[topic].result(60)
+        self.wait_for_replicas({TopicPartition(topic, number): each for number, each in enumerate(replicas)})
+
+    def delete(self, topic: str) -> None:
+        """Returns when no broker has a file of it."""
+        self._admin.delete_topics([topic])[topic].result(60)
+        wait_until(lambda: not self.hosts(topic), what=f"the end of the files of {topic}")
+
+    def hosts(self, topic: str) -> set[int]:
+        """Brokers with a directory of a partition of the topic; those about to be deleted have other names."""
+        return {
+            number
+            for number in self._brokers
+            for path in self.data(number).glob(f"{topic}-*")
+            if re.fullmatch(rf"{re.escape(topic)}-\d+", path.name)
+        }
+
+    def data(self, number: int) -> Path:
+        """Where a broker has its logs."""
+        return self._directory / f"broker-{number}" / "data"
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """The leader of each partition."""
+        partitions = self._admin.list_topics(topic, timeout=30).topics[topic].partitions
+        return {number: partition.leader for number, partition in partitions.items()}
+
+    def wait_for_replicas(self, wanted: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Until these are the replicas, and all of them in sync."""
+
+        def are_there() -> bool:
+            topics = self._admin.list_topics(timeout=30).topics
+            return all(
+                part.topic in topics
+                and part.partition in topics[part.topic].partitions
+                and topics[part.topic].partitions[part.partition].replicas == [*replicas]
+                and {*topics[part.topic].partitions[part.partition].isrs} == {*replicas}
+                for part, replicas in wanted.items()
+            )
+
+        wait_until(are_there, what=f"the replicas of {sorted({part.topic for part in wanted})}", seconds=120)
+
+    # The controller
+
+    def controller(self) -> int:
+        """Its id by ZooKeeper, -1 without one."""
+        with suppress(NoNodeError):
+            return int(json.loads(self._zookeeper.get("/controller")[0])["brokerid"])
+        return -1
+
+    def give_controller_to(self, side: tuple[int, ...]) -> None:
+        """Take it from the other side, which stands still meanwhile and wakes up deposed."""
+        with self._paused({*self._running} - {*side}):
+            self.guide.run("zookeeper-shell.sh", "delete")
+            wait_until(lambda: self.controller() in side, what=f"a controller among {side}")
+        wait_until(lambda: self._admin.list_topics(timeout=10).controller_id in side, what="the news of it")
+        assert f'"brokerid":{self.controller()}' in self.guide.run("zookeeper-shell.sh", "get")
+
+    @contextmanager
+    def _paused(self, ids: Iterable[int]) -> Iterator[None]:
+        pids = [self._brokers[number].pid for number in ids]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    # Producers
+
+    def producer_ids(self) -> list[int]:
+        """A new producer id of each broker that runs."""
+        return [asyncio.run(_new_producer_id(self._brokers[number].port)) for number in sorted(self._running)]
+
+    # Settings
+
+    def throttles(self) -> list[str]:
+        """Settings of topics and brokers in ZooKeeper that hold replication back."""
+        names: list[str] = []
+        for kind in ("topics", "brokers"):
+            for entity in self._zookeeper.get_children(f"/config/{kind}"):
+                config = json.loads(self._zookeeper.get(f"/config/{kind}/{entity}")[0])["config"]
+                names += [f"{entity}: {name}" for name in config if "throttled" in name]
+        return names
+
+    def errors_of_ours(self) -> list[str]:
+        """What our brokers logged as errors."""
+        return [line for broker in self._all if isinstance(broker, OdradekBroker) for line in broker.errors()]
+
+
+async def _new_producer_id(port: int) -> int:
+    channel = await Channel.open("127.0.0.1", port)
+    try:
+        await channel.negotiate()
+        version = channel.pick(ApiKey.INIT_PRODUCER_ID)
+        asked = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+        async with asyncio.timeout(60):
+            while True:
+                answer = await channel.ask(ApiKey.INIT_PRODUCER_ID, version, asked)
+                # A Java broker says so while it waits for a block of ids from the controller.
+                if answer.error_code != CoordinatorLoadInProgressError.code:
+                    break
+    finally:
+        await channel.close()
+    assert answer.error_code == 0
+    return int(answer.producer_id)
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> Path:
+    """The jars of the last version that knows ZooKeeper."""
+    return jars(VERSION, Path(request.config.rootpath) / ".interop")
+
+
+@pytest.fixture
+def guide(request: pytest.FixtureRequest, kafka: Path, tmp_path: Path) -> Guide:
+    """The guide; the files of its commands are in the test's directory."""
+    return Guide((Path(request.config.rootpath) / GUIDE).read_text(encoding="utf-8"), kafka, tmp_path)
+
+
+@pytest.fixture
+def ensemble(zookeeper: str) -> str:
+    """A place of the test's own in ZooKeeper."""
+    place = f"mixed-{uuid4().hex[:8]}"
+    client = KazooClient(hosts=zookeeper)
+    client.start()
+    client.create(f"/{place}")
+    client.stop()
+    client.close()
+    return f"{zookeeper}/{place}"
+
+
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    """Each `inter.broker.protocol.version`."""
+    return str(request.param)
+
+
+def java_broker(kafka: Path, directory: Path, ensemble: str, number: int, protocol: str) -> ApacheBroker:
+    properties = {**PROPERTIES, "inter.broker.protocol.version": protocol}
+    settings: dict[str, Any] = {"properties": properties, "heap": "384m", "options": QUICK_START}
+    return ApacheBroker(kafka, directory, broker_id=number, zookeeper=ensemble, **settings)
+
+
+def our_broker(
+    guide: Guide, directory: Path, ensemble: str, number: int, protocol: str, *, port: int | None = None
+) -> OdradekBroker:
+    """With the guide's sample of properties, but for what is this machine's."""
+    own = {"broker.id", "broker.rack", "listeners", "advertised.listeners", "zookeeper.connect", "log.dirs"}
+    sample = {name: value for name, value in guide.properties.items() if name not in own}
+    assert own <= guide.properties.keys()
+    assert sample.keys() == {"inter.broker.protocol.version"}
+    properties = {**sample, **PROPERTIES, "inter.broker.protocol.version": protocol}
+    return OdradekBroker(directory, zookeeper=ensemble, properties=properties, broker_id=number, port=port)
+
+
+class Load:
+    """An idempotent producer that writes numbers to each partition, and a group of one member that reads them.
+
+    Nothing is lost, doubled or reordered when number N stands at offset N, of every partition, to the end.
+    """
+
+    GROUP: Final = "readers"
+    WINDOW: Final = 100
+    """Records of a partition that may be under way."""
+    EMPTY_POLLS: Final = 600
+    """In a row, a minute long: what is missing then is lost."""
+
+    def __init__(self, bootstrap: str, partitions: int) -> None:
+        self.written = [0] * partitions
+        """Acknowledged by each partition."""
+        self.read = [0] * partitions
+        self.assignments = 0
+        self.wrong: list[str] = []
+        self._clients: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._over = Event()
+        self._threads = [Thread(target=self._guarded, args=(work,)) for work in (self._write, self._consume)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def more(self) -> None:
+        """Return when each partition has acknowledged, and been read, fifty records further."""
+        targets = [count + 50 for count in self.written]
+
+        def is_done() -> bool:
+            assert not self.wrong, self.wrong[:10]
+            return all(count >= target for count, target in zip(self.read, targets, strict=True))
+
+        wait_until(is_done, what=f"more records than {targets}")
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self.wrong.append(repr(error))
+            raise
+
+    def _write(self) -> None:
+        producer = Producer(
+            {**self._clients, "enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 120_000}
+        )
+        sent = [0] * len(self.written)
+        while not self._over.is_set():
+            for number, count in enumerate(sent):
+                if count - self.written[number] < self.WINDOW:
+                    producer.produce(LOADED, str(count), partition=number, on_delivery=self._delivered)
+                    sent[number] += 1
+            producer.poll(0.01)
+        if producer.flush(60):
+            self.wrong.append("records were not acknowledged in the end")
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        number = message.partition() or 0
+        if error is not None or message.value() != str(self.written[number]).encode():
+            self.wrong.append(f"acknowledged: {error}, {number}: {message.value()!r}, not {self.written[number]}")
+        self.written[number] += 1
+
+    def _consume(self) -> None:
+        consumer = Consumer(
+            {**self._clients, "group.id": self.GROUP, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500}
+        )
+        consumer.subscribe([LOADED], on_assign=self._assigned)
+        producer, empty_polls = self._threads[0], 0
+        while not self.wrong and (producer.is_alive() or self.read != self.written) and empty_polls < self.EMPTY_POLLS:
+            message = consumer.poll(0.1)
+            if message is not None:
+                self._take(message)
+            empty_polls = empty_polls + 1 if message is None else 0
+        consumer.close()
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assignments += 1
+
+    def _take(self, message: Message) -> None:
+        error, number, offset = message.error(), message.partition() or 0, message.offset() or 0
+        if error is not None:
+            self.wrong.append(f"read: {error}")
+        elif offset > self.read[number] or message.value() != str(offset).encode():
+            self.wrong.append(f"read: {number}: {message.value()!r} at {offset}, after {self.read[number]} records")
+        else:
+            self.read[number] = max(self.read[number], offset + 1)
+
+
+class Keeper:
+    """A group that has committed offsets and no member: they are there as long as the group is."""
+
+    GROUP: Final = "keeper"
+    OFFSETS: Final = (11, 22, 33, 44)
+
+    def __init__(self, bootstrap: str) -> None:
+        self._settings = {"bootstrap.servers": bootstrap, "log_level": 0, "group.id": self.GROUP}
+        consumer = Consumer(self._settings)
+        kept = [TopicPartition(LOADED, number, offset, "kept") for number, offset in enumerate(self.OFFSETS)]
+        consumer.commit(offsets=kept, asynchronous=False)
+        consumer.close()
+
+    def check(self) -> None:
+        """The coordinator, whoever it is now, knows the offsets."""
+        consumer = Consumer(self._settings)
+        wanted = [TopicPartition(LOADED, number) for number in range(len(self.OFFSETS))]
+        found: list[TopicPartition] = []
+
+        def answers() -> bool:
+            with suppress(KafkaException):
+                found[:] = consumer.committed(wanted, timeout=10)
+            return bool(found)
+
+        wait_until(answers, what="the coordinator's answer")
+        consumer.close()
+        assert [(part.offset, part.metadata) for part in found] == [(offset, "kept") for offset in self.OFFSETS]
+
+
+def exercise(cluster: Cluster, topic: str) -> None:
+    """A topic with a leader on each broker and all four as replicas is made, written, read and deleted."""
+    replicas = [[1, 3, 2, 4], [3, 1, 4, 2], [2, 4, 1, 3], [4, 2, 3, 1]]
+    cluster.create(topic, replicas)
+    assert cluster.leaders(topic) == {number: each[0] for number, each in enumerate(replicas)}
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "compression.type": "lz4"})
+    failures: list[object] = []
+    for count in range(EXERCISE_RECORDS):
+        for number in range(len(replicas)):
+            producer.produce(
+                topic, f"{count}", f"{number}", partition=number, on_delivery=lambda error, _: failures.append(error)
+            )
+    assert producer.flush(60) == 0
+    assert failures == [None] * EXERCISE_RECORDS * len(replicas)
+    cluster.wait_for_replicas({TopicPartition(topic, number): each for number, each in enumerate(replicas)})
+    for number in range(len(replicas)):
+        copies = {(cluster.data(broker) / f"{topic}-{number}" / f"{0:020}.log").read_bytes() for broker in JAVA + OURS}
+        assert len(copies) == 1, "the replicas of all brokers are the same, byte for byte"
+    found = read_topic(cluster.bootstrap, topic)
+    assert [record["value"] for record in found] == [str(count) for count in range(EXERCISE_RECORDS)]
+    cluster.delete(topic)
+
+
+def plan(guide: Guide, topics: Sequence[str]) -> None:
+    """Have Kafka's tool plan the move of topics to our brokers: `move.json`, and the way back in `back.json`."""
+    wanted = {"version": 1, "topics": [{"topic": topic} for topic in topics]}
+    guide.file("topics.json").write_text(json.dumps(wanted), encoding="utf-8")
+    printed = guide.run("kafka-reassign-partitions.sh", "--generate")
+    now, proposed = [line for line in printed.splitlines() if line.startswith("{")]
+    for name, text in (("back.json", now), ("move.json", proposed)):
+        assert {part["topic"] for part in json.loads(text)["partitions"]} == {*topics}
+        guide.file(name).write_text(text, encoding="utf-8")
+
+
+def move(cluster: Cluster, name: str) -> None:
+    """Carry out a plan with the guide's commands; returns when the old brokers have no file of it any more."""
+    guide = cluster.guide
+    partitions = json.loads(guide.file(name).read_text())["partitions"]
+    started = guide.run("kafka-reassign-partitions.sh", "--execute", name)
+    assert "Successfully started partition reassignments" in started
+    cluster.wait_for_replicas(
+        {TopicPartition(part["topic"], part["partition"]): part["replicas"] for part in partitions}
+    )
+
+    def is_complete() -> bool:
+        return guide.run("kafka-reassign-partitions.sh", "--verify", name).count("is completed.") == len(partitions)
+
+    wait_until(is_complete, what="the end of the reassignments")
+    assert "No partition reassignments found." in guide.run("kafka-reassign-partitions.sh", "--list")
+    assert cluster.throttles() == []
+    targets: dict[str, set[int]] = {}
+    for part in partitions:
+        targets.setdefault(part["topic"], set()).update(part["replicas"])
+    wait_until(
+        lambda: {topic: cluster.hosts(topic) for topic in targets} == targets, what=f"the files are on {targets}"
+    )
+
+
+def left_on_java(guide: Guide) -> list[str]:
+    """Partitions that the Java brokers still have."""
+    told = json.loads(guide.run("kafka-log-dirs.sh", "--broker-list").splitlines()[-1])
+    assert sorted(broker["broker"] for broker in told["brokers"]) == [*JAVA]
+    return [
+        partition["partition"]
+        for broker in told["brokers"]
+        for directory in broker["logDirs"]
+        for partition in directory["partitions"]
+    ]
+
+
+def test_a_loaded_cluster_moves_from_java_to_ours_and_back(
+    kafka: Path, guide: Guide, ensemble: str, tmp_path: Path, protocol: str
+) -> None:
+    brokers: dict[int, Any] = {
+        number: java_broker(kafka, tmp_path / f"broker-{number}", ensemble, number, protocol) for number in JAVA
+    }
+    brokers |= {number: our_broker(guide, tmp_path / f"broker-{number}", ensemble, number, protocol) for number in OURS}
+    with Cluster(guide, tmp_path, ensemble, brokers) as cluster:
+        cluster.start(*JAVA)
+        assert len(guide.run("kafka-transactions.sh", "list").splitlines()) <= 1, "nothing but a heading"
+        cluster.create(LOADED, [[1, 2], [2, 1], [1, 2], [2, 1]])
+        with Load(cluster.bootstrap, 4) as load:
+            load.more()
+            keeper = Keeper(cluster.bootstrap)
+            cluster.start(*OURS)
+            live_together(cluster, load)
+            plan(guide, [LOADED, GROUP_OFFSETS])
+            move(cluster, "move.json")
+            load.more()
+            keeper.check()
+            retire_java(cluster, load)
+            keeper.check()
+            cluster.start(*JAVA)
+            load.more()
+            assert cluster.controller() in OURS
+            # Java brokers have none in store since their start.
+            assert len({*cluster.producer_ids()}) == len(JAVA + OURS)
+            move(cluster, "back.json")
+            load.more()
+            keeper.check()
+            for number in OURS:
+                cluster.stop(number)
+            assert cluster.controller() in JAVA
+            load.more()
+            keeper.check()
+        check(load)
+        assert cluster.errors_of_ours() == []
+
+
+def live_together(cluster: Cluster, load: Load) -> None:
+    """Both makes, first under a Java controller, then under one of ours, then under a Java one again."""
+    assert cluster.controller() in JAVA
+    assert len({*cluster.producer_ids()}) == len(JAVA + OURS)
+    exercise(cluster, "under-java")
+    cluster.give_controller_to(OURS)
+    exercise(cluster, "under-ours")
+    load.more()
+    cluster.give_controller_to(JAVA)
+    load.more()
+    told = cluster.guide.run("kafka-broker-api-versions.sh")
+    assert {*re.findall(r"^\S+ \(id: (\d+) ", told, re.MULTILINE)} == {str(number) for number in JAVA + OURS}
+    assert cluster.guide.run("kafka-topics.sh", "--under-replicated-partitions").strip() == ""
+
+
+def retire_java(cluster: Cluster, load: Load) -> None:
+    """Nothing is left on the Java brokers; they stop, and one of ours becomes the controller."""
+    assert cluster.controller() in JAVA
+    assert left_on_java(cluster.guide) == []
+    for number in JAVA:
+        cluster.stop(number)
+        load.more()
+    assert cluster.controller() in OURS
+
+
+def check(load: Load) -> None:
+    """The consumer has read, in order, just what was acknowledged."""
+    assert load.wrong == []
+    assert load.read == load.written
+    # The group survived its coordinators: its member was never sent away.
+    assert load.assignments == 1
+
+
+def test_brokers_are_replaced_in_place_and_back(
+    kafka: Path, guide: Guide, ensemble: str, tmp_path: Path, protocol: str
+) -> None:
+    originals = {
+        number: java_broker(kafka, tmp_path / f"broker-{number}", ensemble, number, protocol) for number in JAVA
+    }
+    ports = {number: broker.port for number, broker in originals.items()}
+    with Cluster(guide, tmp_path, ensemble, originals) as cluster:
+        cluster.start(*JAVA)
+        cluster.create(LOADED, [[1, 2], [2, 1], [1, 2], [2, 1]])
+        with Load(cluster.bootstrap, 4) as load:
+            load.more()
+            keeper = Keeper(cluster.bootstrap)
+            for number in JAVA:
+                ours = our_broker(guide, tmp_path / f"broker-{number}", ensemble, number, protocol, port=ports[number])
+                cluster.replace(number, ours)
+                load.more()
+                keeper.check()
+            for number in JAVA:
+                cluster.replace(number, originals[number])
+                load.more()
+                keeper.check()
+        check(load)
+        assert cluster.errors_of_ours() == []

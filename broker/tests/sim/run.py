@@ -1,0 +1,178 @@
+"""`make sim`: replays a seed, or searches seeds for violations.
+
+    run.py --seed 46             replay: the whole trace, with the brokers' log lines in virtual time
+    run.py --seeds 1-2000        search these
+    run.py --hours 2             search new ones for so long
+    ... --output json            what was found as JSON lines, for a machine
+    ... --log-level DEBUG        more, or fewer, of the brokers' lines in a replay
+
+Ends with status 1 when something was found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import json
+import logging
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from odradek.testing.net import current_host
+from odradek.testing.simulation.play import Outcome, play
+from odradek.testing.simulation.search import play_many
+
+PROCESSES = 2
+WIDTH = 140
+HIGHEST_SEED = 10**9
+
+
+@click.command(help=__doc__)
+@click.option("--seed", type=int, help="Replay this one.")
+@click.option("--seeds", metavar="A-B", help="Search these, both included.")
+@click.option("--hours", type=float, help="Search new ones for so long.")
+@click.option("--processes", type=click.IntRange(1), default=PROCESSES, show_default=True)
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--log-level", default="INFO", show_default=True, help="Of the brokers, in a replay.")
+def main(seed: int | None, seeds: str | None, hours: float | None, processes: int, output: str, log_level: str) -> None:
+    """See the module."""
+    if sum(each is not None for each in (seed, seeds, hours)) != 1:
+        raise click.UsageError("give one of --seed, --seeds and --hours")
+    if seed is not None:
+        found = replay(seed, output, log_level)
+    elif seeds is not None:
+        wanted = _range(seeds)
+        found = search(play_many(wanted, processes), len(wanted), output)
+    else:
+        found = search(_for_hours(hours or 0.0, processes), None, output)
+    sys.exit(1 if found else 0)
+
+
+# Replay
+
+
+class _InVirtualTime(logging.Formatter):
+    """A line as the trace has it: time, host, what."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        host = current_host()
+        name = "" if host is None else f"[{host.name}] "
+        try:
+            now_s = asyncio.get_running_loop().time()
+        except RuntimeError:
+            now_s = 0.0
+        return f"{now_s:12.4f} {name}{record.levelname} {record.name.removeprefix('odradek.')} {super().format(record)}"
+
+
+def replay(seed: int, output: str, log_level: str) -> bool:
+    """Play one seed in the open; whether something is wrong."""
+    if output == "json":
+        logging.disable(logging.CRITICAL)
+        outcome = play(seed)
+        click.echo(json.dumps(dataclasses.asdict(outcome)))
+        return outcome.violation is not None
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(_InVirtualTime())
+    logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    outcome = play(seed, on_line=click.echo)
+    console = _console()
+    console.print(_summary([outcome]))
+    if outcome.violation is not None:
+        console.print(f"\n[bold red]{outcome.invariant}[/]", highlight=False)
+        console.print(outcome.violation, markup=False, highlight=False)
+    return outcome.violation is not None
+
+
+def _console(*, stderr: bool = False) -> Console:
+    """A table needs more than the 80 columns that a file is taken to have."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=WIDTH)
+
+
+def _summary(outcomes: Iterable[Outcome]) -> Table:
+    table = Table()
+    columns = ("seed", "kind", "brokers", "virtual s", "steps", "records", "operations", "faults", "digest", "verdict")
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("kind", "digest", "verdict") else "right")
+    for one in outcomes:
+        table.add_row(
+            str(one.seed),
+            one.kind,
+            str(one.brokers),
+            f"{one.virtual_s:.1f}",
+            str(one.steps),
+            str(one.acknowledged),
+            str(one.operations),
+            str(one.faults),
+            one.digest,
+            one.invariant or "[green]holds[/]",
+        )
+    return table
+
+
+# Search
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    try:
+        return range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise click.UsageError(f"{text!r} is no range of seeds: write 1-2000") from None
+
+
+def _for_hours(hours: float, processes: int) -> Iterator[Outcome]:
+    end_s = time.monotonic() + 3600 * hours
+    first = secrets.randbelow(HIGHEST_SEED)
+    yield from play_many(itertools.takewhile(lambda _: time.monotonic() < end_s, itertools.count(first)), processes)
+
+
+def search(outcomes: Iterator[Outcome], total: int | None, output: str) -> bool:
+    """Show what comes; whether something was found."""
+    found: list[Outcome] = []
+    kinds: Counter[str] = Counter()
+    console = _console(stderr=output == "json")
+    columns = (
+        TextColumn("seeds"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("[red]{task.fields[found]} found"),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("seeds", total=total, found=0)
+        for outcome in outcomes:
+            kinds[outcome.kind] += 1
+            if outcome.violation is not None:
+                found.append(outcome)
+                _report(outcome, output, progress.console)
+            progress.update(task, advance=1, found=len(found))
+    if output == "json":
+        click.echo(json.dumps({"played": kinds.total(), "kinds": kinds, "found": [one.seed for one in found]}))
+    else:
+        told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        console.print(f"{kinds.total()} seeds played ({told}), {len(found)} with a violation")
+        if found:
+            console.print(_summary(sorted(found, key=lambda one: (one.invariant or "", one.seed))))
+    return bool(found)
+
+
+def _report(outcome: Outcome, output: str, console: Console) -> None:
+    if output == "json":
+        click.echo(json.dumps(dataclasses.asdict(outcome)))
+    else:
+        console.print(outcome.text, markup=False, highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

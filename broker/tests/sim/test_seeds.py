@@ -1,0 +1,50 @@
+"""Fixed seeds, played in every run of the tests: whole clusters under load and faults, and nothing is violated.
+
+All that were chosen are played by the first test, in processes of their own, and each test looks at its own outcome.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from odradek.testing.simulation.plan import Kind, draw
+from odradek.testing.simulation.play import Outcome
+from odradek.testing.simulation.search import play_many
+
+PROCESSES = 2
+LISTS = tomllib.loads(Path(__file__).with_name("seeds.toml").read_text(encoding="utf-8"))
+FOUND: Mapping[int, str] = {entry["seed"]: entry["what"] for entry in LISTS["found"]}
+SEEDS = sorted({*LISTS["fixed"], *FOUND})
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> Mapping[int, Outcome]:
+    """Of the seeds whose tests run."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    chosen = sorted({call.params["seed"] for call in calls if call is not None and "seed" in call.params})
+    return {outcome.seed: outcome for outcome in play_many(chosen, PROCESSES)}
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_violated(outcomes: Mapping[int, Outcome], seed: int) -> None:
+    outcome = outcomes[seed]
+    assert outcome.violation is None, f"{outcome.text}\n\nit once found: {FOUND.get(seed, 'nothing')}"
+
+
+def test_there_are_enough_of_each_kind() -> None:
+    assert len(SEEDS) >= 100
+    kinds = Counter(draw(seed).kind for seed in SEEDS)
+    assert min(kinds[kind] for kind in Kind) >= 10
+
+
+def test_runs_do_something(outcomes: Mapping[int, Outcome]) -> None:
+    """Over all that were played: a plan that does nothing violates nothing."""
+    if outcomes:
+        assert all(outcome.acknowledged > 50 and outcome.generations > 0 for outcome in outcomes.values())
+        assert sum(outcome.faults for outcome in outcomes.values()) > len(outcomes)

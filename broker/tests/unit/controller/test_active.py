@@ -1,0 +1,147 @@
+"""What brokers are told at the beginning of a reign and when they were restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from odradek.base.config import BrokerConfig
+from odradek.base.types import Endpoint, TopicPartition
+from odradek.controller import election
+from odradek.controller.active import ActiveController
+from odradek.controller.context import LiveBroker
+from odradek.controller.dispatch import Dispatcher
+from odradek.controller.reign import Surroundings
+from odradek.controller.requests import BrokerRequest
+from odradek.protocol.apis import ApiKey
+from odradek.testing.loop import VirtualClock, run_virtual
+from odradek.testing.memory_zk import MemoryTree, MemoryZk
+from odradek.zk import layout
+from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
+from odradek.zk.registration import prepare
+
+ROLES, METADATA, STOP = ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA
+T0 = TopicPartition("t", 0)
+
+
+class Told:
+    """Stands for the dispatcher: keeps what each life of a broker would be told."""
+
+    def __init__(self) -> None:
+        self.lives: dict[int, int] = {}
+        self.requests: list[BrokerRequest] = []
+
+    def put_broker(self, broker: LiveBroker) -> None:
+        self.lives[broker.registration.broker_id] = broker.epoch
+
+    def remove_broker(self, broker_id: int) -> None:
+        del self.lives[broker_id]
+
+    def send(self, requests: Iterable[BrokerRequest]) -> None:
+        self.requests += [one for one in requests if self.lives.get(one.broker) == one.broker_epoch]
+
+    def take(self, api_key: ApiKey) -> dict[int, list[Mapping[str, Any]]]:
+        """The partition states of an API by broker."""
+        found: dict[int, list[Mapping[str, Any]]] = {}
+        for request in self.requests:
+            if request.api_key is api_key:
+                topics = cast("list[Mapping[str, Any]]", request.message["topic_states"])
+                found.setdefault(request.broker, []).extend(s for topic in topics for s in topic["partition_states"])
+        return found
+
+
+class Cluster:
+    """ZooKeeper with brokers and one topic, and a broker that has won the reign."""
+
+    def __init__(self, protocol: str = "3.9") -> None:
+        self.tree = MemoryTree()
+        self.zk = MemoryZk(self.tree)
+        self.told = Told()
+        self.config = BrokerConfig.parse(
+            {
+                "broker.id": "1",
+                "log.dirs": "nowhere",
+                "zookeeper.connect": "localhost",
+                "listeners": "PLAINTEXT://localhost:9092",
+                "inter.broker.protocol.version": protocol,
+            }
+        )[0]
+        self.sessions: dict[int, MemoryZk] = {}
+
+    async def start(self, *brokers: int, replicas: tuple[int, ...] = (1, 2)) -> None:
+        await prepare(self.zk)
+        for broker in brokers:
+            await self.up(broker)
+        topic = TopicAssignment(topic="t", partitions={0: ReplicaAssignment(replicas=replicas)})
+        await self.zk.create(topic.path, topic.encode())
+        state = PartitionState(leader=replicas[0], leader_epoch=3, isr=replicas, controller_epoch=0)
+        await self.zk.create(layout.partition_state_path(T0), state.encode(), make_parents=True)
+
+    async def up(self, broker: int) -> None:
+        zk = self.sessions[broker] = MemoryZk(self.tree)
+        registration = BrokerRegistration(
+            broker_id=broker, endpoints=(Endpoint("PLAINTEXT", "localhost", 9000 + broker),)
+        )
+        await zk.create(registration.path, registration.encode(), ephemeral=True)
+
+    async def reign(self) -> ActiveController:
+        clock = VirtualClock()
+        seat = await election.stand(self.zk, clock, 1)
+        assert seat is not None
+        around = Surroundings(
+            zk=self.zk, clock=clock, config=self.config, broker_id=1, dispatcher=cast("Dispatcher", self.told)
+        )
+        active = ActiveController(around, seat, lambda event: None)
+        await active.start()
+        return active
+
+
+def test_a_topic_that_goes_is_given_no_role_again() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        await cluster.start(1, replicas=(1, 2))  # broker 2 is not there and holds the deletion up
+        await cluster.zk.create(layout.delete_topic_path("t"))
+        active = await cluster.reign()
+        assert cluster.told.take(ROLES) == {}
+        assert {state["leader"] for state in cluster.told.take(METADATA)[1]} == {-2}
+        cluster.told.requests.clear()
+        await cluster.up(2)
+        await active.brokers_changed()
+        assert all(state["delete_partition"] for states in cluster.told.take(STOP).values() for state in states)
+        assert cluster.told.take(STOP).keys() == {1, 2}
+        active.stop()
+
+    run_virtual(scenario())
+
+
+def test_a_new_life_is_not_told_to_stop_what_the_former_one_had() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        await cluster.start(1, 2)
+        active = await cluster.reign()
+        cluster.told.requests.clear()
+        await cluster.sessions[2].close()
+        await cluster.up(2)
+        await active.brokers_changed()
+        assert cluster.told.take(STOP) == {}
+        (role,) = cluster.told.take(ROLES)[2]
+        assert (role["leader"], role["isr"]) == (1, (1,))
+        active.stop()
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize(("protocol", "has"), [("3.9", True), ("2.8", True), ("2.7", False)])
+def test_topics_get_ids_where_the_clusters_protocol_has_them(protocol: str, has: bool) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(protocol)
+        await cluster.start(1, 2)
+        active = await cluster.reign()
+        found = TopicAssignment.decode("t", (await cluster.zk.get(layout.topic_path("t")))[0])
+        assert isinstance(found.topic_id, UUID) is has
+        active.stop()
+
+    run_virtual(scenario())

@@ -1,0 +1,190 @@
+"""A reign over many partitions: what a dead broker held is taken from it in slices, and all of it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.base.config import BrokerConfig
+from odradek.base.types import BrokerEpoch, ControllerEpoch, Endpoint, TopicPartition
+from odradek.controller import slicing
+from odradek.controller.context import Leadership, LiveBroker, Replica, ReplicaStatus
+from odradek.controller.election import Seat
+from odradek.controller.elections import Cause, Obstacle
+from odradek.controller.reign import Reign, Surroundings
+from odradek.controller.requests import BrokerRequest
+from odradek.protocol.apis import ApiKey
+from odradek.testing.memory_zk import MemoryTree, MemoryZk
+from odradek.zk import layout
+from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
+from odradek.zk.port import ConnectionLost
+
+BROKERS = (1, 2, 3)
+EVERY = [TopicPartition("t", number) for number in range(3 * slicing.PARTITIONS // 2)]
+
+
+class Sent:
+    """Takes the place of the dispatcher."""
+
+    def __init__(self) -> None:
+        self.requests: list[BrokerRequest] = []
+
+    def send(self, requests: Iterable[BrokerRequest]) -> None:
+        self.requests += requests
+
+
+@pytest.fixture
+async def zk() -> MemoryZk:
+    zk = MemoryZk(MemoryTree())
+    await zk.create(layout.topic_path("t"), b"{}", make_parents=True)
+    await zk.create(layout.CONTROLLER_EPOCH, b"1")
+    return zk
+
+
+@pytest.fixture
+async def reign(zk: MemoryZk) -> Reign:
+    """Every partition on all three brokers, led by them in turn."""
+    config, _ = BrokerConfig.parse({"zookeeper.connect": "z:1", "broker.id": "1", "listeners": "PLAINTEXT://h:9092"})
+    sent: Any = Sent()
+    clock: Any = None
+    reign = Reign(
+        Surroundings(zk=zk, clock=clock, config=config, broker_id=1, dispatcher=sent),
+        Seat(epoch=ControllerEpoch(1), epoch_version=0),
+    )
+    for broker in BROKERS:
+        endpoints = (Endpoint("PLAINTEXT", "h", 9090 + broker),)
+        registration = BrokerRegistration(broker_id=broker, endpoints=endpoints)
+        reign.context.brokers[broker] = LiveBroker(registration, BrokerEpoch(broker))
+    partitions = {
+        partition.partition: ReplicaAssignment(
+            replicas=tuple(BROKERS[(partition.partition + step) % 3] for step in range(3))
+        )
+        for partition in EVERY
+    }
+    reign.context.put_topic(TopicAssignment(topic="t", topic_id=UUID(int=1), partitions=partitions))
+    await reign.create(EVERY)
+    reign.flush()
+    sent.requests.clear()
+    return reign
+
+
+def sent_by(reign: Reign) -> list[BrokerRequest]:
+    found: Any = reign.around.dispatcher
+    return list(found.requests)
+
+
+async def lose(reign: Reign, broker: int) -> None:
+    context = reign.context
+    context.remove_broker(broker)
+    led = [partition for partition in EVERY if context.leader(partition) == broker]
+    await reign.elect(led, Cause.OFFLINE)
+    await reign.take_offline(context.replicas_on([broker]))
+    reign.flush()
+
+
+async def stored(zk: MemoryZk, partition: TopicPartition) -> PartitionState:
+    return PartitionState.decode(partition, (await zk.get(layout.partition_state_path(partition)))[0])
+
+
+async def test_a_dead_broker_leads_nothing_and_is_in_no_set(reign: Reign, zk: MemoryZk) -> None:
+    await lose(reign, 2)
+    for partition in EVERY:
+        state = reign.context.leaderships[partition].state
+        assert (state.leader in (1, 3), set(state.isr), state.leader_epoch) == (True, {1, 3}, 1)
+        assert await stored(zk, partition) == state
+        assert reign.context.replica_status[Replica(partition, 2)] is ReplicaStatus.OFFLINE
+    told: set[tuple[int, ApiKey, TopicPartition]] = set()
+    for request in sent_by(reign):
+        topics: Any = request.message["topic_states"]
+        told |= {
+            (request.broker, request.api_key, TopicPartition("t", one["partition_index"]))
+            for topic in topics
+            for one in topic["partition_states"]
+        }
+    kinds = (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA)
+    assert told == {(broker, kind, partition) for broker in (1, 3) for kind in kinds for partition in EVERY}
+
+
+async def test_the_loop_gets_its_turns_meanwhile(reign: Reign) -> None:
+    """More than once for each slice, though nothing that is waited for takes any time."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    task = asyncio.create_task(others())
+    await lose(reign, 2)
+    task.cancel()
+    assert turns >= 2 * (len(EVERY) // slicing.PARTITIONS)
+
+
+async def test_what_another_changed_is_planned_anew_and_what_cannot_be_led_is_told(reign: Reign, zk: MemoryZk) -> None:
+    """Partition 1 is led by broker 2 and has shrunk to it; partition 4 got a later state behind our back."""
+    alone = PartitionState(leader=2, leader_epoch=3, isr=(2,), controller_epoch=1)
+    later = PartitionState(leader=2, leader_epoch=8, isr=(2, 3), controller_epoch=1)
+    for partition, state in ((EVERY[1], alone), (EVERY[4], later)):
+        await zk.set(layout.partition_state_path(partition), state.encode())
+    reign.context.remove_broker(2)
+    led = [partition for partition in EVERY if reign.context.leader(partition) == 2]
+    assert {EVERY[1], EVERY[4]} <= set(led)
+    obstacles = await reign.elect(led, Cause.OFFLINE)
+    assert obstacles == {EVERY[1]: Obstacle.NO_IN_SYNC_REPLICA}
+    assert (await stored(zk, EVERY[4])).leader == 3
+    assert (await stored(zk, EVERY[4])).leader_epoch == 9
+
+
+async def test_an_in_sync_set_that_a_leader_wrote_itself_is_read_before_a_broker_is_taken_out(
+    reign: Reign, zk: MemoryZk
+) -> None:
+    partition = EVERY[0]
+    path = layout.partition_state_path(partition)
+    known = reign.context.leaderships[partition].state
+    shrunk = replace(known, isr=(1, 2))
+    reign.context.leaderships[partition] = Leadership(shrunk, 0)
+    await zk.set(path, shrunk.encode())  # broker 3 was out, and has joined again since, which nobody was told
+    await zk.set(path, known.encode())
+    del reign.context.brokers[3]
+    gone = [Replica(partition, 3)]
+    await reign.look_again(gone)
+    assert reign.context.leaderships[partition].state == known
+    await reign.take_offline(gone)
+    assert PartitionState.decode(partition, (await zk.get(path))[0]).isr == (1, 2)
+    assert reign.context.leaderships[partition].state.leader_epoch == known.leader_epoch + 1
+
+
+async def test_a_state_that_is_written_on_condition_is_not_read_again(reign: Reign, zk: MemoryZk) -> None:
+    del reign.context.brokers[3]
+    zk.failures = [ConnectionLost("nothing is to be read", "/")]
+    await reign.look_again(Replica(partition, 3) for partition in EVERY)
+    assert zk.failures
+
+
+async def test_a_partition_whose_only_known_member_goes_is_read_again(reign: Reign, zk: MemoryZk) -> None:
+    partition = EVERY[0]
+    known = reign.context.leaderships[partition].state
+    reign.context.leaderships[partition] = Leadership(replace(known, isr=(1,)), 0)
+    del reign.context.brokers[1]
+    await reign.look_again([Replica(partition, 1)])
+    assert reign.context.leaderships[partition].state == known
+
+
+async def test_a_replica_that_is_to_stop_learns_nothing_of_the_epoch_without_it(reign: Reign) -> None:
+    """Else it would follow in that epoch for a moment, and its leader would wait for it to join."""
+    context = reign.context
+    followed = [partition for partition in EVERY if context.leader(partition) != 3]
+    context.shutting_down.add(3)
+    await reign.take_offline([Replica(partition, 3) for partition in followed])
+    reign.flush()
+    told = {(request.broker, request.api_key) for request in sent_by(reign)}
+    assert (3, ApiKey.LEADER_AND_ISR) not in told
+    assert (3, ApiKey.STOP_REPLICA) in told
+    assert {broker for broker, api_key in told if api_key is ApiKey.LEADER_AND_ISR} == {1, 2}
+    assert {broker for broker, api_key in told if api_key is ApiKey.UPDATE_METADATA} == {1, 2, 3}

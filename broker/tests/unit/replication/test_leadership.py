@@ -1,0 +1,105 @@
+"""Which roles a broker takes of its controllers, and which news it refuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from odradek.base.errors import (
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    StaleControllerEpochError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.types import ZERO_UUID, TopicPartition
+from odradek.replication.manager import LeaderAndIsrState, StopReplica
+from odradek.testing.loop import VirtualClock
+from odradek.testing.replicas import LED, REPLICATED, TOPIC_ID, MemoryBroker, assume
+
+TP, OTHER, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("elsewhere", 0)
+
+Play = Callable[..., None]
+
+
+def test_look_up_raises_what_is_wrong(play: Play) -> None:
+    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
+        assume(broker)
+        assume(broker, replace(LED, leader=2, replicas=(1, 2)), OTHER)
+        assert broker.replicas.leader(TP, 5) is broker.replicas.partition(TP)
+        for tp, epoch, error in (
+            (TP, 4, FencedLeaderEpochError),
+            (TP, 6, UnknownLeaderEpochError),
+            (OTHER, -1, NotLeaderOrFollowerError),
+            (ELSEWHERE, -1, UnknownTopicOrPartitionError),
+        ):
+            with pytest.raises(error):
+                broker.replicas.leader(tp, epoch)
+        broker.replicas.take_offline(TP)
+        with pytest.raises(KafkaStorageError):
+            broker.replicas.partition(TP)
+
+    play(scenario)
+
+
+def test_listeners_hear_of_roles_once(play: Play) -> None:
+    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
+        heard: list[object] = []
+        broker.replicas.add_listener(lambda tp, epoch: heard.append((tp, epoch)), heard.append)
+        assume(broker)
+        assume(broker, replace(LED, leader_epoch=6))
+        assume(broker, replace(LED, leader_epoch=7, leader=2, replicas=(1, 2)))
+        assume(broker, replace(LED, leader_epoch=8))
+        broker.replicas.stop_replicas(3, [StopReplica(TP, -2, delete=True)])
+        assert heard == [(TP, 5), TP, (TP, 8), TP]
+
+    play(scenario)
+
+
+def test_old_news_are_refused(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "odradek.replication.leadership")
+
+    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
+        assert assume(broker) == [0]
+        assert assume(broker) == [11]
+        # Every new controller says it again, of every partition: no reason to worry anybody.
+        assert all(told.levelno < logging.WARNING for told in caplog.records)
+        assert assume(broker, replace(LED, leader_epoch=4)) == [11]
+        assert caplog.records[-2].levelno == logging.WARNING
+        assert assume(broker, replace(LED, leader_epoch=6, replicas=(2, 3))) == [3]
+        other_topic = [(TP, UUID(int=3), replace(LED, leader_epoch=6))]
+        assert broker.replicas.apply_leader_and_isr(3, other_topic) == {TP: 103}
+        with pytest.raises(StaleControllerEpochError):
+            assume(broker, replace(LED, controller_epoch=2, leader_epoch=9))
+        with pytest.raises(StaleControllerEpochError):
+            broker.replicas.stop_replicas(2, [StopReplica(TP, 9)])
+        assert broker.partition(TP).leader_epoch == 5
+
+    play(scenario)
+
+
+def test_a_topics_id_is_taken_without_a_new_epoch(play: Play) -> None:
+    """A cluster whose protocol rises to 2.8 tells ids of partitions as they are."""
+
+    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
+        def tell(topic_id: UUID, state: LeaderAndIsrState) -> int:
+            return broker.replicas.apply_leader_and_isr(3, [(TP, topic_id, state)])[TP]
+
+        for state in (LED, replace(REPLICATED, leader=2, leader_epoch=6)):
+            assert tell(ZERO_UUID, state) == 0
+            assert broker.partition(TP).log.topic_id is None
+            assert tell(ZERO_UUID, state) == StaleControllerEpochError.code
+            assert tell(TOPIC_ID, replace(state, leader_epoch=state.leader_epoch - 1)) == StaleControllerEpochError.code
+            assert tell(TOPIC_ID, state) == 0
+            assert broker.partition(TP).log.topic_id == TOPIC_ID
+            assert tell(TOPIC_ID, state) == StaleControllerEpochError.code
+            assert tell(UUID(int=9), state) == InconsistentTopicIdError.code
+            broker.partition(TP).log.topic_id = None  # as in a log that was made before
+
+    play(scenario)

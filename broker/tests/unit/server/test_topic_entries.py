@@ -1,0 +1,149 @@
+"""Encoded topics: kept while they are true, encoded anew when anything in them changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+
+from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
+from odradek.cluster import Broker, ClusterImage, PartitionState
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import EncodedElements, decode_response, encode_response
+from odradek.server.topic_entries import FORMS, PARTITIONS_AT_A_TIME, TOPIC_OPERATIONS, Absent, Form, TopicEntries
+
+FORM = Form(version=12, listener="CLIENTS", operations=False)
+
+
+def brokers(*ids: int, listeners: Sequence[str] = ("CLIENTS", "OTHERS")) -> list[Broker]:
+    return [
+        Broker(broker_id=each, endpoints=tuple(Endpoint(name, "h", 9000 + each) for name in listeners)) for each in ids
+    ]
+
+
+def image(sizes: dict[str, int], *, live: Sequence[Broker] = (), leader: int = 1) -> ClusterImage:
+    return ClusterImage().updated(
+        controller_id=1,
+        brokers=live or brokers(1, 2),
+        partitions=[
+            (
+                TopicPartition(topic, number),
+                UUID(int=len(topic)),
+                PartitionState(leader=leader, leader_epoch=4, isr=(1, 2), replicas=(1, 2)),
+            )
+            for topic, size in sizes.items()
+            for number in range(size)
+        ],
+    )
+
+
+def changed(before: ClusterImage, topic: str, *, leader: int, live: Sequence[Broker] = ()) -> ClusterImage:
+    state = PartitionState(leader=leader, leader_epoch=5, isr=(leader,), replicas=(1, 2))
+    return before.updated(
+        controller_id=1,
+        brokers=live or brokers(1, 2),
+        partitions=[(TopicPartition(topic, 0), ZERO_UUID, state)] if topic else [],
+    )
+
+
+def told(topics: EncodedElements, version: int = 12) -> dict[str, list[int]]:
+    """Leaders by topic, as a client reads them."""
+    frame = encode_response(ApiKey.METADATA, version, 1, {"brokers": [], "controller_id": 1, "topics": topics})
+    found = decode_response(ApiKey.METADATA, version, frame[4:]).topics
+    return {topic.name: [row.leader_id for row in topic.partitions] for topic in found}
+
+
+async def test_an_answer_is_kept_while_the_image_is_the_same() -> None:
+    entries, now = TopicEntries(), image({"a": 2, "bb": 1})
+    first = await entries.every(now, FORM)
+    assert await entries.every(now, FORM) is first
+    assert told(first) == {"a": [1, 1], "bb": [1]}
+    again = await entries.every(changed(now, "", leader=0), FORM)
+    assert (again, again is first) == (first, False)
+
+
+async def test_a_topic_that_changed_is_encoded_anew() -> None:
+    entries, now = TopicEntries(), image({"a": 2, "bb": 1})
+    await entries.every(now, FORM)
+    later = changed(now, "a", leader=2)
+    assert told(await entries.every(later, FORM)) == {"a": [2, 1], "bb": [1]}
+    assert told(await entries.some(later, FORM, [later.topics["a"]])) == {"a": [2, 1]}
+    assert told(await entries.every(now, FORM)) == {"a": [1, 1], "bb": [1]}
+
+
+async def test_a_broker_that_is_gone_or_moves_changes_what_it_leads() -> None:
+    entries, now = TopicEntries(), image({"a": 1})
+    assert told(await entries.every(now, FORM)) == {"a": [1]}
+    gone = changed(now, "", leader=0, live=brokers(2))
+    assert gone.topics["a"] is now.topics["a"]
+    assert told(await entries.every(gone, FORM)) == {"a": [-1]}
+    assert told(await entries.some(gone, FORM, gone.topics.values())) == {"a": [-1]}
+    hidden = changed(now, "", leader=0, live=brokers(1, 2, listeners=("OTHERS",)))
+    assert told(await entries.every(hidden, FORM)) == {"a": [-1]}
+    assert told(await entries.every(now, FORM)) == {"a": [1]}
+
+
+async def test_a_topic_that_is_gone_is_not_told_of() -> None:
+    entries, now = TopicEntries(), image({"a": 1, "bb": 1, "ccc": 1})
+    await entries.every(now, FORM)
+    left = image({"a": 1})
+    assert told(await entries.some(left, FORM, [left.topics["a"], Absent("bb", ZERO_UUID, 3)])) == {"a": [1], "bb": []}
+    assert told(await entries.every(left, FORM)) == {"a": [1]}
+
+
+async def test_forms_do_not_mix() -> None:
+    entries, now = TopicEntries(), image({"a": 1}, live=brokers(1, 2, listeners=("CLIENTS",)))
+    plain = await entries.every(now, FORM)
+    elsewhere = await entries.every(now, FORM._replace(listener="OTHERS"))
+    older = await entries.every(now, FORM._replace(version=1))
+    permitted = await entries.every(now, FORM._replace(version=10, operations=True))
+    assert told(plain) == {"a": [1]}
+    assert told(elsewhere) == {"a": [-1]}
+    assert told(older, 1) == {"a": [1]}
+    message = {"brokers": [], "controller_id": 1, "cluster_id": None, "topics": permitted}
+    (topic,) = decode_response(ApiKey.METADATA, 10, encode_response(ApiKey.METADATA, 10, 1, message)[4:]).topics
+    assert topic.topic_authorized_operations == TOPIC_OPERATIONS
+
+
+async def test_few_forms_are_kept_those_that_were_used_last() -> None:
+    entries, now = TopicEntries(), image({"a": 1})
+    used = await entries.every(now, FORM)
+    for number in range(2 * FORMS):
+        await entries.every(now, FORM._replace(listener=f"L{number}"))
+        assert await entries.every(now, FORM) is used
+    for number in range(FORMS):
+        await entries.every(now, FORM._replace(listener=f"L{number}"))
+    assert await entries.every(now, FORM) is not used
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"a": 5 * PARTITIONS_AT_A_TIME}, {f"t{n}": 2 for n in range(3 * PARTITIONS_AT_A_TIME)}]
+)
+async def test_the_loop_gets_its_turns_while_thousands_are_encoded(sizes: dict[str, int]) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    now = image(sizes)
+    task = asyncio.create_task(others())
+    found = await TopicEntries().every(now, FORM)
+    task.cancel()
+    assert turns >= 4
+    assert told(found) == {topic: [1] * size for topic, size in sizes.items()}
+
+
+async def test_requests_at_the_same_time_see_an_image_each() -> None:
+    entries, before = TopicEntries(), image({"a": 2 * PARTITIONS_AT_A_TIME, "bb": 1})
+    after = changed(before, "bb", leader=2, live=brokers(2))
+    answers = await asyncio.gather(*(entries.every(each, FORM) for each in (before, after, before, after)))
+    living = [1] * (2 * PARTITIONS_AT_A_TIME)
+    assert [told(answer) for answer in answers] == [
+        {"a": living, "bb": [1]},
+        {"a": [-1] * len(living), "bb": [2]},
+    ] * 2

@@ -1,0 +1,91 @@
+"""A broker that may have lost records comes back only when no in-sync set counts on it any more."""
+
+from __future__ import annotations
+
+import asyncio
+
+from odradek.base.types import TopicPartition
+from odradek.testing.loop import VirtualClock, run_virtual
+from odradek.testing.memory_zk import MemoryZk
+from odradek.zk import layout
+from odradek.zk.layout import PartitionState, ReplicaAssignment, TopicAssignment
+from odradek.zk.rejoining import until_out_of_sync
+
+T0 = TopicPartition("t", 0)
+
+
+async def cluster(*registered: int, isr: tuple[int, ...]) -> MemoryZk:
+    zk = MemoryZk()
+    assignment = TopicAssignment(topic="t", partitions={0: ReplicaAssignment(replicas=(1, 2))})
+    await zk.create(assignment.path, assignment.encode(), make_parents=True)
+    await zk.create(layout.partition_state_path(T0), state(isr), make_parents=True)
+    await zk.ensure_path(layout.BROKER_IDS)
+    await zk.ensure_path(layout.DELETE_TOPICS)
+    for broker in registered:
+        await zk.create(layout.broker_path(broker), b"{}", ephemeral=True)
+    return zk
+
+
+def state(isr: tuple[int, ...]) -> bytes:
+    return PartitionState(leader=isr[0], leader_epoch=1, isr=isr, controller_epoch=1).encode()
+
+
+def test_it_waits_until_the_controller_has_taken_it_out() -> None:
+    async def main() -> None:
+        zk, clock = await cluster(2, isr=(2, 1)), VirtualClock()
+        begun_ms = clock.monotonic_ms()
+
+        async def take_out() -> None:
+            await clock.sleep_ms(700)
+            await zk.set(layout.partition_state_path(T0), state((2,)))
+
+        controller = asyncio.create_task(take_out())
+        assert await until_out_of_sync(zk, clock, 1, wait_ms=10_000)
+        await controller
+        assert 700 <= clock.monotonic_ms() - begun_ms < 2_000
+
+    run_virtual(main())
+
+
+def test_it_does_not_wait_for_ever() -> None:
+    async def main() -> None:
+        zk, clock = await cluster(2, isr=(2, 1)), VirtualClock()
+        begun_ms = clock.monotonic_ms()
+        assert not await until_out_of_sync(zk, clock, 1, wait_ms=3_000)
+        assert 3_000 <= clock.monotonic_ms() - begun_ms < 5_000
+
+    run_virtual(main())
+
+
+def test_it_does_not_wait_for_what_nobody_else_could_lead_or_does_not_concern_it() -> None:
+    async def main() -> None:
+        clock = VirtualClock()
+        begun_ms = clock.monotonic_ms()
+        for zk in (
+            await cluster(isr=(2, 1)),  # the other member is gone, too
+            await cluster(1, 3, isr=(2, 1)),  # others are there, but have nothing of it
+            await cluster(2, isr=(2,)),
+            await cluster(2, isr=(1,)),  # whoever has it all must lead
+        ):
+            assert await until_out_of_sync(zk, clock, 1, wait_ms=3_000)
+        assert await until_out_of_sync(await cluster(2, isr=(2, 1)), clock, 3, wait_ms=3_000)
+        assert await until_out_of_sync(MemoryZk(), clock, 1, wait_ms=3_000)
+        assert clock.monotonic_ms() == begun_ms
+
+    run_virtual(main())
+
+
+def test_a_topic_that_is_to_be_deleted_or_cannot_be_read_is_no_reason_to_wait() -> None:
+    async def main() -> None:
+        clock = VirtualClock()
+        zk = await cluster(2, isr=(2, 1))
+        await zk.create(layout.delete_topic_path("t"), b"")
+        assert await until_out_of_sync(zk, clock, 1, wait_ms=3_000)
+        zk = await cluster(2, isr=(2, 1))
+        await zk.set(layout.topic_path("t"), b"?")
+        assert await until_out_of_sync(zk, clock, 1, wait_ms=3_000)
+        zk = await cluster(2, isr=(2, 1))
+        await zk.set(layout.partition_state_path(T0), b"?")
+        assert await until_out_of_sync(zk, clock, 1, wait_ms=3_000)
+
+    run_virtual(main())
