@@ -163,7 +163,9 @@ class Broker:
         self._closers.push_async_callback(self._features.close)
         await self._features.start()
         dispatcher = self._build_server(cluster_id)
-        self._listeners = Listeners(self._config, dispatcher.handle, self._clock, bind=self._system.bind)
+        self._listeners = Listeners(
+            self._config, dispatcher.handle, self._clock, bind=self._system.bind, run_blocking=self._system.run_blocking
+        )
         self._provide_metrics(collector)
         self._replicas.start()
         self._closers.push_async_callback(self._replicas.close)

@@ -14,6 +14,7 @@ from odradek.base.ports import Clock
 from odradek.base.types import Endpoint
 from odradek.network.connection import ConnectionOptions, Handler
 from odradek.network.listener import Listener, ListenerOptions
+from odradek.network.outflow import FileAccess, RunBlocking
 
 
 class Listeners:
@@ -26,8 +27,9 @@ class Listeners:
         clock: Clock,
         *,
         bind: Callable[[str, int], Awaitable[socket.socket]],
+        run_blocking: RunBlocking,
     ) -> None:
-        """Nothing is bound yet."""
+        """Nothing is bound yet. `run_blocking` waits for disks in the event loop's stead."""
         options = ListenerOptions(
             backlog=config.socket_listen_backlog_size,
             max_connections=config.max_connections,
@@ -38,6 +40,7 @@ class Listeners:
             connection=ConnectionOptions(
                 max_frame_bytes=config.socket_request_max_bytes,
                 max_in_flight=config.max_in_flight_requests_per_connection,
+                files=FileAccess(run_blocking=run_blocking),
             ),
         )
         self._config = config

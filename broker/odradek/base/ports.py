@@ -7,7 +7,9 @@ Nothing here blocks except `File.sync` and the directory operations; the caller 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
+
+from odradek.base.errors import StorageError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -78,6 +80,11 @@ class File(Protocol):
         """At most `length` bytes from `position`; fewer only at the end of the file."""
         ...
 
+    def pread_now(self, length: int, position: int) -> Buffer | None:
+        """Exactly `length` bytes from `position` if they are in memory; None when they end before, or when reading them
+        would have to wait for a disk."""
+        ...
+
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all buffers one after the other from `position`; the number of bytes written.
 
@@ -105,12 +112,43 @@ class File(Protocol):
         ...
 
     def fileno(self) -> int | None:
-        """The descriptor for `sendfile`; None where there is none (memory)."""
+        """The descriptor for `sendfile`; None where there is none (memory), and when the file is closed."""
         ...
 
     def close(self) -> None:
         """Release the descriptor; idempotent."""
         ...
+
+
+class FileRegion:
+    """Bytes of an open file that are to be sent as they are when the socket takes them.
+
+    It stands where a `Buffer` may stand in an answer, and has its length. It keeps the file open unless its owner
+    closes it; a file that is closed, or cut below the region's end, cannot be sent any more.
+    """
+
+    __slots__ = ("file", "length", "on_failure", "position")
+
+    def __init__(
+        self, file: File, position: int, length: int, on_failure: Callable[[StorageError], None] = lambda _error: None
+    ) -> None:
+        """`on_failure` is told, on the event loop, when the file is whole and its disk does not give the bytes."""
+        self.file: Final = file
+        self.position: Final = position
+        self.length: Final = length
+        self.on_failure: Final = on_failure
+
+    def __len__(self) -> int:
+        """Bytes that it stands for."""
+        return self.length
+
+    def load(self, start: int = 0) -> bytes:
+        """The bytes from `start` of the region; fewer when the file was cut. Blocks. Raises `StorageError`."""
+        return self.file.pread(self.length - start, self.position + start)
+
+
+Part = Buffer | FileRegion
+"""What an answer is made of."""
 
 
 class Files(Protocol):

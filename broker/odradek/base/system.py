@@ -163,6 +163,20 @@ class SystemFile:
         except OSError as error:
             raise _storage_error("read", self._path, error) from error
 
+    def pread_now(self, length: int, position: int) -> Buffer | None:
+        """Exactly `length` bytes from `position` if they are in the page cache; None when not, or when the file ends
+        before. A file system that cannot tell reads, and may block."""
+        data = bytearray(length)
+        try:
+            return data if os.preadv(self._descriptor, (data,), position, os.RWF_NOWAIT) == length else None
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise _storage_error("read", self._path, error) from error
+        found = self.pread(length, position)
+        return found if len(found) == length else None
+
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all buffers one after the other from `position`; the number of bytes written."""
         try:
@@ -224,8 +238,8 @@ class SystemFile:
         self._path = path
 
     def fileno(self) -> int | None:
-        """The descriptor, for `sendfile`."""
-        return self._descriptor
+        """The descriptor, for `sendfile`; None when closed, lest somebody takes another file's."""
+        return self._descriptor if self._descriptor >= 0 else None
 
     def close(self) -> None:
         """Release the descriptor; idempotent."""

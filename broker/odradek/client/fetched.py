@@ -25,7 +25,7 @@ _UNPACKED_LIMIT_BYTES: Final = 1 << 28
 
 def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: FetchedPartition) -> RawFetch:
     """What an answer without an error gives. `MessageTooLargeError` when not even one batch is whole."""
-    data = answer.records
+    data = answer.held
     view = data if isinstance(data, memoryview) else memoryview(data)
     end = 0
     next_offset = fetch_offset

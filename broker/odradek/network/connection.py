@@ -12,6 +12,8 @@ Invariants:
 - While requests wait, or the peer does not read its responses, reading pauses: the peer's own window holds it back.
 - Answers given while requests are handed over leave together when that ends, or when they have become many bytes: a
   system call for each would cost more than most requests.
+- While a part of an answer that lies in a file is on its way (`outflow`), answers wait behind it and no request is
+  taken: nothing of them is in memory but what must be.
 - A frame's memory is borrowed: it is valid until the handler returns, and `Request.frame` is empty from then on.
 """
 
@@ -21,12 +23,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 
-from odradek.base.errors import MalformedFrameError, UnsupportedVersionError
-from odradek.base.ports import Buffer, Clock
+from odradek.base.errors import MalformedFrameError, StorageError, UnsupportedVersionError
+from odradek.base.ports import Buffer, Clock, FileRegion, Part
 from odradek.network.buffer import FrameBuffer
+from odradek.network.outflow import FileAccess, Outflow, OutflowEvents, loaded, sendable_descriptor
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import RequestHeader, decode_header
 
@@ -62,12 +65,14 @@ class ConnectionOptions:
 
     `max_frame_bytes` is Kafka's `socket.request.max.bytes`. `max_in_flight` counts unanswered pipelined requests, and
     `max_in_flight_bytes` their frames. Above `write_high_water_bytes` of unsent responses no request is taken.
+    `files`: how parts of answers that lie in files are read.
     """
 
     max_frame_bytes: int = 104_857_600
     max_in_flight: int = 64
     max_in_flight_bytes: int = 64 << 20
     write_high_water_bytes: int = 1 << 20
+    files: FileAccess = field(default_factory=FileAccess)
 
 
 class Request:
@@ -88,7 +93,7 @@ class Request:
         self.position: Final = position
         self.received_ms: Final = received_ms
         self._size: Final = len(frame)
-        self._answer: Sequence[Buffer] | None = None
+        self._answer: Sequence[Part] | None = None
 
     @property
     def api_key(self) -> ApiKey:
@@ -130,11 +135,11 @@ class Request:
         """Whether an answer was given."""
         return self._answer is not None
 
-    def respond(self, buffers: Sequence[Buffer]) -> None:
-        """Send a whole response frame once all earlier requests are answered. The buffers must not change after."""
+    def respond(self, parts: Sequence[Part]) -> None:
+        """Send a whole response frame once all earlier requests are answered. Its parts must not change after."""
         if self._answer is not None:
             raise RuntimeError(f"{self} was answered before")
-        self._answer = buffers
+        self._answer = parts
         self.connection.on_answer(self)
 
     def respond_nothing(self) -> None:
@@ -183,8 +188,10 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer: Final = FrameBuffer(self._options.max_frame_bytes)
         self._pending: Final[deque[Request]] = deque()
         self._pending_bytes = 0
-        self._outgoing: list[Buffer] = []
+        self._outgoing: list[Part] = []
         self._outgoing_bytes = 0
+        self._has_regions = False
+        self._outflow: Outflow | None = None
         self._together_bytes: Final = min(_TOGETHER_BYTES, self._options.write_high_water_bytes)
         self._exclusive = False
         self._write_paused = False
@@ -227,8 +234,14 @@ class Connection(asyncio.BufferedProtocol):
         self._hand_over()
 
     def eof_received(self) -> bool:
-        """The peer sends no more; whoever still waits for an answer cannot be told, so the transport closes."""
-        return False
+        """The peer sends no more; whoever still waits for an answer cannot be told, so the transport closes.
+
+        Of an outflow the transport does not know: it closes when that is out.
+        """
+        if self._outflow is None:
+            return False
+        self._closing = True
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone; answers to what is pending are dropped from now on."""
@@ -238,8 +251,7 @@ class Connection(asyncio.BufferedProtocol):
             self._wake_up.cancel()
             self._wake_up = None
         self._pending.clear()
-        self._outgoing = []
-        self._outgoing_bytes = 0
+        self._drop_outgoing()
         self._buffer.release()
         if self._accepted:
             self._accepted = False
@@ -252,6 +264,8 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The peer has read."""
         self._write_paused = False
+        if self._outflow is not None:
+            self._outflow.start()
         self._schedule()
 
     # Requests in --------------------------------------------------------------------------------------------------
@@ -262,6 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._exclusive
             or self._write_paused
+            or self._outflow is not None
             or len(self._pending) >= options.max_in_flight
             or self._pending_bytes >= options.max_in_flight_bytes
         )
@@ -347,25 +362,42 @@ class Connection(asyncio.BufferedProtocol):
             return
         if request is not pending[0]:
             return
-        while pending and (buffers := pending[0]._answer) is not None:
+        while pending and (parts := pending[0]._answer) is not None:
             self._pending_bytes -= pending.popleft()._size
-            if buffers:
-                self._outgoing += buffers
-                self._outgoing_bytes += len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+            if len(parts) == 1:
+                self._outgoing.append(parts[0])
+                self._outgoing_bytes += len(parts[0])
+            elif parts:
+                self._outgoing += parts
+                self._outgoing_bytes += sum(map(len, parts))
+            # A region never is a whole answer: its frame has a length before it.
+            self._has_regions = self._has_regions or (len(parts) > 1 and FileRegion in map(type, parts))
         self._exclusive = False
         if not self._handing_over or self._outgoing_bytes >= self._together_bytes:
             self._send()
-        if self._closing and not pending:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """After an answer: close if it was the last one, or look for the next request."""
+        if self._closing and not self._pending:
             self._end()
         elif not self._handing_over:
             self._schedule()
 
     def _send(self) -> None:
-        """Hand what is to leave to the transport, which sends it at once if it can."""
-        buffers, size, transport = self._outgoing, self._outgoing_bytes, self._transport
-        if not buffers or transport is None:
+        """Hand what is to leave to the transport, which sends it at once if it can, or to an outflow."""
+        parts, size, transport = self._outgoing, self._outgoing_bytes, self._transport
+        if not parts or transport is None:
             return
         self._outgoing, self._outgoing_bytes = [], 0
+        if self._outflow is not None:
+            self._outflow.put(parts)
+        elif self._has_regions:
+            self._send_with_regions(transport, parts)
+        else:
+            self._transmit(transport, cast(list[Buffer], parts), size)
+
+    def _transmit(self, transport: asyncio.Transport, buffers: list[Buffer], size: int) -> None:
         self._counters.bytes_out += size
         self._active_ms = self._clock.monotonic_ms()
         if len(buffers) == 1:
@@ -375,10 +407,53 @@ class Connection(asyncio.BufferedProtocol):
         else:
             transport.writelines(buffers)
 
+    def _send_with_regions(self, transport: asyncio.Transport, parts: list[Part]) -> None:
+        """Begin an outflow; where there is no socket for it, read what lies in files here and now."""
+        self._has_regions = False
+        descriptor = sendable_descriptor(transport)
+        try:
+            if descriptor is None or self._loop is None:
+                buffers = [loaded(part) if isinstance(part, FileRegion) else part for part in parts]
+                self._transmit(transport, buffers, sum(map(len, buffers)))
+                return
+            events = OutflowEvents(on_sent=self._have_sent, on_finished=self._have_flowed_out, on_failed=self.abort)
+            self._outflow = Outflow(descriptor, events, self._options.files, self._loop)
+        except (StorageError, OSError) as error:
+            self.abort(str(error))
+            return
+        self._outflow.put(parts)
+        if transport.get_write_buffer_size():
+            # `resume_writing` then tells that all of it is out.
+            transport.set_write_buffer_limits(high=0)
+        else:
+            self._outflow.start()
+
+    def _have_sent(self, size: int) -> None:
+        self._counters.bytes_out += size
+        self._active_ms = self._clock.monotonic_ms()
+
+    def _have_flowed_out(self, rest: list[Buffer]) -> None:
+        """Every region is out: what follows is the transport's again."""
+        self._outflow = None
+        transport = self._transport
+        if transport is None:
+            return
+        transport.set_write_buffer_limits(high=self._options.write_high_water_bytes)
+        if rest:
+            self._transmit(transport, rest, sum(map(len, rest)))
+        self._go_on()
+
+    def _drop_outgoing(self) -> None:
+        """Nothing more leaves."""
+        self._outgoing, self._outgoing_bytes, self._has_regions = [], 0, False
+        if self._outflow is not None:
+            self._outflow.release()
+            self._outflow = None
+
     def _end(self) -> None:
         """Close once everything is sent."""
         self._send()
-        if self._transport is not None:
+        if self._transport is not None and self._outflow is None:
             self._transport.close()
 
     # Called by the owner ------------------------------------------------------------------------------------------
@@ -416,6 +491,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close at once; unsent responses are lost. Idempotent."""
         self._closing = True
         self._send()
+        self._drop_outgoing()
         if self._transport is not None:
             logger.info("%s: connection ended: %s", self, reason)
             self._transport.abort()

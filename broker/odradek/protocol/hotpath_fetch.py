@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from odradek.base.errors import MalformedFrameError
-from odradek.base.ports import Buffer
+from odradek.base.ports import Buffer, FileRegion, Part
 from odradek.base.types import ZERO_UUID
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.wire import Reader, base128, compact_string, legacy_string
@@ -83,6 +83,7 @@ class FetchedPartition(NamedTuple):
 
     `aborted_transactions`: (producer id, first offset) for read_committed, None otherwise. `diverging_epoch`: (epoch,
     end offset) from which the follower must truncate. `current_leader`: (broker id, epoch) beside a leadership error.
+    `records` may lie in a file where a row is to be encoded; what is decoded has them in memory.
     """
 
     topic: str | None
@@ -92,11 +93,19 @@ class FetchedPartition(NamedTuple):
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
-    records: Buffer = b""
+    records: Part = b""
     aborted_transactions: Sequence[tuple[int, int]] | None = None
     preferred_read_replica: int = -1
     diverging_epoch: tuple[int, int] | None = None
     current_leader: tuple[int, int] | None = None
+
+    @property
+    def held(self) -> Buffer:
+        """The records of a row that has them in memory. `TypeError` when they lie in a file."""
+        records = self.records
+        if isinstance(records, FileRegion):
+            raise TypeError(f"the records of {self.topic}-{self.partition} lie in {records.file.path}")
+        return records
 
 
 @dataclass(slots=True)

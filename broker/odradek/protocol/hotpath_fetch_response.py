@@ -1,6 +1,6 @@
 """Fetch responses, both directions: records are passed on by reference.
 
-Enters: rows of partitions, or a frame. Leaves: buffers of which those of the records are the caller's own, or rows
+Enters: rows of partitions, or a frame. Leaves: parts of which those of the records are the caller's own, or rows
 whose records are slices of the frame. Called by the server, the followers and the client.
 Invariant: records are never copied; a partition without data costs one `Struct` and a few bytes.
 """
@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.base.errors import MalformedFrameError
-from odradek.base.ports import Buffer
+from odradek.base.ports import Part
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import BROKER_ELEMENT_BUDGET, encode_response_header
 from odradek.protocol.hotpath_fetch import (
@@ -59,15 +59,15 @@ def encode_fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     throttle_time_ms: int = 0,
-) -> list[Buffer]:
-    """A whole response frame as buffers; those of the records are the caller's own.
+) -> list[Part]:
+    """A whole response frame in parts; those of the records are the caller's own, in memory or in files.
 
     Consecutive rows of one topic share one topic entry. `ValueError` when a row lacks the name or the id that the
     version needs.
     """
     form = COMPACT if version >= FLEXIBLE_SINCE else LEGACY
     encode_start = _flexible_partition if version >= FLEXIBLE_SINCE else _legacy_partition
-    out: list[Buffer] = []
+    out: list[Part] = []
     part = bytearray(_INT32.pack(throttle_time_ms) if version >= THROTTLE_SINCE else b"")
     if version >= SESSIONS_SINCE:
         part += _INT16.pack(error_code) + _INT32.pack(session_id)
@@ -85,7 +85,9 @@ def encode_fetch_response(
         part += form.tail
     out.append(bytes(part + form.tail))
     header = encode_response_header(ApiKey.FETCH, version, correlation_id, sum(map(len, out)))
-    out[0] = header + out[0]
+    first = out[0]
+    assert isinstance(first, bytes)
+    out[0] = header + first
     return out
 
 

@@ -254,10 +254,10 @@ class Fetcher:
             self._cut(one, EpochEnd(*answer.diverging_epoch))
             return
         changed = False
-        if len(answer.records):
+        if len(answer.held):
             if self._quota is not None:
-                self._quota.note(partition.topic_partition, len(answer.records))
-            log.append_as_follower(memoryview(answer.records))
+                self._quota.note(partition.topic_partition, len(answer.held))
+            log.append_as_follower(memoryview(answer.held))
             changed = True
         one.rest_ms = FIRST_REST_MS
         one.lag = max(0, answer.high_watermark - log.log_end_offset)

@@ -125,11 +125,11 @@ class DownConversion:
         left_us = TURN_US
         for index, row in enumerate(rows):
             rows[index] = row = self._told(version, row)
-            if version < FORMAT_2_SINCE and row.records and holds_newer(row.records, _known_magic(version)):
+            if version < FORMAT_2_SINCE and row.held and holds_newer(row.held, _known_magic(version)):
                 if not self._may_convert(row):
                     rows[index] = _failed(row, UnsupportedVersionError.code)
                     continue
-                row_us = guessed_us(row.records)
+                row_us = guessed_us(row.held)
                 if self._workers is None or row_us <= left_us:
                     rows[index] = _inline(row, _known_magic(version), offsets[index])
                     left_us -= row_us
@@ -147,7 +147,7 @@ class DownConversion:
         """The row with the errors that its version knows."""
         if row.error_code == KafkaStorageError.code and version < STORAGE_ERRORS_SINCE:
             return row._replace(error_code=NotLeaderOrFollowerError.code)
-        if row.records:
+        if row.held:
             config = self._config(row)
             if config is not None and config.compression_type == "zstd":
                 return _failed(row, UnsupportedCompressionTypeError.code)
@@ -167,7 +167,7 @@ class DownConversion:
         async def away(index: int, offset: int) -> None:
             row = rows[index]
             try:
-                records = await workers.run(converted_down, bytes(row.records), magic, offset)
+                records = await workers.run(converted_down, bytes(row.held), magic, offset)
             except OdradekError as error:
                 rows[index] = _told_failed(row, error)
             else:
@@ -217,7 +217,7 @@ def _known_magic(version: int) -> int:
 
 def _inline(row: FetchedPartition, magic: int, first_offset: int) -> FetchedPartition:
     try:
-        return row._replace(records=converted_down(row.records, magic, first_offset))
+        return row._replace(records=converted_down(row.held, magic, first_offset))
     except OdradekError as error:
         return _told_failed(row, error)
 

@@ -29,7 +29,7 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from odradek.base.ports import Clock, Workers
+from odradek.base.ports import Clock, FileRegion, Part, Workers
 from odradek.base.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -42,6 +42,7 @@ from odradek.base.types import (
 )
 from odradek.cluster import ClusterView
 from odradek.log.partition_log import PartitionLog
+from odradek.log.values import LogSlice
 from odradek.metrics import BrokerTopicStats, RequestStats
 from odradek.network.connection import Request
 from odradek.protocol.apis import ApiKey
@@ -86,6 +87,11 @@ SINGLE_OFFSET_SINCE: Final = 1
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 """First ListOffsets version whose clients know the error (KIP-207); older ones are told LEADER_NOT_AVAILABLE."""
 NO_ACKS: Final = 0
+FROM_FILES_BYTES: Final = 2 << 20
+"""Answers with so many bytes of records are sent from the files; copying fewer costs less than that."""
+FROM_FILE_BYTES: Final = 128 << 10
+"""Of those, partitions with so many."""
+_EVERYTHING: Final = -1
 _ATTRIBUTES_LOW_BYTE: Final = 22
 """Where the attributes of a batch of format 2 have their flags."""
 EARLIEST_LOCAL_TIMESTAMP: Final = -4
@@ -236,8 +242,13 @@ class DataHandlers:
         self, request: Request, context: FetchContext, results: Sequence[FetchResult], *, is_consumer: bool
     ) -> None:
         answer = context.finish(results)
-        rows = [self._fetched(entry, result, is_consumer) for entry, result in answer.partitions]
-        if request.api_version >= FETCH_ZSTD_SINCE:
+        if request.api_version < FETCH_ZSTD_SINCE:
+            copied_bytes = _EVERYTHING
+        else:
+            size_bytes = sum(each.records.length for _, each in answer.partitions if each.records is not None)
+            copied_bytes = FROM_FILE_BYTES if size_bytes >= FROM_FILES_BYTES else FROM_FILES_BYTES
+        rows = [self._fetched(entry, result, is_consumer, copied_bytes) for entry, result in answer.partitions]
+        if copied_bytes != _EVERYTHING:
             self._respond_fetch(request, answer, rows)
             return
         offsets = [entry.fetch_offset for entry, _ in answer.partitions]
@@ -252,15 +263,21 @@ class DataHandlers:
             )
         )
 
-    def _fetched(self, entry: FetchPartition, result: FetchResult, is_consumer: bool) -> FetchedPartition:
+    def _fetched(
+        self, entry: FetchPartition, result: FetchResult, is_consumer: bool, copied_bytes: int
+    ) -> FetchedPartition:
+        """`copied_bytes`: fewer are copied when they are in memory; `_EVERYTHING`: all, for they may be converted."""
         topic, number = entry.topic_partition
-        error_code, records = result.error_code, b""
+        error_code = result.error_code
+        records: Part = b""
         if result.records is not None:
             try:
-                records = result.records.load()
-            except StorageError:
-                logger.exception("%s cannot be read", entry.topic_partition)
-                self._replicas.take_offline(entry.topic_partition)
+                if copied_bytes == _EVERYTHING:
+                    records = result.records.load()
+                else:
+                    records = self._outgoing(entry.topic_partition, result.records, copied_bytes)
+            except StorageError as error:
+                self._cannot_be_read(entry.topic_partition, error)
                 error_code = KafkaStorageError.code
         if error_code not in _NO_SUCH_TOPIC:
             stats = self._topic_stats.of(topic)
@@ -285,6 +302,24 @@ class DataHandlers:
             result.diverging_epoch,
             None if result.leader_id < 0 else (result.leader_id, result.leader_epoch),
         )
+
+    def _outgoing(self, topic_partition: TopicPartition, found: LogSlice, copied_bytes: int) -> Part:
+        """Records as they are to be sent: fewer that are in memory as bytes, others from their file.
+
+        Raises `StorageError`.
+        """
+        file, position, length, _ = found
+        if length < copied_bytes:
+            data = file.pread_now(length, position)
+            if data is not None:
+                return data
+        if file.fileno() is None:
+            return found.load()
+        return FileRegion(file, position, length, partial(self._cannot_be_read, topic_partition))
+
+    def _cannot_be_read(self, topic_partition: TopicPartition, error: StorageError) -> None:
+        logger.error("%s cannot be read: %s", topic_partition, error)
+        self._replicas.take_offline(topic_partition)
 
     # Marks
 

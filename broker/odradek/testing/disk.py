@@ -148,6 +148,11 @@ class MemoryFile:
         self._begin("read")
         return bytes(self._node.content[position : position + length])
 
+    def pread_now(self, length: int, position: int) -> Buffer | None:
+        """Exactly `length` bytes from `position`: all is in memory; None when the file ends before."""
+        data = self.pread(length, position)
+        return data if len(data) == length else None
+
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all buffers from `position`; a disk that gets full keeps what fits, as a real one does."""
         data = b"".join(buffers)

@@ -22,7 +22,7 @@ from odradek.base.errors import (
     ProtocolError,
     error_for,
 )
-from odradek.base.ports import Clock
+from odradek.base.ports import Clock, FileRegion
 from odradek.base.system import SystemFiles
 from odradek.base.types import EARLIEST_TIMESTAMP, TopicPartition
 from odradek.cluster import ClusterView
@@ -176,10 +176,10 @@ class MemoryBroker:
             )
             for entry, result in answer.partitions
         ]
-        buffers = encode_fetch_response(
+        parts = encode_fetch_response(
             version, header.correlation_id, rows, error_code=answer.error_code, session_id=answer.session_id
         )
-        return b"".join(buffers)[4:]
+        return b"".join([part.load() if isinstance(part, FileRegion) else part for part in parts])[4:]
 
     async def _connect(self, leader_id: int, client_id: str) -> LeaderChannel:
         self.cluster.check_link(self.broker_id, leader_id)

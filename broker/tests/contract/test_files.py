@@ -38,6 +38,18 @@ def test_what_is_written_is_read(disk: Disk) -> None:
     file.close()
 
 
+def test_what_is_in_memory_is_read_now(disk: Disk) -> None:
+    file = disk.files.open(f"{disk.root}/a", create=True)
+    file.pwritev((b"hello world",), 0)
+    assert file.pread_now(5, 6) == b"world"
+    assert file.pread_now(0, 3) == b""
+    assert file.pread_now(6, 6) is None, "the file ends before"
+    file.close()
+    with pytest.raises(StorageError):
+        file.pread_now(5, 6)
+    assert file.fileno() is None
+
+
 def test_more_buffers_than_one_system_call_takes(disk: Disk) -> None:
     buffers = [bytes([number % 251]) * (number % 7) for number in range(3000)]
     file = disk.files.open(f"{disk.root}/a", create=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -29,12 +29,14 @@ from odradek.base.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedVersionError,
 )
-from odradek.base.ports import File
+from odradek.base.ports import File, FileRegion, Part
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
+from odradek.network.connection import Request
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.records.batch import BatchBuilder
+from odradek.server.data import FROM_FILE_BYTES, FROM_FILES_BYTES
 from odradek.testing.server import MemoryServer
 
 Play = Callable[..., None]
@@ -241,6 +243,8 @@ def test_a_disk_that_fails_while_records_are_read(play: Play, monkeypatch: pytes
             def pread(self, length: int, position: int) -> bytes:
                 raise StorageError("the disk is gone")
 
+            pread_now = pread
+
         log = server.replicas.leader(TP).log
         read = log.read
         monkeypatch.setattr(
@@ -251,6 +255,47 @@ def test_a_disk_that_fails_while_records_are_read(play: Play, monkeypatch: pytes
         assert server.replicas.counts().offline == 1
 
     play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("version", "sizes", "from_files"),
+    [
+        (12, [FROM_FILES_BYTES], [True]),
+        (12, [FROM_FILES_BYTES - 200_000, 199_000], [False, False]),
+        (12, [FROM_FILES_BYTES, 1_000, FROM_FILE_BYTES], [True, False, True]),
+        (9, [FROM_FILES_BYTES], [False]),
+    ],
+)
+def test_large_answers_are_sent_from_the_files(
+    play: Play, monkeypatch: pytest.MonkeyPatch, version: int, sizes: list[int], from_files: list[bool]
+) -> None:
+    given: list[bool] = []
+    respond = Request.respond
+
+    def spy(request: Request, parts: Sequence[Part]) -> None:
+        if request.api_key is ApiKey.FETCH:
+            given.extend(isinstance(part, FileRegion) for part in parts[1::2])
+        respond(request, parts)
+
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce("t", {number: [1] for number in range(len(sizes))})
+        for number, size in enumerate(sizes):
+            for start in range(0, size, 500_000):
+                builder = BatchBuilder(limit_bytes=1 << 20)
+                builder.append(None, b"v" * min(500_000, size - start), timestamp_ms=1)
+                (part,) = await produce(server, 8, ("t", number, builder.build()))
+                assert part.error_code == NONE
+        monkeypatch.setattr(Request, "respond", spy)
+        asked: Any = fetching(version, *[("t", number, 0) for number in range(len(sizes))], max_bytes=50 << 20)
+        for item in asked["topics"][0]["partitions"]:
+            item["partition_max_bytes"] = 50 << 20
+        answer = await server.ask(ApiKey.FETCH, version, asked)
+        found = [bytes(part.records) for topic in answer.responses for part in topic.partitions]
+        logs = [server.replicas.leader(TopicPartition("t", number)).log for number in range(len(sizes))]
+        assert found == [log.read(0, max_bytes=50 << 20).load() for log in logs]
+
+    play(scenario)
+    assert given[: len(sizes)] == from_files
 
 
 # Offsets
