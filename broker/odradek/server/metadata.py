@@ -198,8 +198,8 @@ def _found(image: ClusterImage, name: str | None, topic_id: UUID) -> Topic | Abs
         return Absent(name, ZERO_UUID, error.code)
     # A broker that has not been told of the cluster yet does not know which topics there are. Clients that hear of an
     # unknown topic may give its records up (librdkafka), or have it made.
-    error = UnknownTopicOrPartitionError if image.brokers else LeaderNotAvailableError
-    return Absent(name, ZERO_UUID, error.code)
+    code = UnknownTopicOrPartitionError.code if image.brokers else LeaderNotAvailableError.code
+    return Absent(name, ZERO_UUID, code)
 
 
 def _cluster_operations(request: Any) -> int:
