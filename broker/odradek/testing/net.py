@@ -298,6 +298,8 @@ class SimulatedNetwork:
         self._ends[near] = self._ends[far] = None
         context.copy().run(lambda: far.attach(server_factory()))
         await self._travel(host, source.name)
+        if near.is_lost:
+            raise ConnectionResetError(104, "Connection reset by peer")
         protocol = factory()
         near.attach(protocol)
         return near, protocol
@@ -400,6 +402,11 @@ class SimulatedTransport(asyncio.Transport):
         self._protocol = protocol
         protocol.connection_made(self)
         self._deliver_soon()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the stream is over for this end."""
+        return self._is_lost
 
     def is_closing(self) -> bool:
         """Whether `close` or `abort` was called, or the stream broke."""

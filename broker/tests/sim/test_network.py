@@ -146,6 +146,23 @@ def test_a_host_that_dies_resets_its_streams() -> None:
     run(main)
 
 
+def test_a_stream_that_breaks_before_it_stands_is_refused() -> None:
+    """The answer that accepts it is held up, and then comes behind a reset."""
+
+    async def main(network: SimulatedNetwork) -> None:
+        server, client = Host("server"), Host("client")
+        listener = await serve(network, server, echo)
+        network.slow("server", "client", 200.0)
+        opening = asyncio.create_task(connect(client, "server"))
+        await asyncio.sleep(0.05)
+        network.reset("client", "server")
+        with pytest.raises(NetworkError, match="cannot connect to server:9092: Connection reset by peer"):
+            await opening
+        await listener.close()
+
+    run(main)
+
+
 def test_a_host_that_vanishes_leaves_its_peers_without_a_word() -> None:
     async def main(network: SimulatedNetwork) -> None:
         server = Host("server")
