@@ -9,6 +9,7 @@ sentence, without a stack trace, by the exit code 1.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -33,6 +34,12 @@ logger = logging.getLogger(__name__)
 
 FAREWELL_TIMEOUT_MS: Final = 5_000.0
 """How long ZooKeeper is tried when a dead broker's session is to be ended."""
+
+GARBAGE_THRESHOLDS: Final = (10_000, 10, 10)
+"""Python's own begin with 700 objects, and a failover of 5,000 partitions spent a twelfth of its CPU time on looking
+for garbage; with these a twenty-fifth, and the passes over what is young hold the loop for at most 3 ms. Larger ones
+would leave cycles, and the buffers that hang on them, for too long.
+"""
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -111,6 +118,7 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
     beating = None if lifeline is None else loop.create_task(_beat(broker, lifeline))
     try:
         await broker.start()
+        settle_garbage_collection()
         broker.failed.add_done_callback(lambda _: stop.set())
         await stop.wait()
         await broker.stop()
@@ -126,6 +134,18 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
         logger.error("the broker ended: %s", broker.failed.result())
         return 1
     return 0
+
+
+def settle_garbage_collection() -> None:
+    """What the process has by now stays: look no more for garbage among it, and less often among the rest.
+
+    A pass over 5,000 logs and all modules takes 150 ms in which nobody is answered; without what is frozen, next to
+    nothing. The one pass here is the last of that kind: what is garbage by now would be kept for ever. A frozen log
+    that is deleted still goes, as there is no cycle in it. Here and not in `Broker`, as it is a setting of the process.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 async def _beat(broker: Broker, lifeline: Lifeline) -> None:

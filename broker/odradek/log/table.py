@@ -7,6 +7,8 @@ log has one home, which is online; a partition whose directory failed is `offlin
 
 from __future__ import annotations
 
+from collections import Counter
+
 from odradek.base.errors import KafkaStorageError
 from odradek.base.types import TopicPartition
 from odradek.log.directory import LogDirectory
@@ -16,7 +18,17 @@ from odradek.log.partition_log import PartitionLog
 class LogTable:
     """Logs and their directories."""
 
-    __slots__ = ("_homes", "configured", "current", "directories", "failed", "future", "offline", "preferred")
+    __slots__ = (
+        "_counts",
+        "_homes",
+        "configured",
+        "current",
+        "directories",
+        "failed",
+        "future",
+        "offline",
+        "preferred",
+    )
 
     def __init__(self) -> None:
         """Empty."""
@@ -33,30 +45,43 @@ class LogTable:
         self.preferred: dict[TopicPartition, str] = {}
         """Where a log is to be made that does not exist yet."""
         self._homes: dict[PartitionLog, LogDirectory] = {}
+        self._counts: Counter[str] = Counter()
+        """How many logs each directory is home to: a controller has thousands made at once."""
 
     def add(self, directory: LogDirectory, log: PartitionLog) -> None:
         """Take in a partition's current log."""
         self.current[log.topic_partition] = log
-        self._homes[log] = directory
+        self._settle(log, directory)
 
     def add_future(self, directory: LogDirectory, log: PartitionLog) -> None:
         """Take in a log that is to become a partition's current one."""
         self.future[log.topic_partition] = log
-        self._homes[log] = directory
+        self._settle(log, directory)
 
     def remove(self, log: PartitionLog) -> LogDirectory | None:
         """Forget a log, current or future; its home, None when it was not here."""
         for logs in (self.current, self.future):
             if logs.get(log.topic_partition) is log:
                 del logs[log.topic_partition]
-        return self._homes.pop(log, None)
+        return self._leave(log)
 
     def promote(self, topic_partition: TopicPartition) -> PartitionLog:
         """Put the future log in the current one's place; the log that was current."""
         replaced = self.current[topic_partition]
         self.current[topic_partition] = self.future.pop(topic_partition)
-        del self._homes[replaced]
+        self._leave(replaced)
         return replaced
+
+    def _settle(self, log: PartitionLog, directory: LogDirectory) -> None:
+        self._leave(log)
+        self._homes[log] = directory
+        self._counts[directory.path] += 1
+
+    def _leave(self, log: PartitionLog) -> LogDirectory | None:
+        home = self._homes.pop(log, None)
+        if home is not None:
+            self._counts[home.path] -= 1
+        return home
 
     def home(self, log: PartitionLog) -> LogDirectory | None:
         """The directory that a log lies in; None when the log is not here any more."""
@@ -80,7 +105,4 @@ class LogTable:
             return preferred
         if not self.directories:
             raise KafkaStorageError("no log directory is online")
-        counts = dict.fromkeys(self.directories, 0)
-        for home in self._homes.values():
-            counts[home.path] += 1
-        return self.directories[min(counts, key=lambda path: counts[path])]
+        return self.directories[min(self.directories, key=lambda path: self._counts[path])]

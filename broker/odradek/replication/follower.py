@@ -36,6 +36,7 @@ from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchRespon
 from odradek.replication.leader_session import FIRST_REST_MS, Followed, LeaderSession
 from odradek.replication.partition import EpochEnd, truncation_target
 from odradek.replication.quota import ReplicationQuota
+from odradek.replication.refusals import Refusals
 
 DIVERGENCE_SINCE: Final = 12
 """First Fetch version whose response tells where logs part."""
@@ -50,6 +51,8 @@ NOT_YET: Final = frozenset(
     )
 )
 """What a leader answers that the controller has not reached yet."""
+PASSING: Final = NOT_YET | {FencedLeaderEpochError.code}
+"""What every election brings for a moment."""
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +117,7 @@ class Fetcher:
         self._on_storage_failure: Final = on_storage_failure
         self.followed: Final[dict[TopicPartition, Followed]] = {}
         self._session = LeaderSession(config.replica_fetch_max_bytes)
+        self._refusals = Refusals()
         self._channel: LeaderChannel | None = None
         self._news = asyncio.Event()
         self.is_ended = False
@@ -121,12 +125,14 @@ class Fetcher:
     def follow(self, followed: Followed) -> None:
         """Fetch this partition from the next request on."""
         self.followed[followed.partition.topic_partition] = followed
+        self._refusals.settled(followed.partition.topic_partition)
         self._news.set()
 
     def unfollow(self, topic_partition: TopicPartition) -> bool:
         """Fetch it no more: whatever is on its way is ignored. False when it is not followed here."""
         if self.followed.pop(topic_partition, None) is None:
             return False
+        self._refusals.settled(topic_partition)
         self._news.set()  # a loop without anything to follow is to end
         return True
 
@@ -136,6 +142,7 @@ class Fetcher:
             while self.followed:
                 try:
                     await self._round()
+                    self._tell_refusals()
                 except OdradekError as error:
                     logger.info("fetching from broker %d failed: %s", self.leader_id, error)
                     await self._rest()
@@ -151,6 +158,14 @@ class Fetcher:
         self._session.failed()
         await self._disconnect()
         await self._clock.sleep_ms(self._config.replica_fetch_backoff_ms)
+
+    def _tell_refusals(self) -> None:
+        for code, count in self._refusals.news():
+            if count:
+                level = logging.INFO if code in PASSING else logging.WARNING
+                logger.log(level, "broker %d answers error %d for %d partitions", self.leader_id, code, count)
+            else:
+                logger.info("broker %d answers error %d for no partition any more", self.leader_id, code)
 
     async def _disconnect(self) -> None:
         channel, self._channel = self._channel, None
@@ -197,7 +212,8 @@ class Fetcher:
         config = self._config
         step = self._session.next(ready, by_id=by_id)
         return FetchRequest(
-            max_wait_ms=max_wait_ms,
+            # The others are to be added at once: what is asked for already must not wait for news.
+            max_wait_ms=max_wait_ms if step.is_complete else 0,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             entries=step.entries,
@@ -240,6 +256,7 @@ class Fetcher:
             elif answer.error_code:
                 self._delay(found, answer.error_code)
             else:
+                self._refusals.settled(found.partition.topic_partition)
                 self._guarded(found, partial(self._copy, found, answer))
         return lost
 
@@ -282,7 +299,8 @@ class Fetcher:
     def _delay(self, one: Followed, code: int) -> None:
         """Leave a partition alone for a while; with a fenced epoch, until the controller tells the new reign."""
         topic_partition = one.partition.topic_partition
-        logger.info("%s: broker %d answers error %d", topic_partition, self.leader_id, code)
+        logger.debug("%s: broker %d answers error %d", topic_partition, self.leader_id, code)
+        self._refusals.refused(topic_partition, code)
         if code == FencedLeaderEpochError.code:
             one.resume_ms = inf
         elif code in NOT_YET:

@@ -2,7 +2,8 @@
 
 What a fetcher follows enters `LeaderSession.next`; the session's part of the next Fetch request leaves. The outcome of
 each request comes back through `answered` or `failed`. Invariant: a partition's `sent` entry is what the leader
-remembers of it, or the next request is a full one that says everything.
+remembers of it, or the next request is a full one. A request adds a bounded number of partitions to the session; the
+next ones add the others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from odradek.replication.fetch_session import INITIAL_EPOCH, NO_SESSION, next_ep
 from odradek.replication.table import HostedPartition
 
 TopicKey = tuple[str | UUID, int]
+
+MOST_ADDED: Final = 1_000
+"""Partitions that one request adds: thousands at once would hold the event loops of both sides for long."""
 
 FIRST_REST_MS: Final = 20.0
 """The controller tells all replicas at once: a leader that does not know of its role yet will in a moment."""
@@ -48,6 +52,11 @@ class Followed:
         """Whether the reign goes on."""
         return self.partition.leader_epoch == self.leader_epoch
 
+    def key(self, *, by_id: bool) -> TopicKey:
+        """What a session knows the partition by."""
+        topic, number = self.partition.topic_partition
+        return (self.topic_id if by_id else topic), number
+
     def entry(self, max_bytes: int, *, by_id: bool) -> FetchEntry:
         """What to ask for now."""
         log = self.partition.log
@@ -71,12 +80,14 @@ class SessionStep(NamedTuple):
     epoch: int
     entries: list[FetchEntry]
     forgotten: list[ForgottenPartition]
+    is_complete: bool = True
+    """Whether the leader knows of every partition with this request."""
 
 
 class LeaderSession:
     """The session with one leader over one connection."""
 
-    __slots__ = ("_by_id", "_epoch", "_max_bytes", "_sent", "_session_id")
+    __slots__ = ("_by_id", "_epoch", "_is_refused", "_max_bytes", "_sent", "_session_id")
 
     def __init__(self, max_bytes: int) -> None:
         """`max_bytes` of each partition: `replica.fetch.max.bytes`."""
@@ -85,26 +96,36 @@ class LeaderSession:
         self._epoch = INITIAL_EPOCH
         self._sent: dict[TopicKey, FetchEntry] = {}
         self._by_id = False
+        self._is_refused = False
+        """Whether the leader keeps no session for us: then every request must name every partition."""
 
     def next(self, followed: Iterable[Followed], *, by_id: bool) -> SessionStep:
         """The next request's part. `by_id`: every partition has a topic id and the version can carry it."""
         if by_id is not self._by_id:
             self._by_id = by_id
             self._epoch = INITIAL_EPOCH  # a session keeps to names or to ids; a full request ends the old one
-        wanted: dict[TopicKey, FetchEntry] = {}
+        is_full = self._epoch == INITIAL_EPOCH
+        sent = {} if is_full else self._sent
+        room = inf if self._is_refused else MOST_ADDED
+        is_complete = True
+        self._sent = wanted = {}
         for one in followed:
-            entry = one.entry(self._max_bytes, by_id=by_id)
-            wanted[_key(entry)] = entry
-        sent, self._sent = self._sent, wanted
-        if self._epoch == INITIAL_EPOCH:
-            return SessionStep(self._session_id, INITIAL_EPOCH, list(wanted.values()), [])
+            key = one.key(by_id=by_id)
+            if key not in sent:
+                if not room:
+                    is_complete = False
+                    continue
+                room -= 1
+            wanted[key] = one.entry(self._max_bytes, by_id=by_id)
+        if is_full:
+            return SessionStep(self._session_id, INITIAL_EPOCH, list(wanted.values()), [], is_complete)
         changed = [entry for key, entry in wanted.items() if sent.get(key) != entry]
         forgotten = [
             ForgottenPartition(entry.topic, entry.topic_id, entry.partition)
             for key, entry in sent.items()
             if key not in wanted
         ]
-        return SessionStep(self._session_id, self._epoch, changed, forgotten)
+        return SessionStep(self._session_id, self._epoch, changed, forgotten, is_complete)
 
     def answered(self, error_code: int, session_id: int) -> None:
         """The leader answered: go on with the session, begin a new one, or do without."""
@@ -114,16 +135,12 @@ class LeaderSession:
             self._epoch = INITIAL_EPOCH  # the full request names the session, which ends it there
         elif session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
+            self._is_refused = True
         else:
+            self._is_refused = False
             self._session_id = session_id
             self._epoch = next_epoch(self._epoch)
 
     def failed(self) -> None:
         """No answer came, so nobody knows what the leader remembers: start anew."""
         self._epoch = INITIAL_EPOCH
-
-
-def _key(entry: FetchEntry) -> TopicKey:
-    if entry.topic is not None:
-        return (entry.topic, entry.partition)
-    return (entry.topic_id or ZERO_UUID, entry.partition)

@@ -21,6 +21,7 @@ from kazoo.security import ACL, Id
 
 from odradek.base.errors import ConfigError
 from odradek.zk.acl import acls_for
+from odradek.zk.multi_read import MultiRead, Read
 from odradek.zk.pipeline import Pipeline
 from odradek.zk.port import (
     ANY_VERSION,
@@ -49,7 +50,7 @@ from odradek.zk.port import (
     parents,
 )
 from odradek.zk.security_tls import client_context
-from odradek.zk.session import Kazoo, LoopHandler, LoopQueue, connect_timeout_s
+from odradek.zk.session import AUTHENTICATION_REQUIRED, Kazoo, LoopHandler, LoopQueue, connect_timeout_s
 from odradek.zk.watch import Fired, StandingWatch
 
 __all__ = [
@@ -85,6 +86,9 @@ _T = TypeVar("_T")
 _EPHEMERAL: Final = 1
 _SEQUENTIAL: Final = 2
 
+_READS_PER_REQUEST: Final = 50
+"""Beyond that a request costs no less for each znode, and its answer holds up those of others."""
+
 _ERRORS: Final[tuple[tuple[type[Exception], type[ZkError], str], ...]] = (
     (kazoo_errors.NoNodeError, NoNode, "no such znode"),
     (kazoo_errors.NodeExistsError, NodeExists, "the znode exists already"),
@@ -97,11 +101,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[ZkError], str], ...]] = (
         "(zookeeper.sasl.jaas.config, zookeeper.auth.digest or a TLS client certificate), or change the list by setAcl",
     ),
     (kazoo_errors.AuthFailedError, AuthenticationFailed, "the ensemble does not accept our credentials"),
-    (
-        kazoo_errors.SessionClosedRequireSaslError,
-        AuthenticationFailed,
-        "the ensemble serves only those who authenticate: set zookeeper.sasl.jaas.config or what else it asks for",
-    ),
+    (kazoo_errors.SessionClosedRequireSaslError, AuthenticationFailed, AUTHENTICATION_REQUIRED),
     (
         kazoo_errors.InvalidACLError,
         AuthenticationFailed,
@@ -353,9 +353,37 @@ class KazooZkClient:
             return None
 
     async def get_many(self, paths: Iterable[str]) -> dict[str, tuple[bytes, ZnodeStat] | None]:
-        """`get_or_none` of many, pipelined with a bound on what is in flight."""
-        found = await self._read_many(paths, self._submit_get)
+        """`get_or_none` of many, in groups where the server can, pipelined with a bound on what is in flight."""
+        wanted = list(dict.fromkeys(paths))
+        await self._ready("")
+        if len(wanted) > 1 and self._kazoo is not None and self._kazoo.reads_groups:
+            return await self._get_groups(wanted)
+        found = await self._read_many(wanted, self._submit_get)
         return {path: None if value is None else _data_and_stat(value) for path, value in found.items()}
+
+    async def _get_groups(self, paths: Sequence[str]) -> dict[str, tuple[bytes, ZnodeStat] | None]:
+        groups = [paths[start : start + _READS_PER_REQUEST] for start in range(0, len(paths), _READS_PER_REQUEST)]
+        submits = [lambda group=group: self._submit_reads(group) for group in groups]
+        found: dict[str, tuple[bytes, ZnodeStat] | None] = {}
+        for group, answers in zip(groups, await Pipeline(submits, self._settings.max_in_flight).run(), strict=True):
+            if isinstance(answers, BaseException):
+                raise answers
+            for path, answer in zip(group, answers, strict=True):
+                if isinstance(answer, kazoo_errors.NoNodeError):
+                    found[path] = None
+                elif isinstance(answer, Exception):
+                    raise _translated(answer, path)
+                else:
+                    found[path] = _data_and_stat(answer)
+        return found
+
+    def _submit_reads(self, paths: Sequence[str]) -> asyncio.Future[list[Read]]:
+        def send(kazoo: Kazoo) -> Any:
+            answer = kazoo.handler.async_result()
+            kazoo._call(MultiRead([self._absolute(path) for path in paths]), answer)
+            return answer
+
+        return self._submit(paths[0], send)
 
     async def children(self, path: str) -> list[str]:
         """Names of the children, sorted; `NoNode`."""

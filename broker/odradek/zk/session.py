@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import select
 import socket
 import ssl
 from collections import deque
@@ -31,6 +32,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
 from odradek.base.errors import ConfigError
+from odradek.zk.multi_read import MultiRead
 from odradek.zk.port import TlsSettings, ZkSettings
 from odradek.zk.security_digest import DigestError, DigestLogin
 from odradek.zk.security_tls import client_context, explain
@@ -39,6 +41,11 @@ log = logging.getLogger(__name__)
 
 _NONCE_BYTES: Final = 18
 _MIN_CONNECT_S: Final = 1.0
+_PROBE_XID: Final = 1
+"""A number for a request before all others."""
+AUTHENTICATION_REQUIRED: Final = (
+    "the ensemble serves only those who authenticate: set zookeeper.sasl.jaas.config or what else it asks for"
+)
 _CONNECTED: Final = (KeeperState.CONNECTED, KeeperState.CONNECTED_RO)
 
 
@@ -101,10 +108,21 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
     def select(self, readers: Any, writers: Any, others: Any, timeout: float | None = None) -> Any:
-        """Wait for sockets. Bytes that TLS has already decrypted count; the system does not know of them."""
+        """Wait for sockets. Bytes that TLS has already decrypted count; the system does not know of them.
+
+        Each socket is waited for in one way only. kazoo's own makes an epoll object, three calls of the system, for
+        each of the four waits of a request: half of what a request costs.
+        """
         held = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
-        readable, writable, exceptional = super().select(readers, writers, others, 0 if held else timeout)
-        return [*held, *(each for each in readable if each not in held)], writable, exceptional
+        poll = select.poll()
+        for each in readers:
+            poll.register(each, select.POLLIN)
+        for each in writers:
+            poll.register(each, select.POLLOUT)
+        limit_ms = 0.0 if held else None if timeout is None else max(0.0, timeout * 1000)
+        ready = {number for number, _ in poll.poll(limit_ms)}
+        readable = [each for each in readers if each in held or each.fileno() in ready]
+        return readable, [each for each in writers if each.fileno() in ready], []
 
 
 class LoopHandler(Handler):
@@ -141,6 +159,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         client.is_opening = True
         try:
             timeouts = super()._connect(host, hostip, port)
+            if client.reads_groups and not self._knows_multi_read(timeouts[1] / 1000):
+                log.info("ZooKeeper at %s:%d is older than 3.6: znodes are read one by one", host, port)
+                client.reads_groups = False
+                self._socket.close()  # the server does the same
+                timeouts = super()._connect(host, hostip, port)
         except kazoo_errors.AuthFailedError as error:
             client.note_failure(f"{host}:{port}: {error or 'it does not accept our credentials'}")
             if client.was_accepted:
@@ -153,6 +176,18 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             client.is_opening = False
         client.opened()
         return timeouts
+
+    def _knows_multi_read(self, timeout: float) -> bool:
+        """Whether the server answers an empty request of this kind: others say that they do not, or hang up."""
+        try:
+            self._submit(MultiRead(()), timeout, _PROBE_XID)
+            header, _, _ = self._read_header(timeout)
+        except kazoo_errors.ConnectionDropped:
+            return False
+        if header.err == kazoo_errors.SessionClosedRequireSaslError.code:
+            raise kazoo_errors.AuthFailedError(AUTHENTICATION_REQUIRED)
+        known: bool = header.err != kazoo_errors.UnimplementedError.code
+        return known
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         username, password = self._login
@@ -199,6 +234,8 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         self.was_accepted = False
         """Whether the ensemble took our credentials once."""
         self.is_opening = False
+        self.reads_groups = True
+        """Whether the servers know `MultiRead`: so until one does not."""
         self._opened_state = KeeperState.CONNECTED
         # Between the check of the state and the queueing of a request the state must not change, or the request
         # would be sent after the caller was told that it is lost.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from odradek.app.main import load, run
+from odradek.app.main import GARBAGE_THRESHOLDS, load, run, settle_garbage_collection
 from odradek.base.errors import ConfigError
 
 
@@ -38,3 +40,38 @@ def test_what_is_wrong_ends_the_process(tmp_path: Path, content: str | None, ove
     if content is not None:
         path.write_text(content, encoding="utf-8")
     assert run(str(path), overrides) == 1
+
+
+class Cycle:
+    """Garbage that only the collector finds."""
+
+    freed = 0
+
+    def __init__(self) -> None:
+        self.me = self
+
+    def __del__(self) -> None:
+        Cycle.freed += 1
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+
+
+@pytest.mark.usefixtures("collector")
+def test_what_a_started_process_has_is_not_looked_through_again_but_what_comes_later_is() -> None:
+    Cycle.freed = 0
+    Cycle()
+    stays = [[number] for number in range(1000)]
+    settle_garbage_collection()
+    assert Cycle.freed == 1, "garbage of the start is not kept"
+    assert gc.get_freeze_count() > len(stays)
+    assert not any(one is stays for one in gc.get_objects())
+    assert gc.get_threshold() == GARBAGE_THRESHOLDS
+    Cycle()
+    gc.collect()
+    assert Cycle.freed == 2

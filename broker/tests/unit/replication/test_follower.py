@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from odradek.base.types import TopicPartition
 from odradek.log.manager import LogManager
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
 from odradek.records.batch import read_header, stamp
+from odradek.replication import leader_session
 from odradek.replication.follower import Fetcher
 from odradek.replication.leader_session import Followed
 from odradek.replication.partition import EpochEnd, LeaderAndIsrState, Partition
@@ -226,6 +228,25 @@ def test_says_only_what_changed(play: Play) -> None:
     play(start)
 
 
+def test_what_one_request_cannot_add_is_added_at_once_by_the_next(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_session, "MOST_ADDED", 1)
+
+    async def scenario(bench: Bench) -> None:
+        bench.leader.batches[TP0] = bench.leader.batches[TP1] = [batch(0, b"a")]
+        await bench.clock.sleep_ms(350)
+        first, second, third = bench.leader.requests[:3]
+        assert [(one.partition, one.fetch_offset) for one in first.entries] == [(0, 0)]
+        assert [(one.partition, one.fetch_offset) for one in second.entries] == [(0, 1), (1, 0)]
+        assert (first.max_wait_ms, second.max_wait_ms, third.max_wait_ms) == (0, 500, 500)
+        assert (bench.end(TP0), bench.end(TP1)) == (1, 1)
+
+    async def start(bench: Bench) -> None:
+        bench.follow(TP0, TP1)
+        await running(scenario)(bench)
+
+    play(start)
+
+
 def test_partitions_come_and_go_while_it_runs(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         await bench.clock.sleep_ms(150)
@@ -319,6 +340,33 @@ def test_what_rests_for_a_moment_does_not_wait_for_news_of_the_others(play: Play
         assert waits == [500, 20]
 
     async def start(bench: Bench) -> None:
+        bench.follow(TP0, TP1)
+        await running(scenario)(bench)
+
+    play(start)
+
+
+def test_a_refusal_is_told_once_and_when_it_is_over(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    def told() -> list[object]:
+        lines = [one for one in caplog.records if one.name == "odradek.replication.follower"]
+        return [one.args for one in lines if one.levelno >= logging.INFO]
+
+    async def scenario(bench: Bench) -> None:
+        bench.leader.errors = {TP0: 75, TP1: 75}
+        await bench.clock.sleep_ms(5 * BACKOFF_MS)
+        assert len(bench.leader.requests) > 5
+        assert told() == [(1, 75, 2)]
+        bench.leader.errors.clear()
+        await bench.clock.sleep_ms(BACKOFF_MS + 200)
+        assert told() == [(1, 75, 2), (1, 75)]
+        bench.leader.errors[TP0] = 75
+        await bench.clock.sleep_ms(150)
+        bench.fetcher.unfollow(TP0)
+        await bench.clock.sleep_ms(200)
+        assert told()[2:] == [(1, 75, 1), (1, 75)]
+
+    async def start(bench: Bench) -> None:
+        caplog.set_level(logging.DEBUG)
         bench.follow(TP0, TP1)
         await running(scenario)(bench)
 

@@ -1,0 +1,71 @@
+"""Many znodes read by one request (ZOOKEEPER-3402, servers from 3.6 on), which kazoo does not have.
+
+Paths enter, bytes leave, and the other way round; `client` sends it. One request costs kazoo, its thread and the
+server a good part of what each of its reads would cost alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import Final
+
+from kazoo import exceptions as kazoo_errors
+
+_HEADER: Final = Struct(">i?i")
+"""Of each operation and each result: its type, whether it is the end, an error code."""
+_LENGTH: Final = Struct(">i")
+_STAT: Final = Struct(">qqqqiiiqiiq")
+_GET_DATA: Final = 4
+_ERROR: Final = -1
+_ONE: Final = _HEADER.pack(_GET_DATA, False, -1)
+_END: Final = _HEADER.pack(-1, True, -1)
+_NO_WATCH: Final = b"\x00"
+
+Read = tuple[bytes | None, Sequence[int]] | Exception
+"""Data and stat of a znode, or why it could not be read."""
+
+
+class MultiRead:
+    """A request in kazoo's form: `type`, `serialize`, `deserialize`."""
+
+    type: Final = 22
+
+    __slots__ = ("_paths",)
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Absolute paths."""
+        self._paths = paths
+
+    def serialize(self) -> bytes:
+        """The body of the request."""
+        out = bytearray()
+        for path in self._paths:
+            name = path.encode()
+            out += _ONE + _LENGTH.pack(len(name)) + name + _NO_WATCH
+        return bytes(out + _END)
+
+    @staticmethod
+    def deserialize(data: bytes, position: int) -> list[Read]:
+        """The results, in the order of the paths; each stands alone."""
+        results: list[Read] = []
+        while True:
+            kind, is_end, _ = _HEADER.unpack_from(data, position)
+            position += _HEADER.size
+            if is_end:
+                return results
+            number: int = _LENGTH.unpack_from(data, position)[0]
+            position += _LENGTH.size
+            if kind == _ERROR:
+                results.append(_error(number))
+                continue
+            content = None if number < 0 else bytes(data[position : position + number])
+            position += max(number, 0)
+            results.append((content, _STAT.unpack_from(data, position)))
+            position += _STAT.size
+
+
+def _error(code: int) -> Exception:
+    """kazoo's exception for an error code of ZooKeeper."""
+    kinds: Mapping[int, Callable[[], Exception]] = kazoo_errors.EXCEPTIONS
+    return kinds[code]()

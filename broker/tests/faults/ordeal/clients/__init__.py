@@ -1,0 +1,1 @@
+"""Processes that load and read the cluster of a fault run."""

@@ -1,0 +1,179 @@
+"""The command line of the fault run: what is run, a bar while it lasts, a table or JSON at the end.
+
+Exit status 0 when every promise was kept, 1 with a sentence when not; then the folder with all logs stays,
+and is named.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from odradek.base.errors import OdradekError
+from ordeal.figures import HEADINGS, cells, markdown, plain, summaries
+from ordeal.kinds import TRAITS, Kind
+from ordeal.running import REQUEST_TIMEOUT_MS, Report, Settings, run
+
+NEEDED_BYTES: Final = 4 << 30
+
+console = Console(stderr=True)
+
+
+@click.command()
+@click.option("--minutes", default=30.0, show_default=True, type=click.FloatRange(0.1, 24 * 60), help="How long.")
+@click.option("--rounds", type=click.IntRange(1), help="End after so many faults of each kind, even if there is time.")
+@click.option("--seed", default=0, show_default=True, help="Faults of the same seed come in the same order.")
+@click.option(
+    "--only", multiple=True, type=click.Choice([kind.value for kind in Kind]), help="Only faults of this kind."
+)
+@click.option("--partitions", default=50, show_default=True, type=click.IntRange(2, 1000), help="Of the loaded topic.")
+@click.option("--rate", default=20.0, show_default=True, help="Records per second for each partition.")
+@click.option("--session-timeout-ms", default=6_000, show_default=True, help="Of the brokers' ZooKeeper sessions.")
+@click.option(
+    "--output",
+    type=click.Choice(["table", "markdown", "json"]),
+    default="table",
+    show_default=True,
+    help="What is printed.",
+)
+@click.option("--goals/--no-goals", default=True, help="Whether a time above its goal counts as a failure.")
+@click.option("--keep", is_flag=True, help="Keep all files even when all is well.")
+def main(
+    *,
+    minutes: float,
+    rounds: int | None,
+    seed: int,
+    only: Sequence[str],
+    partitions: int,
+    rate: float,
+    session_timeout_ms: int,
+    output: str,
+    goals: bool,
+    keep: bool,
+) -> None:
+    """Three brokers under load are killed, paused, stopped and wiped at random; nothing acknowledged may be lost.
+
+    Real processes with a real ZooKeeper: two producers (Odradek's own and librdkafka) write with acks=all and
+    idempotence, a consumer reads along, and what each fault costs is measured for each partition. Ctrl-C ends
+    everything and leaves nothing behind.
+    """
+    logging.disable(logging.CRITICAL)  # Clients here lose their brokers all the time, on purpose.
+    signal.signal(signal.SIGTERM, _interrupt)
+    settings = Settings(
+        seed=seed,
+        minutes=minutes,
+        rounds=rounds,
+        partitions=partitions,
+        rate=rate,
+        session_ms=session_timeout_ms,
+        kinds=tuple(Kind(name) for name in only) or tuple(Kind),
+    )
+    if shutil.disk_usage(tempfile.gettempdir()).free < NEEDED_BYTES:
+        raise click.ClickException(f"{NEEDED_BYTES >> 30} GiB must be free in the temporary folder")
+    directory = Path(tempfile.mkdtemp(prefix="odradek-faults-"))
+    wanted = keep
+    try:
+        report = _run(settings, directory)
+        wanted = keep or bool(report.broken) or (goals and bool(report.missed))
+    except OdradekError as error:
+        wanted = True
+        raise click.ClickException(f"{error}\nAll logs are in {directory}.") from error
+    except KeyboardInterrupt:
+        console.print("[bold]Interrupted: everything was taken down.[/]")
+        sys.exit(130)
+    except BaseException:
+        wanted = True
+        console.print(f"All logs are in {directory}.")
+        raise
+    finally:
+        if not wanted:
+            shutil.rmtree(directory)
+    click.echo(rendered(report, output), nl=False)
+    _judge(report, directory, goals=goals, kept=wanted)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _run(settings: Settings, directory: Path) -> Report:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("starting the cluster", total=settings.minutes * 60)
+
+        def progress(seconds: float, doing: str) -> None:
+            bar.update(task, completed=min(seconds, settings.minutes * 60), description=doing)
+
+        return run(settings, directory, progress)
+
+
+def _judge(report: Report, directory: Path, *, goals: bool, kept: bool) -> None:
+    for sentence in report.broken:
+        click.echo(f"Broken: {sentence}", err=True)
+    for sentence in report.missed:
+        click.echo(f"Above its goal: {sentence}", err=True)
+    if kept:
+        click.echo(f"All logs are in {directory}.", err=True)
+    if report.broken or (goals and report.missed):
+        sys.exit(1)
+
+
+def rendered(report: Report, output: str) -> str:
+    """The text of a report."""
+    rows = summaries(report.outcomes, report.settings.timeouts)
+    if output == "json":
+        return json.dumps(_content(report), indent=1) + "\n"
+    if output == "markdown":
+        return f"{markdown(rows)}\n{_words(report)}\n"
+    table = Table(title="Milliseconds in which a partition could not be written")
+    for index, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*cells(row), style="red" if row.missed else None)
+    wide = Console(width=160, highlight=False)
+    with wide.capture() as captured:
+        wide.print(table)
+    return f"{captured.get()}{_words(report)}\n"
+
+
+def _words(report: Report) -> str:
+    settings = report.settings
+    faults = sum(len(outcome.faults) for outcome in report.outcomes)
+    return (
+        f"{faults} faults in {report.seconds / 60:.1f} minutes, seed {settings.seed}; {settings.partitions} "
+        f"partitions, {settings.rate:g} records/s each, session time-out {settings.session_ms:g} ms, request time-out "
+        f"of the clients {REQUEST_TIMEOUT_MS} ms. {report.sent} records sent, {report.acknowledged} acknowledged, "
+        f"{report.followed} read along, {report.read_back} read back; {len(report.broken)} promises broken, "
+        f"{len(report.missed)} goals missed. The load itself was late by at most {report.late_ms:.0f} ms."
+    )
+
+
+def _content(report: Report) -> dict[str, Any]:
+    return {
+        "settings": plain(asdict(report.settings)),
+        "seconds": round(report.seconds, 1),
+        "sent": report.sent,
+        "acknowledged": report.acknowledged,
+        "followed": report.followed,
+        "readBack": report.read_back,
+        "lateMs": round(report.late_ms, 1),
+        "broken": report.broken,
+        "missed": report.missed,
+        "kinds": plain(summaries(report.outcomes, report.settings.timeouts)),
+        "episodes": plain(report.outcomes),
+        "titles": {kind.value: trait.title for kind, trait in TRAITS.items()},
+    }

@@ -1,0 +1,50 @@
+"""Whether all replicas hold the same bytes, and whether each one's files are sound, after the brokers have stopped.
+
+Log directories by broker enter; sentences leave. Segments of replicas may begin at different offsets, since followers
+get several batches at once: what must be equal is the bytes of all segments in a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from odradek.cli.log_findings import Severity
+from odradek.cli.log_verify import verify
+
+_CHUNK_BYTES: Final = 1 << 20
+
+
+def differences(volumes: Mapping[int, Path], topic: str, partitions: int) -> list[str]:
+    """A sentence for each partition whose replicas differ. Every log must begin at offset 0."""
+    wrong = []
+    for number in range(partitions):
+        logs = {broker: _digest(volume / f"{topic}-{number}") for broker, volume in volumes.items()}
+        if len(set(logs.values())) > 1:
+            told = ", ".join(
+                f"broker {broker} has {size} bytes, {digest[:12]}" for broker, (size, digest) in logs.items()
+            )
+            wrong.append(f"the replicas of partition {number} differ: {told}")
+    return wrong
+
+
+def _digest(directory: Path) -> tuple[int, str]:
+    size, found = 0, hashlib.sha256()
+    for path in sorted(directory.glob("*.log")):
+        with path.open("rb") as segment:
+            while chunk := segment.read(_CHUNK_BYTES):
+                size += len(chunk)
+                found.update(chunk)
+    return size, found.hexdigest()
+
+
+def damages(volumes: Mapping[int, Path]) -> list[str]:
+    """What `odradek log verify` calls an error."""
+    report = verify(list(volumes.values()), deep=False, jobs=None, progress=lambda done, total: None)
+    return [
+        f"{finding.path}: {finding.check}: {finding.text}"
+        for finding in report.findings
+        if finding.severity is Severity.ERROR
+    ]

@@ -1,0 +1,366 @@
+"""One run from start to finish: cluster, load, faults, healing, and the look at what is there afterwards.
+
+`Settings` enter; a `Report` leaves, or the `OdradekError` that ended the run early. Called by `command`
+and by the test. Bounded: each wait has a deadline, the load its rate, the run its minutes or rounds. Closing ends every
+process, whatever happened.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from odradek.base.errors import OdradekError
+from ordeal import replicas
+from ordeal.arena import BROKERS, TOPIC, Arena
+from ordeal.clients.calling import Client
+from ordeal.figures import Outcome, missed
+from ordeal.gaps import longest_gaps
+from ordeal.kinds import Fault, Kind, Timeouts
+from ordeal.plan import TOGETHER, Draw, Episode, episodes
+from ordeal.records import ACK, Acks, read_acks
+from ordeal.sightings import Sightings
+from ordeal.watching import Watch
+
+REQUEST_TIMEOUT_MS: Final = 3_000
+"""Of the clients. A silent broker is noticed by it, as by any client of Kafka's; their default is ten times this."""
+
+HEAL_SECONDS: Final = 180.0
+"""Within this the cluster must be whole again."""
+_END_SECONDS: Final = 600.0
+_QUIET_SECONDS: Final = 2.0
+_AFTER_SECONDS: Final = 0.5
+"""For the acknowledgements of an episode to come into the ledgers."""
+_LOOK_SECONDS: Final = 0.05
+_ELECT_SECONDS: Final = 5.0
+_FRESH_SECONDS: Final = 1.0
+"""An answer of a broker may be so old."""
+_OTHER_CLIENT: Final = 5
+"""One of so many partitions is written by librdkafka. It sends a request for each partition, at most five at once when
+it is idempotent: with many partitions its own queue would be what is measured."""
+
+_NEVER: Final = threading.Event()
+"""Faults have their times, and what lies between them is waited for; the load goes on."""
+
+
+class NotWholeError(OdradekError):
+    """The cluster did not heal in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is run."""
+
+    seed: int = 0
+    minutes: float = 30.0
+    rounds: int | None = None
+    """After so many rounds of all kinds it ends, even if there is time."""
+    partitions: int = 50
+    rate: float = 20.0
+    """Records per second for each partition."""
+    session_ms: float = 6_000.0
+    hang_ms: float = 5_000.0
+    kinds: tuple[Kind, ...] = tuple(Kind)
+    together: float = TOGETHER
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """Those that decide how long something may take."""
+        return Timeouts(session_ms=self.session_ms, hang_ms=self.hang_ms)
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What a run came to; `broken` and `missed` are sentences."""
+
+    settings: Settings
+    outcomes: list[Outcome] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Promises of correctness that were not kept. Must be empty."""
+    missed: list[str] = field(default_factory=list)
+    """Goals for times that were not reached."""
+    sent: int = 0
+    acknowledged: int = 0
+    read_back: int = 0
+    followed: int = 0
+    late_ms: float = 0.0
+    """The longest time by which a load process was late by itself: less than this no figure can tell."""
+    seconds: float = 0.0
+
+
+Progress = Callable[[float, str], None]
+"""Told the seconds since the first fault, and what is done now."""
+
+
+def run(settings: Settings, directory: Path, progress: Progress) -> Report:
+    """Play it. Everything is written below `directory`, which is the caller's to remove or to keep."""
+    report = Report(settings=settings)
+    with ExitStack() as everything:
+        arena = everything.enter_context(Arena(directory, partitions=settings.partitions, timeouts=settings.timeouts))
+        watch = everything.enter_context(Watch(arena.addresses, TOPIC, settings.partitions))
+        clients = everything.enter_context(_clients(arena, settings, directory))
+        ordeal = _Ordeal(settings, arena, watch, clients, progress)
+        ordeal.play(report)
+        ordeal.finish(report, directory)
+        volumes = {broker: arena.volume(broker) for broker in range(BROKERS)}
+    progress(report.seconds, "comparing the replicas")
+    report.broken += replicas.differences(volumes, TOPIC, settings.partitions)
+    report.broken += replicas.damages(volumes)
+    report.missed += [sentence for outcome in report.outcomes if (sentence := missed(outcome, settings.timeouts))]
+    return report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clients:
+    """The processes beside the cluster."""
+
+    loads: tuple[Client, ...]
+    ledgers: tuple[Path, ...]
+    follower: Client
+    common: dict[str, Any]
+
+
+@contextmanager
+def _clients(arena: Arena, settings: Settings, directory: Path) -> Iterator[_Clients]:
+    common = {
+        "bootstrap": arena.cluster.bootstrap,
+        "topic": TOPIC,
+        "partitions": settings.partitions,
+        "request_timeout_ms": REQUEST_TIMEOUT_MS,
+        "rate": settings.rate,
+    }
+    loads, ledgers = [], []
+    everything = range(settings.partitions)
+    others = everything[1::_OTHER_CLIENT]
+    for module, own in (("ours", sorted(set(everything) - set(others))), ("librdkafka", list(others))):
+        ledger = directory / f"{module}.acks"
+        loads.append(Client(module, directory, module, {**common, "partitions": own, "ledger": str(ledger)}))
+        ledgers.append(ledger)
+    follower = Client("following", directory, "following", common)
+    started = [*loads, follower]
+    try:
+        for client in started:
+            client.start()
+        yield _Clients(loads=tuple(loads), ledgers=tuple(ledgers), follower=follower, common=common)
+    finally:
+        for client in started:
+            client.kill()
+
+
+class _Ordeal:
+    """The run while it lasts."""
+
+    def __init__(self, settings: Settings, arena: Arena, watch: Watch, clients: _Clients, progress: Progress) -> None:
+        self._settings = settings
+        self._arena = arena
+        self._watch = watch
+        self._clients = clients
+        self._progress = progress
+        self._began = time.monotonic()
+        self._places = dict.fromkeys(clients.ledgers, 0)
+        """How far each ledger was read."""
+        self._loaded: set[int] = set()
+        """Partitions that were acknowledged at all."""
+        self._doing = ""
+        self._elected = "there was none"
+
+    def play(self, report: Report) -> None:
+        """All episodes."""
+        settings = self._settings
+        self._doing = "waiting for the load"
+        self._until(self._is_loaded, "the load on every partition")
+        draw = Draw(
+            seed=settings.seed,
+            brokers=BROKERS,
+            session_ms=settings.session_ms,
+            kinds=settings.kinds,
+            together=settings.together,
+        )
+        most = None if settings.rounds is None else settings.rounds * len(settings.kinds)
+        self._began = time.monotonic()
+        for episode in episodes(draw):
+            over = self._now() >= settings.minutes * 60 or (most is not None and episode.number > most)
+            if over:
+                break
+            try:
+                report.outcomes.append(self._episode(episode))
+            except NotWholeError as error:
+                # What was acknowledged must be there all the same, and what was measured holds.
+                report.broken.append(f"episode {episode.number}: {error}")
+                break
+        report.seconds = self._now()
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    # ------------------------------------------------------------------------------------------------ one episode
+
+    def _episode(self, episode: Episode) -> Outcome:
+        self._doing = f"episode {episode.number}: leaders go back to their first replicas"
+        given_back = self._settle()
+        self._doing = f"episode {episode.number}: quiet"
+        quiet_from = time.monotonic()
+        self._pause(_QUIET_SECONDS)
+        first = episode.faults[0]
+        led = self._led(first)
+        self._watch.ask(Sightings.forget_moves)
+        self._doing = f"episode {episode.number}: {episode}"
+        began = self._inflict(episode)
+        self._doing = f"episode {episode.number}: healing after {episode}"
+        since = self._surely_after(episode)
+        self._until(lambda: self._is_whole(since), f"healing after {episode}")
+        whole = time.monotonic()
+        self._pause(_AFTER_SECONDS)
+        acks = self._new_acks()
+        count = self._settings.partitions
+        gaps = longest_gaps(acks, count, began, whole)
+        others = sorted(set(range(count)) - set(led))
+        broker = first.broker
+        return Outcome(
+            number=episode.number,
+            faults=episode.faults,
+            began_s=began - self._began,
+            led=tuple(float(gaps[number]) for number in led),
+            others=tuple(float(gaps[number]) for number in others),
+            elsewhere=()
+            if broker is None
+            else tuple(self._watch.ask(lambda seen: seen.elsewhere_ms(led, broker, began))),
+            quiet=tuple(float(each) for each in longest_gaps(acks, count, quiet_from, began)),
+            given_back=given_back,
+            whole_ms=(whole - began) * 1000,
+        )
+
+    def _settle(self) -> tuple[float, ...]:
+        """Return when all is in sync and every partition is led by its first replica; what that took of those."""
+        self._new_acks()
+        wrong = self._watch.ask(Sightings.unbalanced)
+        asked: list[float] = []
+
+        def settled() -> bool:
+            now = time.monotonic()
+            if self._watch.ask(lambda seen: seen.is_whole(now - _FRESH_SECONDS) and not seen.unbalanced()):
+                return True
+            if not asked or now - asked[-1] > _ELECT_SECONDS:
+                asked.append(now)
+                self._elected = self._watch.elect_preferred()
+            return False
+
+        self._until(settled, "leaders on their first replicas")
+        end = time.monotonic()
+        if not asked:
+            return ()
+        self._pause(_AFTER_SECONDS)
+        gaps = longest_gaps(self._new_acks(), self._settings.partitions, asked[0], end)
+        return tuple(float(gaps[number]) for number in wrong)
+
+    def _surely_after(self, episode: Episode) -> float:
+        """From when on the brokers' answers show what an episode did that is over now.
+
+        What a ZooKeeper that was away does to sessions, it does when it is back: until they have had time to end, the
+        brokers know of nothing.
+        """
+        wait_ms = 0.0 if all(fault.trait.on_broker for fault in episode.faults) else self._settings.session_ms
+        return time.monotonic() + wait_ms / 1000
+
+    def _led(self, fault: Fault) -> list[int]:
+        """Partitions that are struck: of its broker, or all of them."""
+        broker = fault.broker
+        if broker is None:
+            return list(range(self._settings.partitions))
+        return self._watch.ask(lambda seen: seen.led_by(broker))
+
+    def _inflict(self, episode: Episode) -> float:
+        """Begin and end each fault at its time; the monotonic time at which the first began."""
+        start = time.monotonic()
+        began: float | None = None
+        for at_ms, ends, fault in episode.steps():
+            self._pause(start + at_ms / 1000 - time.monotonic())
+            at = self._arena.end(fault) if ends else self._arena.begin(fault)
+            began = at if began is None else began
+        assert began is not None, "an episode has a fault"
+        return began
+
+    # ------------------------------------------------------------------------------------------------ waiting
+
+    def _is_loaded(self) -> bool:
+        self._loaded.update(self._new_acks()["partition"].tolist())
+        return len(self._loaded) == self._settings.partitions
+
+    def _is_whole(self, since: float) -> bool:
+        return self._watch.ask(lambda seen: seen.is_whole(since))
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + HEAL_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                lacks = self._watch.ask(Sightings.lacks)
+                raise NotWholeError(
+                    f"{what} did not come within {HEAL_SECONDS:g} s; {lacks}; the last election: {self._elected}"
+                )
+            self._look_around(_LOOK_SECONDS)
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._look_around(min(left, _LOOK_SECONDS))
+
+    def _look_around(self, seconds: float) -> None:
+        for client in (*self._clients.loads, self._clients.follower):
+            client.check()
+        self._progress(self._now(), self._doing)
+        _NEVER.wait(seconds)
+
+    def _new_acks(self) -> Acks:
+        """What came into the ledgers since the last call."""
+        found = []
+        for path, place in self._places.items():
+            if not path.exists():
+                continue
+            with path.open("rb") as ledger:
+                ledger.seek(place)
+                acks = read_acks(ledger.read())
+            self._places[path] = place + len(acks) * ACK.itemsize
+            found.append(acks)
+        return np.concatenate(found) if found else np.empty(0, ACK)
+
+    # ------------------------------------------------------------------------------------------------ the end
+
+    def finish(self, report: Report, directory: Path) -> None:
+        """Stop the load, read everything back, compare."""
+        clients = self._clients
+        self._doing = "waiting for the last acknowledgements"
+        self._look_around(0)
+        for load in clients.loads:
+            load.ask_to_stop()
+        for load in clients.loads:
+            told = load.result(_END_SECONDS)
+            report.sent += told["sent"] * len(told["partitions"])
+            report.acknowledged += told["acknowledged"]
+            report.late_ms = max(report.late_ms, told["late_ms"])
+            report.broken += told["failures"]
+        if report.acknowledged != report.sent:
+            report.broken.append(f"{report.sent} records were sent and {report.acknowledged} acknowledged")
+        clients.follower.ask_to_stop()
+        told = clients.follower.result(_END_SECONDS)
+        report.followed = told["records"]
+        report.broken += [f"read along: {sentence}" for sentence in told["complaints"]]
+        self._progress(self._now(), "reading everything back")
+        wanted = {**clients.common, "ledgers": [str(path) for path in clients.ledgers]}
+        reader = Client("reading_back", directory, "reading-back", wanted)
+        reader.start()
+        try:
+            told = reader.result(_END_SECONDS)
+        finally:
+            reader.kill()
+        report.read_back = told["records"]
+        report.broken += [f"read back: {sentence}" for sentence in told["complaints"]]
+        for name, count in (("read along", report.followed), ("read back", report.read_back)):
+            if count != report.sent:
+                report.broken.append(f"{report.sent} records were sent and {count} {name}")

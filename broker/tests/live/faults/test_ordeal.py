@@ -1,0 +1,27 @@
+"""One fault of each kind under load, as `make faults` does for half an hour: nothing acknowledged is lost.
+
+No time is held to a goal here, since the machine may be busy; the figures are printed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from ordeal.command import rendered
+from ordeal.kinds import Kind
+from ordeal.running import Settings, run
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+
+@pytest.mark.timeout(600)
+def test_nothing_acknowledged_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings(seed=1, minutes=5.0, rounds=1, session_ms=3_000.0, hang_ms=2_000.0, together=0.0)
+    report = run(settings, tmp_path, lambda seconds, doing: None)
+    with capsys.disabled():
+        click.echo(f"\n{rendered(report, 'table')}")
+    assert report.broken == []
+    assert {outcome.faults[0].kind for outcome in report.outcomes} == set(Kind)
+    assert report.acknowledged == report.sent == report.read_back == report.followed > 0
