@@ -502,6 +502,9 @@ class Broker:
         self._topics.image_changed({partition.topic for partition in changed})
         self._elections.image_changed(changed)
         for partition in changed:
+            state = image.partition(partition)
+            if state is not None and self._config.broker_id not in state.replicas:
+                self._replicas.moved_away(partition, state.leader_epoch)
             self._replicas.recheck(partition)  # a deletion waits for live replicas only
         gone = [partition for partition in changed if image.partition(partition) is None]
         self._groups.on_partitions_deleted(gone)

@@ -239,9 +239,23 @@ class Leadership:
             if self._logs.get(topic_partition) is not None:
                 self._logs.delete(topic_partition)
 
+    def moved_away(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
+        """The cluster has no replica of a partition here since `leader_epoch`: end the role that was left.
+
+        A broker that stood still while a replica was taken from it, and whose session ended, is never told to stop: it
+        would lead on, and take records that are lost. Kafka's brokers do. The log stays until it is deleted or wanted.
+        """
+        partition = self._table.online.get(topic_partition)
+        if partition is not None and partition.leader_epoch < leader_epoch:
+            logger.info("%s was moved away from this broker by epoch %d", topic_partition, leader_epoch)
+            self._end_role(topic_partition)
+
     def take_offline(self, topic_partition: TopicPartition) -> None:
         """End every role of a partition whose log has failed; idempotent."""
         self._table.offline.add(topic_partition)
+        self._end_role(topic_partition)
+
+    def _end_role(self, topic_partition: TopicPartition) -> None:
         self._fetchers.remove(topic_partition)
         partition = self._table.online.pop(topic_partition, None)
         if partition is None:

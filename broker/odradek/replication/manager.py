@@ -426,6 +426,10 @@ class ReplicaManager:
         """Stop, and where asked delete, replicas; the error code of each. Raises `StaleControllerEpochError`."""
         return self.leadership.stop(controller_epoch, stops)
 
+    def moved_away(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
+        """The cluster's metadata names no replica here since `leader_epoch`: a role from before ends."""
+        self.leadership.moved_away(topic_partition, leader_epoch)
+
     def take_offline(self, topic_partition: TopicPartition) -> None:
         """The partition's log failed: no role until the broker restarts with a working directory."""
         self.leadership.take_offline(topic_partition)

@@ -79,11 +79,9 @@ def _missing(world: World, tree: Tree) -> Iterator[str]:
     for partition, assignment in assignments.items():
         yield from _partition(world, tree.state(partition), partition, assignment)
     for machine in world.machines:
-        for partition, hosted in machine.partitions().items():
-            # A broker that was away when its replica was moved elsewhere may keep it, as in Kafka; lead it may not.
-            is_assigned = partition in assignments and machine.broker_id in assignments[partition].replicas
-            if hosted.is_leader and not is_assigned:
-                yield f"{machine.name} leads {partition}, of which it has no replica"
+        for partition in machine.partitions():
+            if partition not in assignments or machine.broker_id not in assignments[partition].replicas:
+                yield f"{machine.name} still has {partition}"
 
 
 def _brokers(world: World, tree: Tree) -> Iterator[str]:

@@ -103,3 +103,30 @@ def test_a_topics_id_is_taken_without_a_new_epoch(play: Play) -> None:
             broker.partition(TP).log.topic_id = None  # as in a log that was made before
 
     play(scenario)
+
+
+@pytest.mark.parametrize("state", [LED, replace(REPLICATED, leader=2)])
+def test_a_role_ends_when_the_replica_was_moved_away(play: Play, state: LeaderAndIsrState) -> None:
+    """It was not told to stop: it stood still meanwhile."""
+
+    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
+        assume(broker, state)
+        heard: list[object] = []
+        broker.replicas.add_listener(lambda tp, epoch: heard.append((tp, epoch)), heard.append)
+        broker.replicas.moved_away(TP, state.leader_epoch)
+        assert broker.replicas.partition(TP).leader_epoch == state.leader_epoch
+        broker.replicas.moved_away(TP, state.leader_epoch + 1)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            broker.replicas.partition(TP)
+        assert heard == [TP]
+        broker.replicas.moved_away(TP, state.leader_epoch + 2)
+        # What is left of it goes when it is deleted, or is taken up again.
+        log = broker.logs.get(TP)
+        assert log is not None
+        assert assume(broker, replace(state, leader_epoch=state.leader_epoch + 3)) == [0]
+        assert broker.partition(TP).log is log
+        broker.replicas.moved_away(TP, state.leader_epoch + 4)
+        assert broker.replicas.stop_replicas(3, [StopReplica(TP, -2, delete=True)]) == {TP: 0}
+        assert broker.logs.get(TP) is None
+
+    play(scenario)
