@@ -145,7 +145,10 @@ def test_every_field_of_a_topic() -> None:
             "spec.listeners[0].port: must be a whole number from 1 to 65535, found 0",
         ),
         ("{listeners: [{name: A-b, port: 1}]}", "spec.listeners[0].name: must be up to 25 lower-case letters"),
-        ("{listeners: [{name: a, port: 1, type: x}]}", "spec.listeners[0].type: must be internal or nodeport"),
+        (
+            "{listeners: [{name: a, port: 1, type: x}]}",
+            "spec.listeners[0].type: must be internal, nodeport or loadbalancer",
+        ),
         ("{listeners: [{name: a, port: 1, tls: on-ish}]}", "spec.listeners[0].tls: must be true or false, found 'on-i"),
         (
             "{listeners: [{name: a, port: 1}, {name: b, port: 1}]}",

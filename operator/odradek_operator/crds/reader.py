@@ -1,4 +1,4 @@
-"""The resources of `odradek.dev/v1` as typed values: Cluster and Topic, with their defaults and what is allowed. Pure.
+"""Documents to typed Cluster and Topic resources: what is allowed, and every problem of what is not. Pure.
 
 Enters: YAML documents (`documents`), or the objects that Kubernetes hands to a handler. Leaves: `Resources`, or one
 `ResourceError` with every problem of every document: file, line, resource, field, what is allowed. The embedded cluster
@@ -7,26 +7,32 @@ and the operator read the same resources through this module, so a manifest that
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Iterable
 from typing import Final
 
 from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from odradek.base.errors import ConfigError
 from odradek.base.topics import MAX_NAME_LENGTH as MAX_TOPIC_NAME_LENGTH
+from odradek_operator.crds.types import (
+    API_GROUP,
+    API_VERSION,
+    DEFAULT_REPLICAS,
+    DEFAULT_VERSION,
+    MAX_BROKERS,
+    MAX_PARTITIONS,
+    Brokers,
+    Cluster,
+    Deletion,
+    Listener,
+    ListenerType,
+    Resources,
+    Topic,
+    Volume,
+    ZooKeeper,
+)
 from odradek_operator.documents import Document
 from odradek_operator.errors import ResourceError
 from odradek_operator.fields import OBJECT_NAME, QUANTITY, Problem, Problems, Rule, Section, nearest
-
-API_VERSION: Final = "odradek.dev/v1"
-API_GROUP: Final = "odradek.dev/"
-DEFAULT_VERSION: Final = "0.1.0"
-DEFAULT_REPLICAS: Final = 3
-MAX_BROKERS: Final = 1_000
-MAX_PARTITIONS: Final = 100_000
-"""Of one topic. What a cluster bears is less; this only catches slips of the finger."""
 
 OPERATED_KEYS: Final = frozenset(
     {
@@ -44,113 +50,6 @@ OPERATED_KEYS: Final = frozenset(
     }
 )
 """Broker properties that follow from the rest of the resource and differ from broker to broker."""
-
-
-class Deletion(Enum):
-    """What happens to a topic when its resource is removed."""
-
-    PROTECT = "Protect"
-    """It stays, with all its records."""
-    DELETE = "Delete"
-
-
-class ListenerType(Enum):
-    """From where a listener is reached."""
-
-    INTERNAL = "internal"
-    NODE_PORT = "nodeport"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
-    """A disk of each broker."""
-
-    id: int
-    size: str
-    storage_class: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
-    """A port that clients connect to."""
-
-    name: str
-    port: int
-    type: ListenerType = ListenerType.INTERNAL
-    tls: bool = False
-    authentication: str | None = None
-    """`tls`, `scram-sha-256` or `scram-sha-512`; None lets everybody in."""
-
-    @property
-    def plain(self) -> bool:
-        """Whether it needs neither certificates nor passwords."""
-        return not self.tls and self.authentication is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Brokers:
-    """The brokers of a cluster; ids are 0 .. replicas - 1."""
-
-    replicas: int = DEFAULT_REPLICAS
-    volumes: tuple[Volume, ...] = ()
-    rack_topology_key: str | None = None
-    """The label of Kubernetes nodes that says in which rack they are."""
-    rack_names: tuple[str, ...] = ()
-    """Racks of the brokers of an embedded cluster, which has no nodes."""
-    config: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeper:
-    """An ensemble of its own, or with `connect` one that is there already."""
-
-    replicas: int = 3
-    size: str | None = None
-    connect: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """A Cluster resource."""
-
-    name: str
-    version: str = DEFAULT_VERSION
-    brokers: Brokers = Brokers()
-    listeners: tuple[Listener, ...] = (Listener(name="plain", port=9092),)
-    zookeeper: ZooKeeper = ZooKeeper()
-    generation: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A Topic resource; its name is the topic's name."""
-
-    name: str
-    cluster: str
-    partitions: int = 1
-    replicas: int | None = None
-    """None: `DEFAULT_REPLICAS`, or as many as the cluster has brokers when these are fewer."""
-    config: Mapping[str, str] = field(default_factory=dict)
-    deletion: Deletion = Deletion.PROTECT
-    generation: int = 1
-
-    def replicas_on(self, brokers: int) -> int:
-        """The replication factor in a cluster of so many brokers."""
-        return min(DEFAULT_REPLICAS, brokers) if self.replicas is None else self.replicas
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """What a set of manifests says."""
-
-    clusters: Mapping[str, Cluster]
-    topics: Mapping[str, Topic]
-    notices: tuple[str, ...] = ()
-    """Sentences about what has no effect."""
-
-    def topics_of(self, cluster: str) -> dict[str, Topic]:
-        """The topics of a cluster by name."""
-        return {name: topic for name, topic in self.topics.items() if topic.cluster == cluster}
 
 
 def read_resources(documents: Iterable[Document]) -> Resources:
@@ -399,8 +298,3 @@ def _topic(name: str, generation: int, spec: Section) -> Topic:
             spec.complain_of_property("config", key, f"{error}.")
     spec.close()
     return topic
-
-
-def same_spec(left: Topic | Cluster, right: Topic | Cluster) -> bool:
-    """Whether two resources want the same, whatever their generations."""
-    return dataclasses.replace(left, generation=0) == dataclasses.replace(right, generation=0)

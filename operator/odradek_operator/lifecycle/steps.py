@@ -1,0 +1,113 @@
+"""What may be done to a running cluster over time, as values, each with its reason. Pure.
+
+`rolling`, `balance`, `resize`, `release` and `plan` decide on steps; `kube` carries out those that concern Kubernetes,
+`zkwriter` those that concern ZooKeeper. Each step holds what its write is conditional upon, and a reason that people
+read in Events and logs. Nothing here is a state: a step that was not carried out follows again from what is observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from odradek.base.types import TopicPartition
+from odradek_operator.objects.names import Component
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartPod:
+    """Delete a pod, so that its StatefulSet makes it anew from the present template."""
+
+    component: Component
+    ordinal: int
+    pod: str
+    uid: str
+    """The deletion demands it, lest a newer pod of the name be hit."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseClaims:
+    """Give up the disks of a broker whose node or disk is lost: delete the claims, then the pod."""
+
+    broker: int
+    pod: str
+    pod_uid: str | None
+    """None where there is no pod."""
+    claims: Mapping[str, str]
+    """Uids by name."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveReplicas:
+    """Begin a portion of a reassignment, throttled."""
+
+    targets: Mapping[TopicPartition, tuple[int, ...]]
+    """Replicas that each partition shall have, preferred leader first."""
+    versions: Mapping[str, int]
+    """Of `/brokers/topics/T` of each topic concerned, from which the targets were decided."""
+    throttle_bytes_per_second: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiftThrottle:
+    """Remove the throttle that `MoveReplicas` set, when nothing moves any more."""
+
+    brokers: tuple[int, ...]
+    topics: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetBrokerDefaults:
+    """Replace the dynamic properties of all brokers, `/config/brokers/<default>`, and tell every broker."""
+
+    config: Mapping[str, str]
+    version: int | None
+    """None: there are none yet."""
+    reason: str
+
+
+KubernetesStep = RestartPod | ReleaseClaims
+ZooKeeperStep = MoveReplicas | LiftThrottle | SetBrokerDefaults
+Step = KubernetesStep | ZooKeeperStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Something that shall be done and is not yet, and what it waits for."""
+
+    what: str
+    """`roll`, `rebalance`, `scale-in`, `release`, `zookeeper-roll`: one word, stable, for Events and conditions."""
+    reason: str
+    """One CamelCase word for a condition."""
+    sentence: str
+    """Ends with a full stop; the same state always gives the same sentence, so that each is told once."""
+    needs_person: bool = False
+    """Whether waiting alone will not do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far replicas have moved."""
+
+    remaining: int
+    """Partitions that are not yet where they shall be."""
+    total: int
+    """Partitions of the cluster."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDecision:
+    """About one cluster, at one time."""
+
+    broker_count: int
+    """Pods that the brokers' StatefulSet shall have now: more than specified while brokers are being drained."""
+    steps: tuple[Step, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    progress: Progress | None = None
+    outdated: frozenset[int] = frozenset()
+    """Brokers whose pods were made from another template than the present one."""
