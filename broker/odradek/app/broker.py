@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from odradek.app.controller_link import ControllerLink
 from odradek.app.coordinator_log import CoordinatorLog
-from odradek.app.http import ObservationServer, Probe
 from odradek.app.listeners import Listeners
 from odradek.app.observation import Observed, observe
 from odradek.app.system import System
@@ -35,6 +34,7 @@ from odradek.coordinator.shard import GroupShard
 from odradek.log.cleaner import LogCleaner
 from odradek.log.manager import LogManager
 from odradek.metrics import BrokerCollector, BrokerTopicStats, Quantiles, RequestStats
+from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.replication.fetch_session import FetchSessions
 from odradek.replication.leader_channel import LeaderConnector
@@ -180,16 +180,20 @@ class Broker:
         await self._register(first=None if self._logs.stopped_in_order else self._until_out_of_sync)
         await self._controller.start()
 
-    def _observation(self) -> tuple[BrokerCollector, ObservationServer | None]:
+    def _observation(self) -> tuple[BrokerCollector, HttpServer | None]:
         registry, collector = CollectorRegistry(), BrokerCollector()
         registry.register(collector)
         ProcessCollector(registry=registry)
         if self._config.metrics_port < 0:
             return collector, None
         host, port = self._config.metrics_host, self._config.metrics_port
-        return collector, ObservationServer(
-            host=host, port=port, registry=registry, healthy=self._healthy, ready=self._ready
-        )
+        routes = {
+            "/metrics": metrics_route(registry),
+            "/healthz": probe_route(self._healthy),
+            "/livez": probe_route(self._healthy),
+            "/readyz": probe_route(self._ready),
+        }
+        return collector, HttpServer(host=host, port=port, routes=routes)
 
     def _healthy(self) -> Probe:
         return Probe(not self.failed.done(), self.failed.result() if self.failed.done() else "The event loop answers.")

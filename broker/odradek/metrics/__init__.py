@@ -7,8 +7,6 @@ library. Names are those that dashboards made for Kafka's JMX exporter rules ask
 
 from __future__ import annotations
 
-import gc
-import resource
 import threading
 import time
 from bisect import bisect_left
@@ -19,6 +17,8 @@ from typing import Final, NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+
+from odradek.metrics.process import GarbageCollections, resident_bytes
 
 Labels = Mapping[str, str]
 Reading = tuple[Labels, float]
@@ -364,9 +364,9 @@ class BrokerCollector(Collector):
         """Nothing is provided yet; the process's own series are."""
         self._sources: dict[str, Callable[[], Iterable[Reading]]] = {}
         self._summaries: dict[str, Callable[[], Iterable[tuple[Labels, Quantiles]]]] = {}
-        self._collections = _GarbageCollections()
+        self._collections = GarbageCollections()
         self.provide_value("jvm_threads_current", threading.active_count)
-        self.provide("jvm_memory_used_bytes", lambda: [({"area": "heap"}, _resident_bytes())])
+        self.provide("jvm_memory_used_bytes", lambda: [({"area": "heap"}, resident_bytes())])
         self.provide_value("kafka_server_kafkaserver_linux_disk_read_bytes", lambda: _disk_bytes("read_bytes"))
         self.provide_value("kafka_server_kafkaserver_linux_disk_write_bytes", lambda: _disk_bytes("write_bytes"))
         idle = IdleShare()
@@ -470,30 +470,6 @@ class IdleShare:
             self.last = min(1.0, max(0.0, 1.0 - (busy - self._busy) / (wall - self._wall)))
             self._wall, self._busy = wall, busy
         return self.last
-
-
-class _GarbageCollections:
-    """Counts and times Python's garbage collections through `gc.callbacks`."""
-
-    def __init__(self) -> None:
-        self.count, self.seconds, self._began = 0, 0.0, 0.0
-        gc.callbacks.append(self._note)
-
-    def _note(self, phase: str, info: Mapping[str, int]) -> None:
-        if phase == "start":
-            self._began = time.perf_counter()
-        else:
-            self.count += 1
-            self.seconds += time.perf_counter() - self._began
-
-    def close(self) -> None:
-        if self._note in gc.callbacks:
-            gc.callbacks.remove(self._note)
-
-
-def _resident_bytes() -> float:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return float(int(file.read().split()[1]) * resource.getpagesize())
 
 
 def _disk_bytes(key: str) -> float:
