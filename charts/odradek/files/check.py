@@ -1,0 +1,75 @@
+"""What `helm test` runs: the API server serves the resources, and the operator is ready.
+
+Arguments: the URL of the API server and that of the operator. Needs nothing but Python: the test's pod has the
+operator's image, but must tell what is wrong even when that is another one. Exit code 1 and one sentence for each thing
+that is amiss.
+"""
+
+import json
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+WANTED = {"clusters", "clusters/status", "topics", "topics/status"}
+PATIENCE_SECONDS = 60.0
+"""A fresh operator is given this long: new definitions are served after a moment, and a Lease has to be free."""
+
+
+def fetch(url: str) -> bytes:
+    """The body at `url`, with the pod's account where it speaks TLS. Raises `OSError` for every failure."""
+    request = urllib.request.Request(url)
+    context = None
+    if url.startswith("https:"):
+        context = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
+        request.add_header("Authorization", f"Bearer {(ACCOUNT / 'token').read_text().strip()}")
+    with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+        return bytes(answer.read())
+
+
+def reason(error: OSError) -> str:
+    """One line of why."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"{error.code} {error.read(200).decode(errors='replace').strip()}"
+    return str(error)
+
+
+def resources_missing(api: str) -> str | None:
+    """What the API server lacks."""
+    try:
+        served = {entry["name"] for entry in json.loads(fetch(f"{api}/apis/odradek.dev/v1"))["resources"]}
+    except OSError as error:
+        return f"The API server does not serve odradek.dev/v1 ({reason(error)}): are the definitions installed?"
+    missing = ", ".join(sorted(WANTED - served))
+    return f"The API server serves odradek.dev/v1 without {missing}: are the definitions old?" if missing else None
+
+
+def operator_unready(operator: str) -> str | None:
+    """Why the operator is not ready."""
+    try:
+        fetch(f"{operator}/readyz")
+    except OSError as error:
+        return f"The operator at {operator} is not ready ({reason(error)}): kubectl logs tells more."
+    return None
+
+
+def main(arguments: list[str], patience: float = PATIENCE_SECONDS) -> int:
+    """Ask until all is well or `patience` seconds have passed; the exit code."""
+    api, operator = arguments
+    until = time.monotonic() + patience
+    while True:
+        amiss = [sentence for sentence in (resources_missing(api), operator_unready(operator)) if sentence]
+        if not amiss:
+            sys.stdout.write("The resources are served and the operator is ready.\n")
+            return 0
+        if time.monotonic() >= until:
+            sys.stderr.write("".join(f"{sentence}\n" for sentence in amiss))
+            return 1
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

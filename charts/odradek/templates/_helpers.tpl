@@ -1,0 +1,113 @@
+{{/* The name of the release's objects. */}}
+{{- define "odradek.fullname" -}}
+{{- default (printf "%s-operator" .Release.Name) .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The name of objects that belong to no namespace: two releases of one name may live in different ones. */}}
+{{- define "odradek.clusterName" -}}
+{{- printf "%s-%s" (include "odradek.fullname" .) .Release.Namespace -}}
+{{- end -}}
+
+{{- define "odradek.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "odradek.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name is needed when serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "odradek.image" -}}
+{{- default (printf "%s/operator:%s" .Values.image.prefix (default .Chart.AppVersion .Values.image.version)) .Values.image.operator -}}
+{{- end -}}
+
+{{/* What the operator's pods are found by; never changes in the life of a Deployment. */}}
+{{- define "odradek.selector" -}}
+app.kubernetes.io/name: odradek
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "odradek.labels" -}}
+{{ include "odradek.selector" . }}
+{{ include "odradek.releaseLabels" . }}
+{{- end -}}
+
+{{- define "odradek.releaseLabels" -}}
+app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.version | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The first lines of an object of the release's namespace. Called with (list context name). */}}
+{{- define "odradek.metadata" -}}
+name: {{ index . 1 }}
+namespace: {{ (index . 0).Release.Namespace }}
+labels:
+  {{- include "odradek.labels" (index . 0) | nindent 2 }}
+{{- end -}}
+
+{{/* The same for an object that belongs to no namespace. */}}
+{{- define "odradek.clusterMetadata" -}}
+name: {{ index . 1 }}
+labels:
+  {{- include "odradek.labels" (index . 0) | nindent 2 }}
+{{- end -}}
+
+{{/*
+What the operator does within a namespace. Objects are applied server-side, which takes create and patch. It reads no
+Secrets and runs nothing in pods.
+*/}}
+{{- define "odradek.rules" -}}
+# The resources themselves: finalizers and the mark of a paused one, their statuses, and owner references to them.
+- apiGroups: [odradek.dev]
+  resources: [clusters, topics]
+  verbs: [get, list, watch, patch, update]
+- apiGroups: [odradek.dev]
+  resources: [clusters/status, topics/status]
+  verbs: [get, patch, update]
+- apiGroups: [odradek.dev]
+  resources: [clusters/finalizers, topics/finalizers]
+  verbs: [update]
+# What a cluster consists of.
+- apiGroups: [apps]
+  resources: [statefulsets, deployments]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [""]
+  resources: [services, configmaps, serviceaccounts]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, update, delete]
+# Rolling restarts and lost nodes delete pods; a claim is grown, or given up with its node. Both are made by others.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, watch, patch, update, delete]
+- apiGroups: [""]
+  resources: [endpoints]
+  verbs: [get, list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, list, watch]
+# Broker pods get a role of their own: reading Services and Pods of their namespace. Kubernetes lets nobody give more
+# than he has, and there is no `escalate` here.
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: ["", events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- if .Values.rbac.monitoring }}
+- apiGroups: [monitoring.coreos.com]
+  resources: [podmonitors, prometheusrules]
+  verbs: [get, list, watch, create, patch, update, delete]
+{{- end }}
+{{- end -}}
