@@ -2,7 +2,8 @@
 
 `crds` asks a `Section` for each field that it knows, by type and bounds, and closes it: whatever was not asked for is
 unknown, and is answered with the nearest known name. A wrong field is noted and replaced by its default, so that
-reading goes on; nothing that was read may be used when `Problems.found` is not empty.
+reading goes on; nothing that was read may be used when `Problems.found` is not empty. What has no file, since it came
+from Kubernetes, has no line either: `located` gives it a form that sections can read.
 """
 
 from __future__ import annotations
@@ -10,13 +11,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from odradek_operator.documents import LocatedMapping
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+QUANTITY_PATTERN: Final = r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
+"""Kubernetes' quantities, without exponents and signs."""
+
+_QUANTITY: Final = re.compile(QUANTITY_PATTERN)
+_UNITS: Final[Mapping[str, Decimal]] = {
+    "": Decimal(1),
+    "m": Decimal(1).scaleb(-3),
+    **{letter: Decimal(1000**power) for power, letter in enumerate("kMGTPE", start=1)},
+    **{f"{letter}i": Decimal(1024**power) for power, letter in enumerate("KMGTPE", start=1)},
+}
 
 MAX_NAME_LENGTH: Final = 253
 """Of a Kubernetes object's name (RFC 1123 subdomain)."""
@@ -35,7 +46,9 @@ class Problem(NamedTuple):
     """What is allowed, and what was found."""
 
     def __str__(self) -> str:
-        """One line: where, which resource, which field, what is wrong."""
+        """One line: where, which resource, which field, what is wrong; an object of Kubernetes has no place."""
+        if not self.source:
+            return f"{self.path}: {self.message}"
         return f"{self.source}:{self.line}: {self.resource}: {self.path}: {self.message}"
 
 
@@ -69,6 +82,34 @@ QUANTITY: Final = Rule(_QUANTITY.fullmatch, "a quantity such as 100Gi, 2 or 500m
 ANY_TEXT: Final = Rule(bool, "text that is not empty")
 
 
+def quantity_value(text: str) -> Decimal:
+    """What a quantity amounts to: 1Ki is 1024, 500m a half. Raises `ValueError` when the text is none."""
+    if _QUANTITY.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not {QUANTITY.allowed}")
+    number = text.rstrip("mkKMGTPEi")
+    return Decimal(number) * _UNITS[text[len(number) :]]
+
+
+def located(value: Mapping[str, Any]) -> LocatedMapping:
+    """A mapping that came from no file, with all that is in it, as if everything stood at line 0."""
+    found = LocatedMapping(0)
+    found.update({str(key): _located(item) for key, item in value.items()})
+    return found
+
+
+def _located(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return located(value)
+    return [_located(item) for item in value] if isinstance(value, list) else value
+
+
+def _plain(value: Any) -> Any:
+    """Without lines: ordinary dictionaries and lists."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
 class Section:
     """One mapping of a document."""
 
@@ -86,6 +127,10 @@ class Section:
     def line(self, name: str) -> int:
         """A field's line; the mapping's where the field is missing."""
         return self._values.lines.get(name, self._values.line)
+
+    def value(self, name: str) -> object:
+        """What stands there, whatever it is; None where nothing does. Does not make the field known."""
+        return self._values.get(name)
 
     def refuse(self, name: str, allowed: str) -> None:
         """Note that a field is not what it must be."""
@@ -138,6 +183,38 @@ class Section:
             self.refuse(name, f"a whole number from {low} to {high}")
             return low if default is None else default
         return value
+
+    def amount(self, name: str, default: int, *, low: int) -> int:
+        """A quantity as a whole number, rounded down."""
+        if not self.has(name):
+            return default
+        before = len(self._problems.found)
+        text = self.text(name, "", rule=QUANTITY)
+        if len(self._problems.found) > before:
+            return default
+        amount = int(quantity_value(text))
+        if amount < low:
+            self.refuse(name, f"at least {low}")
+        return amount
+
+    def texts_by_name(self, name: str) -> dict[str, str]:
+        """A mapping of text to text, such as labels; missing is empty."""
+        inner = self.section(name)
+        if inner is None:
+            return {}
+        for key, value in inner._values.items():
+            if not isinstance(value, str):
+                inner.refuse(key, "text: put it in quotes")
+        return {key: value for key, value in inner._values.items() if isinstance(value, str)}
+
+    def verbatim(self, name: str) -> dict[str, Any] | None:
+        """A mapping whose content is Kubernetes' own, as plain dictionaries and lists; None when it is missing."""
+        inner = self.section(name)
+        return None if inner is None else dict(_plain(inner._values))
+
+    def verbatim_list(self, name: str) -> tuple[dict[str, Any], ...]:
+        """A list of such mappings; missing is empty."""
+        return tuple(dict(_plain(inner._values)) for inner in self.sections(name))
 
     def boolean(self, name: str, default: bool) -> bool:
         """true or false."""

@@ -1,7 +1,12 @@
 """The resources of `odradek.dev/v1`: `types` are the values, `reader` makes them of documents, `schema` the CRDs."""
 
-from odradek_operator.crds.reader import AUTHENTICATIONS as AUTHENTICATIONS
-from odradek_operator.crds.reader import OPERATED_KEYS as OPERATED_KEYS
+from odradek_operator.crds.cluster_reader import AUTHENTICATIONS as AUTHENTICATIONS
+from odradek_operator.crds.cluster_reader import OPERATED_KEYS as OPERATED_KEYS
+from odradek_operator.crds.cluster_reader import notices_of as notices_of
+from odradek_operator.crds.reader import Metadata as Metadata
+from odradek_operator.crds.reader import cluster_of_topic as cluster_of_topic
+from odradek_operator.crds.reader import read_metadata as read_metadata
+from odradek_operator.crds.reader import read_object as read_object
 from odradek_operator.crds.reader import read_resources as read_resources
 from odradek_operator.crds.types import API_GROUP as API_GROUP
 from odradek_operator.crds.types import API_VERSION as API_VERSION

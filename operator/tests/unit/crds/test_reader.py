@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek_operator.crds import (
     Cluster,
+    ComputeResources,
     Deletion,
+    Drift,
     Listener,
     ListenerType,
+    Metadata,
+    Monitoring,
+    PodTemplate,
+    Rebalance,
     Resources,
     Topic,
     Volume,
+    ZooKeeper,
+    cluster_of_topic,
+    notices_of,
+    read_metadata,
+    read_object,
     read_resources,
     same_spec,
 )
 from odradek_operator.documents import LocatedMapping, parse_documents
 from odradek_operator.errors import ResourceError
+from odradek_operator.fields import quantity_value
 
-EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
+EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples"
 
 CLUSTER = "{apiVersion: odradek.dev/v1, kind: Cluster, metadata: {name: demo}, spec: {brokers: {replicas: 3}}}"
 
@@ -66,24 +81,59 @@ def test_every_field_of_a_cluster() -> None:
       version: "0.2.0"
       brokers:
         replicas: 5
-        storage: {volumes: [{id: 0, size: 100Gi, storageClass: local-ssd}, {id: 1, size: 10}]}
+        storage:
+          volumes: [{id: 0, size: 100Gi, storageClass: local-ssd}, {id: 1, size: 10}]
+          deleteClaims: true
+          releaseLostAfterSeconds: 0
         rack: {topologyKey: zone, names: [east, west]}
         resources: {limits: {cpu: 2, memory: 2Gi}, requests: {cpu: 500m}}
         config: {min.insync.replicas: 2, auto.create.topics.enable: false, log.cleaner.min.cleanable.ratio: 0.25}
+        image: registry/broker:1
+        rebalance: {partitions: 3, throttle: 20Mi}
+        template:
+          labels: {team: data}
+          annotations: {note: "1"}
+          nodeSelector: {disk: ssd}
+          affinity: {podAntiAffinity: {some: [{deep: 1}]}}
+          tolerations: [{key: kafka, operator: Exists}]
+          priorityClassName: high
+          imagePullSecrets: [{name: pull}]
+          terminationGracePeriodSeconds: 90
       listeners:
       - {name: plain, port: 9092}
+      - {name: lb, port: 9095, type: loadbalancer}
       - {name: tls, port: 9093, type: internal, tls: true, authentication: {type: scram-sha-512}}
       - {name: external, port: 9094, type: nodeport, tls: true, authentication: {type: tls}}
       zookeeper: {connect: "zk-0:2181/kafka"}
+      monitoring:
+        podMonitors: true
+        rules: true
+        dashboards: true
+        exporter: {enabled: false, resources: {limits: {cpu: 1}}}
+      networkPolicies: false
     """
-    document = f"apiVersion: odradek.dev/v1\nkind: Cluster\nmetadata: {{name: demo, generation: 7}}\nspec:{text}"
-    found = read(document).clusters["demo"]
-    assert found.generation == 7
+    metadata = "{name: demo, generation: 7, namespace: kafka, uid: u-1, annotations: {odradek.dev/paused: 'true'}}"
+    found = read(f"apiVersion: odradek.dev/v1\nkind: Cluster\nmetadata: {metadata}\nspec:{text}").clusters["demo"]
+    assert (found.generation, found.namespace, found.uid, found.paused) == (7, "kafka", "u-1", True)
     assert found.version == "0.2.0"
     assert found.brokers.replicas == 5
     assert found.brokers.volumes == (
         Volume(id=0, size="100Gi", storage_class="local-ssd"),
         Volume(id=1, size="10"),
+    )
+    assert (found.brokers.delete_claims, found.brokers.release_lost_after_seconds) == (True, 0)
+    assert found.brokers.image == "registry/broker:1"
+    assert found.brokers.resources == ComputeResources(limits={"cpu": "2", "memory": "2Gi"}, requests={"cpu": "500m"})
+    assert found.brokers.rebalance == Rebalance(partitions=3, throttle_bytes_per_second=20 << 20)
+    assert found.brokers.template == PodTemplate(
+        labels={"team": "data"},
+        annotations={"note": "1"},
+        node_selector={"disk": "ssd"},
+        affinity={"podAntiAffinity": {"some": [{"deep": 1}]}},
+        tolerations=({"key": "kafka", "operator": "Exists"},),
+        priority_class_name="high",
+        image_pull_secrets=("pull",),
+        termination_grace_period_seconds=90,
     )
     assert found.brokers.rack_topology_key == "zone"
     assert found.brokers.rack_names == ("east", "west")
@@ -94,14 +144,40 @@ def test_every_field_of_a_cluster() -> None:
     }
     assert found.listeners == (
         Listener(name="plain", port=9092),
+        Listener(name="lb", port=9095, type=ListenerType.LOAD_BALANCER),
         Listener(name="tls", port=9093, tls=True, authentication="scram-sha-512"),
         Listener(name="external", port=9094, type=ListenerType.NODE_PORT, tls=True, authentication="tls"),
     )
-    assert found.zookeeper.connect == "zk-0:2181/kafka"
+    assert found.zookeeper == ZooKeeper(connect="zk-0:2181/kafka")
+    assert found.monitoring == Monitoring(
+        pod_monitors=True,
+        rules=True,
+        dashboards=True,
+        exporter=False,
+        exporter_resources=ComputeResources(limits={"cpu": "1"}),
+    )
+    assert found.network_policies is False
+
+
+def test_every_field_of_an_ensemble() -> None:
+    text = """{
+      replicas: 5, storage: {size: 10Gi, storageClass: fast, deleteClaims: true}, image: registry/zookeeper:1,
+      resources: {requests: {memory: 1Gi}}, template: {priorityClassName: high}, config: {tickTime: 1000}
+    }"""
+    assert read(cluster(f"{{zookeeper: {text}}}")).clusters["demo"].zookeeper == ZooKeeper(
+        replicas=5,
+        size="10Gi",
+        storage_class="fast",
+        delete_claims=True,
+        image="registry/zookeeper:1",
+        resources=ComputeResources(requests={"memory": "1Gi"}),
+        template=PodTemplate(priority_class_name="high"),
+        config={"tickTime": "1000"},
+    )
 
 
 def test_every_field_of_a_topic() -> None:
-    spec = "{cluster: demo, partitions: 12, replicas: 2, config: {retention.ms: 60000}, deletion: Delete}"
+    spec = "{cluster: demo, partitions: 12, replicas: 2, config: {retention.ms: 60000}, deletion: Delete, drift: Adopt}"
     assert read(CLUSTER, topic(spec)).topics["orders"] == Topic(
         name="orders",
         cluster="demo",
@@ -109,6 +185,7 @@ def test_every_field_of_a_topic() -> None:
         replicas=2,
         config={"retention.ms": "60000"},
         deletion=Deletion.DELETE,
+        drift=Drift.ADOPT,
     )
 
 
@@ -162,6 +239,38 @@ def test_every_field_of_a_topic() -> None:
             "{listeners: [{name: a, port: 1, authentication: {type: plain}}]}",
             "spec.listeners[0].authentication.type: must be tls, scram-sha-256 or scram-sha-512, found 'plain'.",
         ),
+        (
+            "{listeners: [{name: a, port: 9091}]}",
+            "spec.listeners[0].port: must be another than 9091 and 9404, which br",
+        ),
+        (
+            "{listeners: [{name: a, port: 9404}]}",
+            "spec.listeners[0].port: must be another than 9091 and 9404, which br",
+        ),
+        ("{listeners: [{name: replication, port: 1}]}", "spec.listeners[0].name: must be another than replication, by"),
+        (
+            "{brokers: {template: {labels: {a: 1}}}}",
+            "spec.brokers.template.labels.a: must be text: put it in quotes, found 1.",
+        ),
+        ("{brokers: {template: {affinity: 1}}}", "spec.brokers.template.affinity: must be a mapping, found 1."),
+        (
+            "{brokers: {template: {label: {}}}}",
+            "spec.brokers.template.label: is not a field here (did you mean labels?)",
+        ),
+        ("{brokers: {template: {imagePullSecrets: [a]}}}", "spec.brokers.template.imagePullSecrets: entry 0 must be a"),
+        ("{brokers: {rebalance: {throttle: fast}}}", "spec.brokers.rebalance.throttle: must be a quantity such as"),
+        (
+            "{brokers: {rebalance: {throttle: 100m}}}",
+            "spec.brokers.rebalance.throttle: must be at least 1, found '100m'",
+        ),
+        (
+            "{brokers: {storage: {releaseLostAfterSeconds: -1}}}",
+            "spec.brokers.storage.releaseLostAfterSeconds: must be",
+        ),
+        ("{zookeeper: {config: {dataDir: /d}}}", "spec.zookeeper.config[dataDir]: is set by the operator: remove it."),
+        ("{zookeeper: {config: {server.1: a}}}", "spec.zookeeper.config[server.1]: is set by the operator: remove it."),
+        ("{monitoring: {exporter: {enable: true}}}", "spec.monitoring.exporter.enable: is not a field here"),
+        ("{networkPolicies: sometimes}", "spec.networkPolicies: must be true or false, found 'sometimes'."),
         ("{zookeeper: {replicas: 2}}", "spec.zookeeper.replicas: must be odd"),
         ("{zookeeper: {connect: 'a:1', replicas: 3}}", "spec.zookeeper.connect: names an ensemble that is there"),
     ],
@@ -180,6 +289,7 @@ def test_what_is_wrong_with_a_cluster(spec: str, complaint: str) -> None:
         ("{cluster: demo, partitions: 0}", "spec.partitions: must be a whole number from 1 to 100000, found 0."),
         ("{cluster: demo, partitions: '3'}", "spec.partitions: must be a whole number from 1 to 100000, found '3'."),
         ("{cluster: demo, replicas: 4}", "spec.replicas: must be at most 3, the number of brokers of Cluster demo"),
+        ("{cluster: demo, drift: Ignore}", "spec.drift: must be Revert or Adopt, found 'Ignore'."),
         ("{cluster: demo, deletion: delete}", "spec.deletion: must be Protect or Delete, found 'delete'."),
         ("{cluster: demo, partition: 3}", "spec.partition: is not a field here (did you mean partitions?)"),
         (
@@ -221,6 +331,14 @@ def test_what_is_wrong_with_a_topic(spec: str, complaint: str) -> None:
         (topic("{cluster: demo}", "A_b"), "metadata.name: must be lower-case letters"),
         (topic("{cluster: demo}", "a" * 250), "metadata.name: must be at most 249 characters long"),
         ("{apiVersion: odradek.dev/v1, kind: Topic, metadata: {name: a}}", "spec: must be a mapping, and it is miss"),
+        (
+            "{apiVersion: odradek.dev/v1, kind: Topic, metadata: {name: a}, spec: 3}",
+            "spec: must be a mapping, found 3.",
+        ),
+        (
+            "{apiVersion: odradek.dev/v1, kind: Cluster, metadata: {name: a.b}, spec: {}}",
+            "metadata.name: must be lower-case letters, digits and '-', at most 40",
+        ),
         (CLUSTER, "metadata.name: this Cluster is described twice, also in f.yaml."),
     ],
 )
@@ -278,6 +396,92 @@ def test_status_and_unknown_metadata_are_left_to_kubernetes() -> None:
     )
 
 
+def as_object(document: str) -> Any:
+    """As the API server gives it: without lines, with metadata that is none of ours."""
+    content = yaml.safe_load(document)
+    content["metadata"] |= {
+        "generation": 4,
+        "namespace": "kafka",
+        "uid": "u-1",
+        "resourceVersion": "17",
+        "finalizers": ["odradek.dev/topic"],
+        "managedFields": [{"manager": "kubectl"}],
+        "ownerReferences": [{"kind": "Cluster"}],
+    }
+    return content | {"status": {"conditions": []}}
+
+
+def test_an_object_of_kubernetes_is_read_like_a_document() -> None:
+    assert read_object(as_object(topic("{cluster: demo, config: {retention.ms: 1}}"))) == Topic(
+        name="orders", cluster="demo", namespace="kafka", uid="u-1", generation=4, config={"retention.ms": "1"}
+    )
+    found = read_object(as_object(cluster("{brokers: {config: {log.segmnt.bytes: 1}}}")))
+    assert isinstance(found, Cluster)
+    assert (found.namespace, found.uid, found.generation, found.paused) == ("kafka", "u-1", 4, False)
+    (notice,) = notices_of(found)
+    assert "did you mean log.segment.bytes?" in notice
+
+
+def test_an_object_is_paused_by_its_annotation_alone() -> None:
+    content = as_object(cluster("{}"))
+    for value, paused in (("true", True), ("no", False)):
+        content["metadata"]["annotations"] = {"odradek.dev/paused": value}
+        found = read_object(content)
+        assert (found.paused, read_metadata(content).paused) == (paused, paused)
+
+
+def test_what_is_wrong_with_an_object_are_sentences_without_places() -> None:
+    with pytest.raises(ResourceError) as raised:
+        read_object(as_object(topic("{partitions: 0, cluster: demo, config: {retention.ms: x}}")))
+    first, second = str(raised.value).splitlines()
+    assert first == "spec.partitions: must be a whole number from 1 to 100000, found 0."
+    assert second.startswith("spec.config[retention.ms]: retention.ms='x' is not allowed")
+
+
+def test_secured_listeners_come_later_on_kubernetes_and_are_left_to_the_embedded_cluster() -> None:
+    spec = "{listeners: [{name: s, port: 9093, tls: true, authentication: {type: tls}}, {name: p, port: 9092}]}"
+    assert len(read(cluster(spec)).clusters["demo"].listeners) == 2
+    with pytest.raises(ResourceError) as raised:
+        read_object(as_object(cluster(spec)))
+    assert str(raised.value).splitlines() == [
+        f"spec.listeners[0].{field}: comes with a later version on Kubernetes: remove it, or remove this listener."
+        for field in ("tls", "authentication")
+    ]
+    with pytest.raises(ResourceError, match="kind: User resources come with a later version"):
+        read_object({"apiVersion": "odradek.dev/v1", "kind": "User", "metadata": {"name": "a"}, "spec": {}})
+
+
+def test_names_of_external_listeners_leave_room_for_those_of_their_services() -> None:
+    content = as_object(cluster("{listeners: [{name: abcdefghij, port: 9094, type: nodeport}]}"))
+    content["metadata"]["name"] = "c" * 36
+    read_object(content)
+    content["metadata"]["name"] = "c" * 37
+    with pytest.raises(ResourceError, match="must be at most 9 characters long, since its Services"):
+        read_object(content)
+
+
+def test_a_broken_object_still_tells_whose_it_is() -> None:
+    content = as_object(topic("{cluster: demo, partitions: none}"))
+    assert cluster_of_topic(content) == "demo"
+    assert read_metadata(content) == Metadata(name="orders", namespace="kafka", uid="u-1", generation=4)
+    assert [cluster_of_topic(broken) for broken in ({}, {"spec": 1}, {"spec": {"cluster": 3}})] == [None, None, None]
+    assert read_metadata({"metadata": "none"}) == Metadata()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1), ("0.5", "0.5"), ("500m", "0.5"), ("2k", 2000), ("1.5Ki", 1536), ("3Gi", 3 << 30), ("1E", 10**18)],
+)
+def test_quantities(text: str, value: int | str) -> None:
+    assert quantity_value(text) == Decimal(value)
+
+
+@pytest.mark.parametrize("text", ["", "1Bi", "-1", "Gi", "1e3"])
+def test_what_is_no_quantity(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        quantity_value(text)
+
+
 def test_resources_differ_by_specification_and_not_by_generation() -> None:
     one = Topic(name="t", cluster="c", partitions=1, generation=1)
     assert same_spec(one, Topic(name="t", cluster="c", partitions=1, generation=9))
@@ -304,7 +508,7 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3), max_le
 
 @given(
     st.dictionaries(
-        st.sampled_from(["cluster", "partitions", "replicas", "config", "deletion", "other"]),
+        st.sampled_from(["cluster", "partitions", "replicas", "config", "deletion", "drift", "other"]),
         values | st.dictionaries(st.text(max_size=5), values, max_size=2),
     )
 )

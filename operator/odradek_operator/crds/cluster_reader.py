@@ -1,0 +1,298 @@
+"""The specification of a Cluster, field by field. Pure.
+
+Enters: the `spec` section of a document, and its metadata. Leaves: a `Cluster`; what is wrong is noted in the
+section, and nothing of the value may be used then. Called by `reader`. The rules are those of the CRD (`schema`), so
+that a manifest is refused alike by `kubectl apply` and by `odradek up`; a rule that only one of them can know says so.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from odradek.base.config import BROKER_SETTINGS
+from odradek.base.errors import ConfigError
+from odradek_operator.crds.pod_reader import optional_text, read_resources_of, read_template
+from odradek_operator.crds.types import (
+    DEFAULT_REPLICAS,
+    DEFAULT_VERSION,
+    MAX_BROKERS,
+    Brokers,
+    Cluster,
+    Listener,
+    ListenerType,
+    Monitoring,
+    Rebalance,
+    Volume,
+    ZooKeeper,
+)
+from odradek_operator.fields import QUANTITY, Rule, Section, nearest
+from odradek_operator.objects.names import METRICS_PORT, REPLICATION_LISTENER, REPLICATION_PORT
+
+OPERATED_KEYS: Final = frozenset(
+    {
+        "broker.id",
+        "broker.rack",
+        "listeners",
+        "advertised.listeners",
+        "listener.security.protocol.map",
+        "inter.broker.listener.name",
+        "log.dir",
+        "log.dirs",
+        "zookeeper.connect",
+        "metrics.host",
+        "metrics.port",
+    }
+)
+"""Broker properties that follow from the rest of the resource and differ from broker to broker."""
+
+OPERATED_ZOOKEEPER_KEYS: Final = frozenset(
+    {
+        "dataDir",
+        "dataLogDir",
+        "clientPort",
+        "clientPortAddress",
+        "admin.enableServer",
+        "admin.serverPort",
+        "4lw.commands.whitelist",
+        "dynamicConfigFile",
+    }
+)
+"""ZooKeeper properties that follow from the rest of the resource; so do those that begin with `server.`."""
+
+MAX_CLUSTER_NAME_LENGTH: Final = 40
+"""A pod's label with the revision of its StatefulSet is the name and up to 23 characters more, of 63."""
+MAX_EXTERNAL_NAMES_LENGTH: Final = 46
+"""Names of cluster and external listener together: their Service's has 17 more characters, of 63."""
+MAX_LISTENER_NAME_LENGTH: Final = 25
+MAX_VOLUME_ID: Final = 999
+MAX_ZOOKEEPERS: Final = 99
+MAX_RELEASE_SECONDS: Final = 604_800
+MAX_REBALANCED_PARTITIONS: Final = 10_000
+RESERVED_PORTS: Final = (REPLICATION_PORT, METRICS_PORT)
+"""Of broker pods, for the brokers among themselves and for Prometheus."""
+AUTHENTICATIONS: Final = ("tls", "scram-sha-256", "scram-sha-512")
+
+_CLUSTER_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+CLUSTER_NAME: Final = Rule(
+    lambda text: len(text) <= MAX_CLUSTER_NAME_LENGTH and _CLUSTER_NAME.fullmatch(text),
+    f"lower-case letters, digits and '-', at most {MAX_CLUSTER_NAME_LENGTH}, beginning with a letter and ending with a "
+    "letter or digit",
+)
+_LISTENER_NAME: Final = Rule(
+    lambda text: len(text) <= MAX_LISTENER_NAME_LENGTH and text.isascii() and text.isalnum() and text == text.lower(),
+    f"up to {MAX_LISTENER_NAME_LENGTH} lower-case letters and digits",
+)
+
+
+def read_cluster(name: str, spec: Section, *, secured: bool) -> Cluster:
+    """The specification, with the defaults of what it leaves out; the metadata is the caller's.
+
+    `secured` says whether listeners may have TLS and authentication; else they are refused.
+    """
+    cluster = Cluster(
+        name=name,
+        version=spec.text("version", DEFAULT_VERSION),
+        brokers=_brokers(spec.section("brokers")),
+        listeners=_listeners(spec, name, secured=secured) or Cluster(name=name).listeners,
+        zookeeper=_zookeeper(spec.section("zookeeper")),
+        monitoring=_monitoring(spec.section("monitoring")),
+        network_policies=spec.boolean("networkPolicies", True),
+    )
+    spec.close()
+    return cluster
+
+
+def notices_of(cluster: Cluster) -> tuple[str, ...]:
+    """A sentence for each broker property that this version does not know and that so has no effect.
+
+    No error, as in a properties file: configurations carry keys of other versions.
+    """
+    return tuple(
+        f"Cluster {cluster.name}: {key} is not a setting of this version's brokers{nearest(key, BROKER_SETTINGS)}; "
+        "it has no effect."
+        for key in cluster.brokers.config
+        if key not in BROKER_SETTINGS
+    )
+
+
+def _brokers(section: Section | None) -> Brokers:
+    if section is None:
+        return Brokers()
+    storage, rack = section.section("storage"), section.section("rack")
+    brokers = Brokers(
+        replicas=section.integer("replicas", DEFAULT_REPLICAS, low=1, high=MAX_BROKERS),
+        volumes=() if storage is None else _volumes(storage),
+        delete_claims=False if storage is None else storage.boolean("deleteClaims", False),
+        release_lost_after_seconds=(
+            Brokers().release_lost_after_seconds if storage is None else _release_lost_after(storage)
+        ),
+        rack_topology_key=None if rack is None else _topology_key(rack),
+        rack_names=() if rack is None else rack.texts("names"),
+        image=optional_text(section, "image"),
+        resources=read_resources_of(section.section("resources")),
+        template=read_template(section.section("template")),
+        rebalance=_rebalance(section.section("rebalance")),
+        config=_broker_config(section),
+    )
+    for inner in (storage, rack):
+        if inner is not None:
+            inner.close()
+    section.close()
+    return brokers
+
+
+def _release_lost_after(storage: Section) -> int:
+    default = Brokers().release_lost_after_seconds
+    return storage.integer("releaseLostAfterSeconds", default, low=0, high=MAX_RELEASE_SECONDS)
+
+
+def _topology_key(rack: Section) -> str | None:
+    """Required, except where racks are given by their names, which only an embedded cluster uses."""
+    return rack.text("topologyKey") if rack.has("topologyKey") or not rack.has("names") else None
+
+
+def _volumes(storage: Section) -> tuple[Volume, ...]:
+    volumes = []
+    seen: set[int] = set()
+    for entry in storage.sections("volumes"):
+        volume = Volume(
+            id=entry.integer("id", low=0, high=MAX_VOLUME_ID),
+            size=entry.text("size", rule=QUANTITY),
+            storage_class=optional_text(entry, "storageClass"),
+        )
+        if volume.id in seen:
+            entry.refuse("id", "different from the other volumes' ids")
+        seen.add(volume.id)
+        entry.close()
+        volumes.append(volume)
+    return tuple(volumes)
+
+
+def _rebalance(section: Section | None) -> Rebalance:
+    default = Rebalance()
+    if section is None:
+        return default
+    rebalance = Rebalance(
+        partitions=section.integer("partitions", default.partitions, low=1, high=MAX_REBALANCED_PARTITIONS),
+        throttle_bytes_per_second=section.amount("throttle", default.throttle_bytes_per_second, low=1),
+    )
+    section.close()
+    return rebalance
+
+
+def _broker_config(section: Section) -> dict[str, str]:
+    config = section.properties("config")
+    for key, value in config.items():
+        setting = BROKER_SETTINGS.get(key)
+        if key in OPERATED_KEYS:
+            section.complain_of_property("config", key, "is set by the operator for each broker: remove it.")
+        elif setting is not None:
+            try:
+                setting.parse(value)
+            except ConfigError as error:
+                section.complain_of_property("config", key, f"{error}.")
+    return config
+
+
+def _listeners(spec: Section, cluster: str, *, secured: bool) -> tuple[Listener, ...]:
+    listeners: list[Listener] = []
+    for entry in spec.sections("listeners"):
+        authentication = entry.section("authentication")
+        listener = Listener(
+            name=entry.text("name", rule=_LISTENER_NAME),
+            port=entry.integer("port", low=1, high=65_535),
+            type=ListenerType(entry.choice("type", [kind.value for kind in ListenerType], "internal")),
+            tls=entry.boolean("tls", False),
+            authentication=authentication.choice("type", AUTHENTICATIONS) if authentication is not None else None,
+        )
+        if authentication is not None:
+            authentication.close()
+        _check_listener(entry, listener, cluster)
+        _check_security(entry, listener, secured=secured)
+        for field_name in ("name", "port"):
+            if getattr(listener, field_name) in [getattr(other, field_name) for other in listeners]:
+                entry.refuse(field_name, "different from the other listeners'")
+        entry.close()
+        listeners.append(listener)
+    return tuple(listeners)
+
+
+def _check_listener(entry: Section, listener: Listener, cluster: str) -> None:
+    """What is kept for the pods' own use, and how long names may be."""
+    if listener.name == REPLICATION_LISTENER:
+        entry.refuse("name", f"another than {REPLICATION_LISTENER}, by which the brokers listen to each other")
+    if listener.port in RESERVED_PORTS:
+        kept = " and ".join(map(str, RESERVED_PORTS))
+        entry.refuse("port", f"another than {kept}, which broker pods use themselves")
+    external = listener.type is not ListenerType.INTERNAL
+    if external and len(cluster) + len(listener.name) > MAX_EXTERNAL_NAMES_LENGTH:
+        room = max(1, MAX_EXTERNAL_NAMES_LENGTH - len(cluster))
+        entry.refuse("name", f"at most {room} characters long, since its Services are named {cluster}-kafka-<name>-...")
+
+
+def _check_security(entry: Section, listener: Listener, *, secured: bool) -> None:
+    if secured:
+        if listener.authentication == "tls" and not listener.tls:
+            entry.complain("authentication", "type tls needs certificates: set tls: true for this listener.")
+        return
+    for name, given in (("tls", listener.tls), ("authentication", listener.authentication is not None)):
+        if given:
+            entry.complain(name, "comes with a later version on Kubernetes: remove it, or remove this listener.")
+
+
+def _zookeeper(section: Section | None) -> ZooKeeper:
+    if section is None:
+        return ZooKeeper()
+    connect = optional_text(section, "connect")
+    own = [name for name in _OWN_ENSEMBLE if section.has(name)]
+    if connect is not None and own:
+        section.complain("connect", f"names an ensemble that is there already: leave out {', '.join(own)}.")
+    storage = section.section("storage")
+    replicas = section.integer("replicas", ZooKeeper().replicas, low=1, high=MAX_ZOOKEEPERS)
+    if replicas % 2 == 0:
+        section.refuse("replicas", "odd: an even ensemble survives no more failures than the next smaller one")
+    zookeeper = ZooKeeper(
+        replicas=replicas,
+        size=None if storage is None else storage.text("size", rule=QUANTITY),
+        storage_class=None if storage is None else optional_text(storage, "storageClass"),
+        delete_claims=False if storage is None else storage.boolean("deleteClaims", False),
+        image=optional_text(section, "image"),
+        resources=read_resources_of(section.section("resources")),
+        template=read_template(section.section("template")),
+        config=_zookeeper_config(section),
+        connect=connect,
+    )
+    if storage is not None:
+        storage.close()
+    section.close()
+    return zookeeper
+
+
+_OWN_ENSEMBLE: Final = ("replicas", "storage", "image", "resources", "template", "config")
+"""What means nothing for an ensemble that is there already."""
+
+
+def _zookeeper_config(section: Section) -> dict[str, str]:
+    config = section.properties("config")
+    for key in config:
+        if key in OPERATED_ZOOKEEPER_KEYS or key.startswith("server."):
+            section.complain_of_property("config", key, "is set by the operator: remove it.")
+    return config
+
+
+def _monitoring(section: Section | None) -> Monitoring:
+    if section is None:
+        return Monitoring()
+    default, exporter = Monitoring(), section.section("exporter")
+    monitoring = Monitoring(
+        pod_monitors=section.boolean("podMonitors", default.pod_monitors),
+        rules=section.boolean("rules", default.rules),
+        dashboards=section.boolean("dashboards", default.dashboards),
+        exporter=default.exporter if exporter is None else exporter.boolean("enabled", default.exporter),
+        exporter_resources=read_resources_of(None if exporter is None else exporter.section("resources")),
+    )
+    if exporter is not None:
+        exporter.close()
+    section.close()
+    return monitoring
