@@ -1,0 +1,159 @@
+"""One collection: everything that is asked of a cluster's brokers, in few requests.
+
+In: a client of the cluster. Out: `Readings` that know more. Called by `service`, one collection at a time. Invariants:
+brokers are asked at the same time but each one thing after another; the number of requests to a broker follows its
+partitions and groups in portions of thousands; a broker that fails is given up until the next collection, and takes
+nothing away from the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from odradek.base.errors import OdradekError, ProtocolError
+from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, NO_OFFSET, TopicPartition
+from odradek.client.cluster import Cluster
+from odradek.client.metadata import ClusterView
+from odradek.protocol.apis import ApiKey
+from odradek_operator.exporter import requests
+from odradek_operator.exporter.lag import LOOKS_BACK
+from odradek_operator.exporter.readings import Readings
+from odradek_operator.exporter.requests import GROUPS_AT_ONCE, PARTITIONS_AT_ONCE, portions
+from odradek_operator.exporter.settings import ExporterSettings
+from odradek_operator.exporter.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+
+class Collection:
+    """Asks the brokers, again and again."""
+
+    def __init__(self, cluster: Cluster, settings: ExporterSettings) -> None:
+        """The client must be started before `once`; closing it is the caller's."""
+        self._cluster: Final = cluster
+        self._settings: Final = settings
+        self._clock: Final = cluster.clock
+        self.readings: Final = Readings(settings)
+        self._turns: Final = asyncio.Semaphore(settings.brokers_at_once)
+        self._sizes_due = self._now()
+        self.failing: frozenset[int] = frozenset()
+        """Brokers that did not answer everything the last time."""
+        self._cut_off = False
+
+    def _now(self) -> float:
+        return self._clock.monotonic_ms() / 1000
+
+    def current(self) -> Snapshot:
+        """What is known now; values that have grown old are left out."""
+        self.readings.forget(self._now())
+        return self.readings.snapshot(self._now())
+
+    async def once(self) -> frozenset[int]:
+        """Ask about everything; the brokers that did not answer all of it.
+
+        Raises `ProtocolError` when not one broker tells what the cluster is made of.
+        """
+        view = await self._cluster.fresh_view(None)
+        self.readings.saw_cluster(view, self._now())
+        led = self._led(view)
+        with_sizes = self._now() >= self._sizes_due
+        if with_sizes:
+            self._sizes_due = self._now() + self._settings.sizes_interval
+        answers = await asyncio.gather(*(self._broker(node, led.get(node, []), with_sizes) for node in view.nodes))
+        failed = frozenset(node for node, answered in zip(view.nodes, answers, strict=True) if not answered)
+        await self._seed(led, failed)
+        self._tell(failed)
+        return failed
+
+    def _led(self, view: ClusterView) -> dict[int, list[TopicPartition]]:
+        """The partitions that are looked at, by leader."""
+        led: dict[int, list[TopicPartition]] = {}
+        for name, topic in view.topics.items():
+            if self._settings.topics.takes(name):
+                for number, partition in topic.partitions.items():
+                    if partition.leader != NO_BROKER:
+                        led.setdefault(partition.leader, []).append(TopicPartition(name, number))
+        return led
+
+    async def _broker(self, node: int, led: list[TopicPartition], with_sizes: bool) -> bool:
+        """Ask one broker everything; whether it answered."""
+        async with self._turns:
+            try:
+                await self._groups(node)
+                # After the commits: an end that is newer than a commit makes a lag, an older one would hide it.
+                await self._offsets(node, led)
+                if with_sizes and led:
+                    response = await self._cluster.ask(node, ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
+                    self.readings.sizes.put(requests.log_sizes(response, frozenset(led)), self._now())
+            except ProtocolError as error:
+                level = logging.DEBUG if node in self.failing else logging.WARNING
+                logger.log(level, "broker %d: %s; its values stay until they are old", node, error)
+                return False
+        return True
+
+    async def _groups(self, node: int) -> None:
+        listed = requests.listed_groups(await self._cluster.ask(node, ApiKey.LIST_GROUPS, {}))
+        groups = self._bounded(group for group in listed if self._settings.groups.takes(group))
+        self.readings.listed.put({node: frozenset(groups)}, self._now())
+        for portion in portions(groups, GROUPS_AT_ONCE):
+            response = await self._cluster.ask(node, ApiKey.DESCRIBE_GROUPS, requests.describe_groups(portion))
+            self.readings.members.put(requests.described_groups(response), self._now())
+        channel = await self._cluster.connection(node)
+        takes_many = channel.pick(ApiKey.OFFSET_FETCH) >= requests.MANY_GROUPS_SINCE
+        for portion in portions(groups, GROUPS_AT_ONCE if takes_many else 1):
+            response = await self._cluster.ask(node, ApiKey.OFFSET_FETCH, requests.fetch_commits(portion))
+            self.readings.commits.put(requests.fetched_commits(response, portion), self._now())
+
+    def _bounded(self, groups: Iterable[str]) -> list[str]:
+        ordered = sorted(groups)
+        if len(ordered) > self._settings.max_groups and not self._cut_off:
+            self._cut_off = True
+            logger.warning("a broker has %d groups: only %d are looked at", len(ordered), self._settings.max_groups)
+        return ordered[: self._settings.max_groups]
+
+    async def _offsets(self, node: int, led: list[TopicPartition]) -> None:
+        for portion in portions(led, PARTITIONS_AT_ONCE):
+            self.readings.saw_ends(await self._listed(node, portion, LATEST_TIMESTAMP), self._now())
+            self.readings.starts.put(await self._listed(node, portion, EARLIEST_TIMESTAMP), self._now())
+
+    async def _listed(self, node: int, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        message = requests.list_offsets(partitions, timestamp)
+        return requests.listed_offsets(await self._cluster.ask(node, ApiKey.LIST_OFFSETS, message))
+
+    async def _seed(self, led: dict[int, list[TopicPartition]], failed: frozenset[int]) -> None:
+        """Where groups stand before all that was seen, ask once when the records they wait for were written."""
+        wanted = self.readings.to_seed(self._now())
+        if not wanted:
+            return
+        works = []
+        for node, partitions in led.items():
+            if node not in failed and (mine := [each for each in partitions if each in wanted]):
+                works.append(self._seed_from(node, mine))
+        await asyncio.gather(*works)
+
+    async def _seed_from(self, node: int, partitions: list[TopicPartition]) -> None:
+        now, wall_ms = self._now(), self._clock.wall_ms()
+        seeds: dict[TopicPartition, list[tuple[int, float]]] = {partition: [] for partition in partitions}
+        async with self._turns:
+            try:
+                for ago in reversed(LOOKS_BACK):
+                    for portion in portions(partitions, PARTITIONS_AT_ONCE):
+                        found = await self._listed(node, portion, int(wall_ms - ago * 1000))
+                        for partition, offset in found.items():
+                            end = self.readings.ends.get(partition, 0.0)
+                            # No record is as new: the partition ended then where it does now.
+                            known = end if offset == NO_OFFSET else offset
+                            if known is not None:
+                                seeds[partition].append((known, now - ago))
+            except OdradekError as error:
+                logger.info("broker %d does not tell offsets by time: %s", node, error)
+                return
+        self.readings.seed(seeds)
+
+    def _tell(self, failed: frozenset[int]) -> None:
+        for node in sorted(self.failing - failed):
+            logger.info("broker %d answers again, or is no more", node)
+        self.failing = failed

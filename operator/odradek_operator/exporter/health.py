@@ -1,0 +1,76 @@
+"""How the exporter itself does: its counts and times as series, and what its probes say.
+
+In: the end of each collection. Out: Prometheus families and two probes. Called by `service`. Times are seconds of a
+clock that never falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from odradek.metrics.http import Probe
+from odradek_operator.exporter.settings import ExporterSettings
+
+
+class Health(Collector):
+    """Counts collections; judges whether they still happen and succeed."""
+
+    STUCK_AFTER: Final = 3.0
+    """So many times the age at which values are dropped may pass without any end of a collection."""
+
+    def __init__(self, settings: ExporterSettings, now: Callable[[], float]) -> None:
+        """Nothing was collected yet."""
+        self._settings: Final = settings
+        self._now: Final = now
+        self._ended = now()
+        self._succeeded: float | None = None
+        self._good, self._bad, self._seconds, self._failed_brokers = 0, 0, 0.0, 0
+        self._reason = "nothing was collected yet"
+
+    def succeeded(self, seconds: float, *, failed_brokers: int = 0) -> None:
+        """A collection brought something, after so long, without what so many brokers did not answer."""
+        self._failed_brokers = failed_brokers
+        self._good += 1
+        self._seconds = seconds
+        self._ended = self._succeeded = self._now()
+
+    def failed(self, reason: str) -> None:
+        """A collection brought nothing."""
+        self._bad += 1
+        self._reason = reason
+        self._ended = self._now()
+
+    def live(self) -> Probe:
+        """Whether collections still end, in whatever way."""
+        age = self._now() - self._ended
+        if age > self.STUCK_AFTER * self._settings.stale_after:
+            return Probe(False, f"No collection has ended for {age:.0f} s.")
+        return Probe(True, "Collections go on.")
+
+    def ready(self) -> Probe:
+        """Whether what is told is of now."""
+        if self._succeeded is None:
+            return Probe(False, f"The brokers do not answer: {self._reason}.")
+        age = self._now() - self._succeeded
+        if age > self._settings.stale_after:
+            return Probe(False, f"The last collection that succeeded ended {age:.0f} s ago: {self._reason}.")
+        return Probe(True, "The brokers answer.")
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, for a scrape."""
+        counts = CounterMetricFamily("odradek_exporter_collections", "Collections by their end.", labels=["outcome"])
+        counts.add_metric(["succeeded"], self._good)
+        counts.add_metric(["failed"], self._bad)
+        yield counts
+        took = GaugeMetricFamily("odradek_exporter_collection_seconds", "How long the last collection took.")
+        took.add_metric([], self._seconds)
+        yield took
+        missing = GaugeMetricFamily(
+            "odradek_exporter_failed_brokers", "Brokers that did not answer everything in the last collection."
+        )
+        missing.add_metric([], self._failed_brokers)
+        yield missing

@@ -1,0 +1,217 @@
+"""What brokers told, each value with its time: the memory of the exporter between collections.
+
+In: answers, as far as they came. Out: a `Snapshot` of what is not too old. Called by `collection` alone. Times are
+seconds of a clock that never falls. Invariant: a broker that does not answer takes nothing away from what the others
+told; what it told itself goes when it has grown old, and what is no more (a topic, a group) goes with the first answer
+that lacks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from odradek.base.types import TopicPartition
+from odradek.client.metadata import ClusterView, TopicView
+from odradek_operator.exporter.lag import OffsetHistory
+from odradek_operator.exporter.settings import ExporterSettings
+from odradek_operator.exporter.snapshot import (
+    NOTHING_COMMITTED,
+    Broker,
+    Group,
+    Partition,
+    Position,
+    Snapshot,
+    Topic,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+Commits = Mapping[TopicPartition, int]
+
+
+class Kept(Generic[K, V]):
+    """The last value of each key, with its time."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._values: dict[K, tuple[V, float]] = {}
+
+    def __len__(self) -> int:
+        """Keys with a value, however old."""
+        return len(self._values)
+
+    def put(self, values: Mapping[K, V], time: float) -> None:
+        """These were told now."""
+        for key, value in values.items():
+            self._values[key] = (value, time)
+
+    def get(self, key: K, since: float) -> V | None:
+        """The value, unless it is older than `since`."""
+        found = self._values.get(key)
+        return found[0] if found is not None and found[1] >= since else None
+
+    def since(self, since: float) -> dict[K, V]:
+        """All values that are not older."""
+        return {key: value for key, (value, time) in self._values.items() if time >= since}
+
+    def forget(self, since: float) -> None:
+        """Let go what is older."""
+        self._values = {key: entry for key, entry in self._values.items() if entry[1] >= since}
+
+
+class Members(NamedTuple):
+    """Who is in a group, and what they are to read."""
+
+    size: int
+    assigned: frozenset[TopicPartition] = frozenset()
+
+
+class Readings:
+    """Everything that was told lately."""
+
+    def __init__(self, settings: ExporterSettings) -> None:
+        """Nothing yet."""
+        self._settings: Final = settings
+        self._view: tuple[ClusterView, float] | None = None
+        self.ends: Final[Kept[TopicPartition, int]] = Kept()
+        self.starts: Final[Kept[TopicPartition, int]] = Kept()
+        self.sizes: Final[Kept[TopicPartition, int]] = Kept()
+        self.listed: Final[Kept[int, frozenset[str]]] = Kept()
+        """Groups that each broker coordinates."""
+        self.members: Final[Kept[str, Members]] = Kept()
+        self.commits: Final[Kept[str, Commits]] = Kept()
+        self.zookeeper_commits: Final[Kept[str, Commits]] = Kept()
+        self._histories: dict[TopicPartition, OffsetHistory] = {}
+
+    def saw_cluster(self, view: ClusterView, time: float) -> None:
+        """Brokers and topics, all of them."""
+        self._view = view, time
+
+    def saw_ends(self, ends: Mapping[TopicPartition, int], time: float) -> None:
+        """Where partitions end."""
+        self.ends.put(ends, time)
+        for partition, offset in ends.items():
+            history = self._histories.get(partition)
+            if history is None:
+                history = self._histories[partition] = OffsetHistory()
+            history.note(offset, time)
+
+    def saw_zookeeper(self, commits: Mapping[str, Commits], time: float) -> None:
+        """What all groups have committed in ZooKeeper; a group that is not among them is no more."""
+        self.zookeeper_commits.forget(time)
+        self.zookeeper_commits.put(commits, time)
+
+    def seed(self, samples: Mapping[TopicPartition, Iterable[tuple[int, float]]]) -> None:
+        """Where partitions ended before they were first looked at."""
+        for partition, known in samples.items():
+            history = self._histories.get(partition)
+            if history is not None:
+                history.seed(known)
+
+    def to_seed(self, now: float) -> frozenset[TopicPartition]:
+        """Partitions in which some group stands before everything that was seen, and that were not asked about yet."""
+        wanted = set()
+        for commits in self._live_commits(now).values():
+            for partition, offset in commits.items():
+                history = self._histories.get(partition)
+                if history is not None and not history.is_seeded and not history.reaches(offset):
+                    wanted.add(partition)
+        return frozenset(wanted)
+
+    def forget(self, now: float) -> None:
+        """Let go what has grown old, and the histories of partitions that are no more."""
+        since, sizes_since = now - self._settings.stale_after, now - self._settings.sizes_stale_after
+        for kept in (self.ends, self.starts, self.listed, self.members, self.commits):
+            kept.forget(since)
+        self.sizes.forget(sizes_since)
+        self.zookeeper_commits.forget(sizes_since)
+        known = self.ends.since(since)
+        self._histories = {partition: seen for partition, seen in self._histories.items() if partition in known}
+
+    def snapshot(self, now: float) -> Snapshot:
+        """What is known now."""
+        if self._view is None or self._view[1] < now - self._settings.stale_after:
+            return Snapshot()
+        view = self._view[0]
+        topics = tuple(
+            self._topic(topic, now)
+            for name, topic in sorted(view.topics.items())
+            if topic.partitions and self._settings.topics.takes(name)
+        )
+        there = {TopicPartition(topic.name, partition.number) for topic in topics for partition in topic.partitions}
+        return Snapshot(
+            brokers=tuple(
+                Broker(node.node_id, _address(node.host, node.port)) for _, node in sorted(view.nodes.items())
+            ),
+            topics=topics,
+            groups=self._groups(there, now),
+            zookeeper_groups=tuple(
+                Group(name=name, members=None, positions=self._positions(commits, frozenset(), there, now))
+                for name, commits in sorted(
+                    self.zookeeper_commits.since(now - self._settings.sizes_stale_after).items()
+                )
+            ),
+        )
+
+    def _topic(self, topic: TopicView, now: float) -> Topic:
+        since, sizes_since = now - self._settings.stale_after, now - self._settings.sizes_stale_after
+        partitions = []
+        for number, seen in sorted(topic.partitions.items()):
+            key = TopicPartition(topic.name, number)
+            start, end = self.starts.get(key, since), self.ends.get(key, since)
+            size = self.sizes.get(key, sizes_since)
+            partitions.append(Partition(number, seen.leader, seen.replicas, len(seen.isr), start, end, size))
+        return Topic(name=topic.name, partitions=tuple(partitions))
+
+    def _live_commits(self, now: float) -> dict[str, Commits]:
+        """Commits of the groups that some broker lists."""
+        since = now - self._settings.stale_after
+        live = set[str]().union(*self.listed.since(since).values())
+        return {group: commits for group, commits in self.commits.since(since).items() if group in live}
+
+    def _groups(self, there: set[TopicPartition], now: float) -> tuple[Group, ...]:
+        since = now - self._settings.stale_after
+        commits, nobody = self._live_commits(now), Members(0)
+        live = set[str]().union(*self.listed.since(since).values())
+        groups = []
+        for name in sorted(live):
+            members = self.members.get(name, since)
+            assigned = (members or nobody).assigned
+            groups.append(
+                Group(
+                    name=name,
+                    members=None if members is None else members.size,
+                    positions=self._positions(commits.get(name, {}), assigned, there, now),
+                )
+            )
+        return tuple(groups)
+
+    def _positions(
+        self, commits: Commits, assigned: frozenset[TopicPartition], there: set[TopicPartition], now: float
+    ) -> tuple[Position, ...]:
+        positions = []
+        for partition in sorted(commits.keys() | assigned):
+            if partition in there:
+                committed = commits.get(partition, NOTHING_COMMITTED)
+                lag, seconds = self._lag(partition, committed, now)
+                positions.append(Position(*partition, committed, lag, seconds))
+        return tuple(positions)
+
+    def _lag(self, partition: TopicPartition, committed: int, now: float) -> tuple[int | None, float | None]:
+        end = self.ends.get(partition, now - self._settings.stale_after)
+        if end is None or committed < 0:
+            return None, None
+        # The commit may be newer than the end, which another broker told.
+        lag = max(0, end - committed)
+        if lag == 0:
+            return 0, 0.0
+        history = self._histories.get(partition)
+        seconds = None if history is None else history.seconds_behind(committed, now)
+        return lag, None if seconds is None else min(seconds, self._settings.lag_cap)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,160 @@
+"""What `GET /topics` tells the operator: partitions, bytes and lag of every topic, as JSON and as values.
+
+The exporter encodes, the operator decodes; both use this module, so the form has one place. The JSON:
+
+    {"topics": {"orders": {"partitions": 6, "sizeBytes": 1048576,
+                           "groups": [{"group": "billing", "lagRecords": 12, "lagSeconds": 3.5}]}}}
+
+`partitions` counts them. `sizeBytes` sums the leaders' logs, null while none was told. `groups` are those that have
+committed in the topic, the largest lag first, cut off after some; `lagRecords` sums over the partitions, `lagSeconds`
+is the largest of any partition, null while it cannot be told. A reader ignores keys that it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from odradek.base.errors import OdradekError
+from odradek_operator.exporter.snapshot import Position, Snapshot, Topic
+
+T = TypeVar("T")
+
+
+class ReportError(OdradekError):
+    """What was read is no report; the sentence says where it differs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLag:
+    """How far one group is behind in one topic."""
+
+    group: str
+    lag_records: int
+    lag_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """One topic."""
+
+    partitions: int
+    size_bytes: int | None = None
+    groups: tuple[GroupLag, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Every topic by name."""
+
+    topics: Mapping[str, TopicReport] = field(default_factory=dict)
+
+
+def report_of(snapshot: Snapshot, *, groups_per_topic: int) -> Report:
+    """The report of a snapshot, with at most so many groups for a topic."""
+    lags = _lags(snapshot)
+    return Report(
+        topics={
+            topic.name: TopicReport(
+                partitions=len(topic.partitions),
+                size_bytes=_size(topic),
+                groups=tuple(
+                    sorted(lags.get(topic.name, ()), key=lambda lag: (-lag.lag_records, lag.group))[:groups_per_topic]
+                ),
+            )
+            for topic in snapshot.topics
+        }
+    )
+
+
+def _size(topic: Topic) -> int | None:
+    known = [partition.size_bytes for partition in topic.partitions if partition.size_bytes is not None]
+    return sum(known) if known else None
+
+
+def _lags(snapshot: Snapshot) -> dict[str, list[GroupLag]]:
+    found: dict[str, list[GroupLag]] = {}
+    for group in snapshot.groups:
+        by_topic: dict[str, list[Position]] = {}
+        for position in group.positions:
+            if position.lag is not None:
+                by_topic.setdefault(position.topic, []).append(position)
+        for topic, positions in by_topic.items():
+            found.setdefault(topic, []).append(_group_lag(group.name, positions))
+    return found
+
+
+def _group_lag(group: str, positions: Iterable[Position]) -> GroupLag:
+    records, seconds = 0, None
+    for position in positions:
+        records += position.lag or 0
+        if position.lag_seconds is not None:
+            seconds = max(seconds or 0.0, position.lag_seconds)
+    return GroupLag(group=group, lag_records=records, lag_seconds=seconds)
+
+
+def encode(report: Report) -> dict[str, object]:
+    """The JSON form, as a value for `json.dumps`."""
+    return {
+        "topics": {
+            name: {
+                "partitions": topic.partitions,
+                "sizeBytes": topic.size_bytes,
+                "groups": [
+                    {
+                        "group": lag.group,
+                        "lagRecords": lag.lag_records,
+                        "lagSeconds": None if lag.lag_seconds is None else round(lag.lag_seconds, 1),
+                    }
+                    for lag in topic.groups
+                ],
+            }
+            for name, topic in report.topics.items()
+        }
+    }
+
+
+def decode(text: str | bytes) -> Report:
+    """Inverse of `encode`. Raises `ReportError`."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ReportError(f"the exporter's report is no JSON: {error}") from error
+    topics = _member(document, "the report", "topics", dict)
+    return Report(topics={str(name): _decode_topic(f"topic {name}", value) for name, value in topics.items()})
+
+
+def _decode_topic(where: str, value: object) -> TopicReport:
+    return TopicReport(
+        partitions=_member(value, where, "partitions", int),
+        size_bytes=_nullable(value, where, "sizeBytes", int),
+        groups=tuple(_decode_group(where, each) for each in _member(value, where, "groups", list)),
+    )
+
+
+def _decode_group(where: str, value: object) -> GroupLag:
+    return GroupLag(
+        group=_member(value, where, "group", str),
+        lag_records=_member(value, where, "lagRecords", int),
+        lag_seconds=_nullable(value, where, "lagSeconds", float),
+    )
+
+
+def _nullable(value: object, where: str, key: str, kind: type[T]) -> T | None:
+    if isinstance(value, dict) and value.get(key, ...) is None:
+        return None
+    return _member(value, where, key, kind)
+
+
+def _member(value: object, where: str, key: str, kind: type[T]) -> T:
+    """A member of a JSON object in its kind; JSON has one kind of number, so a whole one passes for a float."""
+    if not isinstance(value, dict):
+        raise ReportError(f"{where} of the exporter's report is no object")
+    found = value.get(key)
+    if kind is float and isinstance(found, int) and not isinstance(found, bool):
+        found = float(found)
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise ReportError(f"{where} of the exporter's report has no {key} of the right kind")
+    return found

@@ -1,0 +1,164 @@
+"""The series that dashboards for consumer lag ask for, and how each is read from a `Snapshot`.
+
+In: a snapshot. Out: the lines of a Prometheus text exposition. Called by `service` once for each collection, since a
+cluster of 10,000 partitions has a hundred thousand lines. Names and labels are those of the exporter that such
+dashboards were made for; all are gauges. What is not known has no line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from odradek_operator.exporter.snapshot import Group, Partition, Position, Snapshot
+
+Row = tuple[tuple[object, ...], float | None]
+"""Values of the labels, and the sample; None where it is not known."""
+
+
+class Series(NamedTuple):
+    """Declaration of one gauge."""
+
+    name: str
+    labels: tuple[str, ...]
+    help: str
+    rows: Callable[[Snapshot], Iterable[Row]]
+
+
+_PARTITION: Final = ("topic", "partition")
+_POSITION: Final = ("consumergroup", "topic", "partition")
+_SUM: Final = ("consumergroup", "topic")
+
+
+def _of_partitions(value: Callable[[Partition], float | None], snapshot: Snapshot) -> Iterator[Row]:
+    for topic in snapshot.topics:
+        for each in topic.partitions:
+            yield (topic.name, each.number), value(each)
+
+
+def _of_positions(
+    value: Callable[[Position], float | None], groups: Callable[[Snapshot], Iterable[Group]], snapshot: Snapshot
+) -> Iterator[Row]:
+    for group in groups(snapshot):
+        for each in group.positions:
+            yield (group.name, each.topic, each.partition), value(each)
+
+
+def _sums(value: Callable[[Position], float | None], snapshot: Snapshot) -> Iterator[Row]:
+    for group in snapshot.groups:
+        sums: dict[str, float] = {}
+        for each in group.positions:
+            found = value(each)
+            if found is not None and found >= 0:
+                sums[each.topic] = sums.get(each.topic, 0) + found
+        for topic, total in sums.items():
+            yield (group.name, topic), total
+
+
+def _groups(snapshot: Snapshot) -> Iterable[Group]:
+    return snapshot.groups
+
+
+def _partition_series(name: str, text: str, value: Callable[[Partition], float | None]) -> Series:
+    return Series(f"kafka_topic_partition_{name}", _PARTITION, text, partial(_of_partitions, value))
+
+
+def _position_series(name: str, text: str, value: Callable[[Position], float | None]) -> Series:
+    return Series(name, _POSITION, text, partial(_of_positions, value, _groups))
+
+
+SERIES: Final = (
+    Series(
+        "kafka_brokers",
+        (),
+        "Live brokers.",
+        lambda snapshot: [((), len(snapshot.brokers) or None)],
+    ),
+    Series(
+        "kafka_broker_info",
+        ("id", "address"),
+        "1 for each live broker.",
+        lambda snapshot: [((each.broker_id, each.address), 1) for each in snapshot.brokers],
+    ),
+    Series(
+        "kafka_topic_partitions",
+        ("topic",),
+        "Partitions of the topic.",
+        lambda snapshot: [((topic.name,), len(topic.partitions)) for topic in snapshot.topics],
+    ),
+    _partition_series("replicas", "Assigned replicas.", lambda each: len(each.replicas)),
+    _partition_series("in_sync_replica", "Size of the in-sync set.", lambda each: each.in_sync),
+    _partition_series(
+        "under_replicated_partition", "1 if a replica is out of sync.", lambda each: int(each.is_under_replicated)
+    ),
+    _partition_series(
+        "leader_is_preferred", "1 if the first replica leads.", lambda each: int(each.has_preferred_leader)
+    ),
+    _partition_series("leader", "Id of the leader, -1 while there is none.", lambda each: each.leader),
+    _partition_series("current_offset", "Log end offset that a consumer may read up to.", lambda each: each.end),
+    _partition_series("oldest_offset", "Log start offset.", lambda each: each.start),
+    _position_series(
+        "kafka_consumergroup_current_offset",
+        "Committed offset; -1 where a member reads and nothing was committed.",
+        lambda each: each.committed,
+    ),
+    _position_series(
+        "kafka_consumergroup_lag", "Log end offset less the committed one; absent without a commit.", lambda e: e.lag
+    ),
+    _position_series(
+        "odradek_consumergroup_lag_seconds",
+        "Estimated age of the first record that the group has not committed.",
+        lambda each: each.lag_seconds,
+    ),
+    Series(
+        "kafka_consumergroup_current_offset_sum",
+        _SUM,
+        "Committed offsets, summed over partitions.",
+        partial(_sums, lambda each: each.committed),
+    ),
+    Series("kafka_consumergroup_lag_sum", _SUM, "Lag, summed over partitions.", partial(_sums, lambda each: each.lag)),
+    Series(
+        "kafka_consumergroup_members",
+        ("consumergroup",),
+        "Members of the group.",
+        lambda snapshot: [((group.name,), group.members) for group in snapshot.groups],
+    ),
+    Series(
+        "kafka_consumergroupzookeeper_lag_zookeeper",
+        _POSITION,
+        "Lag of groups whose offsets are in ZooKeeper.",
+        partial(_of_positions, lambda each: each.lag, lambda snapshot: snapshot.zookeeper_groups),
+    ),
+)
+"""Every series of the cluster; the process's own stand in `service`."""
+
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
+def render(snapshot: Snapshot) -> bytes:
+    """The text exposition (version 0.0.4) of all series of a snapshot."""
+    lines: list[str] = []
+    for series in SERIES:
+        lines += (f"# HELP {series.name} {series.help}", f"# TYPE {series.name} gauge")
+        lines += _lines(series, snapshot)
+    lines.append("")
+    return "\n".join(lines).encode()
+
+
+def _lines(series: Series, snapshot: Snapshot) -> Iterator[str]:
+    # Doubled braces stand for themselves: the rest is the form of one line.
+    labelled = "{{" + ",".join(f'{label}="{{}}"' for label in series.labels) + "}}" if series.labels else ""
+    form = f"{series.name}{labelled} {{}}"
+    fill, escaped = form.format, _Escaped()
+    for labels, value in series.rows(snapshot):
+        if value is not None:
+            yield fill(*[escaped[label] for label in labels], value)
+
+
+class _Escaped(dict[object, str]):
+    """Values of labels as they are written; each is escaped once."""
+
+    def __missing__(self, value: object) -> str:
+        text = self[value] = str(value).translate(_ESCAPES)
+        return text

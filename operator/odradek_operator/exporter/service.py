@@ -1,0 +1,181 @@
+"""The exporter as a process: collects again and again, and tells what it found over HTTP.
+
+In: settings, where brokers and ZooKeeper are. Out: /metrics, /topics, /livez and /readyz. Called by `command`.
+Invariants: collections never overlap; an HTTP answer never waits for a broker; what was told last stays until it is
+old, whatever fails meanwhile; ZooKeeper's absence harms nothing but what comes from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from odradek.base.errors import OdradekError
+from odradek.base.ports import Clock
+from odradek.base.system import SystemClock
+from odradek.client.cluster import Cluster
+from odradek.client.settings import ClientSettings
+from odradek.metrics.http import HttpServer, Request, Response, json_answer, probe_route
+from odradek.metrics.process import ProcessSeries
+from odradek.zk.client import KazooZkClient
+from odradek.zk.port import ZkSettings
+from odradek_operator.exporter import report, series
+from odradek_operator.exporter.collection import Collection
+from odradek_operator.exporter.health import Health
+from odradek_operator.exporter.settings import ExporterSettings
+from odradek_operator.exporter.snapshot import Snapshot
+from odradek_operator.exporter.zookeeper_groups import read_commits
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where brokers and ZooKeeper are, and where the exporter listens."""
+
+    client: ClientSettings
+    zookeeper: str | None = None
+    """Connect string of the ensemble with old consumers' offsets; None: nobody keeps any there."""
+    host: str = "0.0.0.0"
+    port: int = 9404
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the last collection came to, and its text once somebody asked for it."""
+
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    text: bytes | None = None
+
+
+class Exporter:
+    """One exporter. `start`, then `run` until it is cancelled, then `close`, which is idempotent."""
+
+    def __init__(self, place: Place, settings: ExporterSettings, *, clock: Clock | None = None) -> None:
+        """`clock` is for tests."""
+        self._place: Final = place
+        self._settings: Final = settings
+        self._clock: Final = clock or SystemClock()
+        self._told = _Told()
+        self._collection: Collection | None = None
+        self.health: Final = Health(settings, self._now)
+        self._process: Final = ProcessSeries()
+        self._registry: Final = CollectorRegistry()
+        self._registry.register(self.health)
+        self._registry.register(self._process)
+        ProcessCollector(registry=self._registry)
+        self._http: Final = HttpServer(
+            host=place.host,
+            port=place.port,
+            routes={
+                "/metrics": self._metrics,
+                "/topics": self._topics,
+                "/livez": probe_route(self.health.live),
+                "/readyz": probe_route(self.health.ready),
+            },
+            setting="port",
+        )
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return self._http.port
+
+    def _now(self) -> float:
+        return self._clock.monotonic_ms() / 1000
+
+    def start(self) -> None:
+        """Listen. Raises `ConfigError` when the port is taken."""
+        self._http.start()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._process.close()
+        await self._http.close()
+
+    async def run(self) -> None:
+        """Collect until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._run_brokers(), name="collections")
+            if self._place.zookeeper is not None:
+                group.create_task(self._run_zookeeper(self._place.zookeeper), name="zookeeper-offsets")
+
+    # ------------------------------------------------------------------------------------------------ brokers
+
+    async def _run_brokers(self) -> None:
+        while True:
+            cluster = Cluster(self._place.client, clock=self._clock)
+            try:
+                # A client that found no broker at its start is of no further use.
+                if await self._once("the first look at the cluster", cluster.start):
+                    self._collection = Collection(cluster, self._settings)
+                    await self._every(self._settings.interval, self._collect)
+            finally:
+                await cluster.close()
+            await self._clock.sleep_ms(self._settings.interval * 1000)
+
+    async def _collect(self) -> None:
+        began = self._now()
+        collection = self._collection
+        assert collection is not None, "a collection was begun before there was a client"
+        if await self._once("a collection", collection.once):
+            self.health.succeeded(self._now() - began, failed_brokers=len(collection.failing))
+        self._told = _Told(collection.current())
+
+    async def _once(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
+        """Whether it succeeded, in a bounded time: what takes longer would be old when it comes."""
+        try:
+            async with asyncio.timeout(self._settings.stale_after):
+                await work()
+        except (OdradekError, TimeoutError) as error:
+            reason = str(error) or f"it took longer than {self._settings.stale_after:.0f} s"
+            logger.warning("%s failed: %s", what, reason)
+            self.health.failed(reason)
+            return False
+        return True
+
+    async def _every(self, interval: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work` for ever, from begin to begin after `interval` seconds, or when the last one has ended."""
+        while True:
+            began = self._now()
+            await work()
+            await self._clock.sleep_ms(max(0.0, began + interval - self._now()) * 1000)
+
+    # ------------------------------------------------------------------------------------------------ ZooKeeper
+
+    async def _run_zookeeper(self, connect: str) -> None:
+        while True:
+            zk = KazooZkClient(ZkSettings(connect=connect))
+            try:
+                await zk.start()
+                await self._every(self._settings.sizes_interval, partial(self._read_zookeeper, zk))
+            except OdradekError as error:
+                logger.warning("offsets in ZooKeeper cannot be read, the next attempt comes later: %s", error)
+            finally:
+                await zk.close()
+            await self._clock.sleep_ms(self._settings.sizes_interval * 1000)
+
+    async def _read_zookeeper(self, zk: KazooZkClient) -> None:
+        commits = await read_commits(zk, self._settings)
+        if self._collection is not None:
+            self._collection.readings.saw_zookeeper(commits, self._now())
+
+    # ------------------------------------------------------------------------------------------------ answers
+
+    def _metrics(self, request: Request) -> Response:
+        told = self._told
+        if told.text is None:
+            told.text = series.render(told.snapshot)
+        return Response(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, told.text + generate_latest(self._registry))
+
+    def _topics(self, request: Request) -> Response:
+        found = report.report_of(self._told.snapshot, groups_per_topic=self._settings.groups_per_topic)
+        return json_answer(report.encode(found))

@@ -1,0 +1,92 @@
+"""What can be set of the exporter, with bounds; every duration is in seconds.
+
+In: a command line or an environment, through `command`. Out: a frozen value that every other part takes. Invariant:
+what is built is inside its bounds, so that nobody checks again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.base.errors import ConfigError
+
+EVERYTHING: Final = ".*"
+NOTHING: Final = "^$"
+
+_BOUNDS: Final[dict[str, tuple[float, float]]] = {
+    "interval": (0.1, 3600.0),
+    "sizes_interval": (0.1, 86_400.0),
+    "request_timeout": (0.1, 300.0),
+    "stale_after": (1.0, 86_400.0),
+    "lag_cap": (1.0, 10 * 365 * 86_400.0),
+    "brokers_at_once": (1, 1000),
+    "groups_per_topic": (0, 10_000),
+    "max_groups": (1, 1_000_000),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameFilter:
+    """Which names are looked at: those that match `include` and not `exclude`, each as a whole."""
+
+    include: re.Pattern[str] = field(default_factory=lambda: re.compile(EVERYTHING))
+    exclude: re.Pattern[str] = field(default_factory=lambda: re.compile(NOTHING))
+
+    @classmethod
+    def of(cls, include: str, exclude: str) -> NameFilter:
+        """From the text of two regular expressions. Raises `ConfigError` when one is none."""
+        return cls(include=_pattern(include), exclude=_pattern(exclude))
+
+    def takes(self, name: str) -> bool:
+        """Whether the name is looked at."""
+        return self.include.fullmatch(name) is not None and self.exclude.fullmatch(name) is None
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"{text!r} is no regular expression: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterSettings:
+    """How often, how long, how many, and about what."""
+
+    interval: float = 10.0
+    """From the begin of one collection to that of the next; a longer collection delays the next, none overlap."""
+    sizes_interval: float = 30.0
+    """The same for the sizes of logs and for offsets that are kept in ZooKeeper."""
+    request_timeout: float = 5.0
+    """How long a broker may take for an answer; its other values of the same collection are then given up."""
+    stale_after: float = 60.0
+    """Age at which a value that was not told again is dropped."""
+    lag_cap: float = 7 * 86_400.0
+    """Longest lag in seconds that is told."""
+    brokers_at_once: int = 8
+    """Brokers that are asked at the same time; each has one request of a collection under way."""
+    groups_per_topic: int = 20
+    """Groups that the report names for a topic, those with most lag first."""
+    max_groups: int = 5_000
+    """Groups of the whole cluster that are looked at, the first by name."""
+    topics: NameFilter = field(default_factory=NameFilter)
+    groups: NameFilter = field(default_factory=NameFilter)
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for a value out of bounds, or a time that makes no sense beside another."""
+        for name, (low, high) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name.replace('_', '-')}={value} is not allowed: it must be from {low} to {high}")
+        if self.stale_after <= self.interval:
+            raise ConfigError(
+                f"stale-after={self.stale_after} is not allowed: it must be more than interval={self.interval}, "
+                "else values would go before they are told again"
+            )
+
+    @property
+    def sizes_stale_after(self) -> float:
+        """Age at which a size, or an offset from ZooKeeper, is dropped: they are told less often."""
+        return self.stale_after + self.sizes_interval

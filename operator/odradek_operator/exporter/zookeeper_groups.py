@@ -1,0 +1,48 @@
+"""Offsets of consumers before Kafka 0.8.2, and of groups that keep theirs in ZooKeeper by choice.
+
+In: a connected ZooKeeper client. Out: what each group has committed, as in `/consumers/GROUP/offsets/TOPIC/PARTITION`.
+Called by `service`. Nothing is written. What is no offset there was written by somebody else and is left out.
+"""
+
+from __future__ import annotations
+
+from odradek.base.types import TopicPartition
+from odradek.zk import layout
+from odradek.zk.layout import LayoutError
+from odradek.zk.port import ZkClient
+from odradek_operator.exporter.settings import ExporterSettings
+
+
+async def read_commits(zk: ZkClient, settings: ExporterSettings) -> dict[str, dict[TopicPartition, int]]:
+    """The commits of each group that has any. Raises `ZkError`."""
+    names = await zk.children_or_none(layout.CONSUMERS) or []
+    groups = [name for name in names if settings.groups.takes(name)][: settings.max_groups]
+    group_paths = {f"{layout.CONSUMERS}/{group}/offsets": group for group in groups}
+    topic_paths = {
+        f"{path}/{topic}": (group_paths[path], topic)
+        for path, topics in (await zk.children_many(group_paths)).items()
+        for topic in topics or ()
+        if settings.topics.takes(topic)
+    }
+    places = {
+        f"{path}/{number}": (topic_paths[path][0], TopicPartition(topic_paths[path][1], int(number)))
+        for path, numbers in (await zk.children_many(topic_paths)).items()
+        for number in numbers or ()
+        if number.isascii() and number.isdigit()
+    }
+    commits: dict[str, dict[TopicPartition, int]] = {}
+    for path, znode in (await zk.get_many(places)).items():
+        offset = None if znode is None else _offset(path, znode[0])
+        if offset is not None:
+            group, partition = places[path]
+            commits.setdefault(group, {})[partition] = offset
+    return commits
+
+
+def _offset(path: str, data: bytes) -> int | None:
+    """The offset of a znode; None for what no consumer wrote."""
+    try:
+        offset = layout.decode_consumer_offset(path, data)
+    except LayoutError:
+        return None
+    return offset if offset >= 0 else None
