@@ -118,6 +118,9 @@ class FetchPartition:
 
     def ask(self, newer: FetchEntry) -> None:
         """Take over what a later request of the session asks."""
+        if newer.current_leader_epoch != self.current_leader_epoch:
+            # What was on its way to a follower when the epoch rose is passed over there: the marks are told again.
+            self.told_mark = NO_OFFSET
         self.fetch_offset = newer.fetch_offset
         self.max_bytes = newer.max_bytes
         self.current_leader_epoch = newer.current_leader_epoch

@@ -1,14 +1,16 @@
 """Incremental fetch sessions, the follower's side (KIP-227): say only what has changed since the last request.
 
 What a fetcher follows enters `LeaderSession.next`; the session's part of the next Fetch request leaves. The outcome of
-each request comes back through `answered` or `failed`. Invariant: a partition's `sent` entry is what the leader
-remembers of it, or the next request is a full one. A request adds a bounded number of partitions to the session; the
-next ones add the others.
+each request comes back through `answered` or `failed`. Invariants: a partition's `sent` entry is what the leader
+remembers of it, or the next request is a full one; whoever follows a partition has it told anew. The leader tells marks
+once, and an answer that came for a former `Followed` was passed over: without more records they would never come
+again. So the partition is forgotten and added by the request after. A request adds a bounded number of partitions to
+the session; the next ones add the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -87,7 +89,7 @@ class SessionStep(NamedTuple):
 class LeaderSession:
     """The session with one leader over one connection."""
 
-    __slots__ = ("_by_id", "_epoch", "_is_refused", "_max_bytes", "_sent", "_session_id")
+    __slots__ = ("_by_id", "_epoch", "_holders", "_is_refused", "_max_bytes", "_sent", "_session_id")
 
     def __init__(self, max_bytes: int) -> None:
         """`max_bytes` of each partition: `replica.fetch.max.bytes`."""
@@ -95,6 +97,8 @@ class LeaderSession:
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._sent: dict[TopicKey, FetchEntry] = {}
+        self._holders: dict[TopicKey, Followed] = {}
+        """For whom each entry of `_sent` was sent."""
         self._by_id = False
         self._is_refused = False
         """Whether the leader keeps no session for us: then every request must name every partition."""
@@ -104,21 +108,36 @@ class LeaderSession:
         if by_id is not self._by_id:
             self._by_id = by_id
             self._epoch = INITIAL_EPOCH  # a session keeps to names or to ids; a full request ends the old one
-        is_full = self._epoch == INITIAL_EPOCH
-        sent = {} if is_full else self._sent
+        everything = list(followed)
+        step = self._added(everything)
+        if step is None:
+            self._epoch = INITIAL_EPOCH  # nothing of the session would stay: a full request ends it, and adds at once
+            step = self._added(everything)
+        assert step is not None
+        return step
+
+    def _added(self, followed: Sequence[Followed]) -> SessionStep | None:
+        """The next request's part; None if it would forget all that is wanted, to add it with the request after."""
+        by_id, is_full = self._by_id, self._epoch == INITIAL_EPOCH
+        sent, holders = ({}, {}) if is_full else (self._sent, self._holders)
         room = inf if self._is_refused else MOST_ADDED
-        is_complete = True
-        self._sent = wanted = {}
+        wanted: dict[TopicKey, FetchEntry] = {}
+        wanting: dict[TopicKey, Followed] = {}
+        is_complete, anew = True, 0
         for one in followed:
             key = one.key(by_id=by_id)
-            if key not in sent:
-                if not room:
+            holder = holders.get(key)
+            if holder is not one:
+                anew += holder is not None
+                if holder is not None or not room:
                     is_complete = False
                     continue
                 room -= 1
             wanted[key] = one.entry(self._max_bytes, by_id=by_id)
-        if is_full:
-            return SessionStep(self._session_id, INITIAL_EPOCH, list(wanted.values()), [], is_complete)
+            wanting[key] = one
+        if anew and not holders.keys() & wanting.keys():
+            return None
+        self._sent, self._holders = wanted, wanting
         changed = [entry for key, entry in wanted.items() if sent.get(key) != entry]
         forgotten = [
             ForgottenPartition(entry.topic, entry.topic_id, entry.partition)

@@ -1,4 +1,7 @@
-"""The two sides of an incremental fetch session: what the leader remembers is what the follower wants, always."""
+"""The two sides of an incremental fetch session.
+
+What the leader remembers is what the follower wants, and whoever follows has been told of its partition.
+"""
 
 from __future__ import annotations
 
@@ -33,68 +36,102 @@ class Replica:
     log: Log = field(default_factory=Log)
 
 
+NUMBERS = st.integers(0, 2)
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("grow"), st.integers(0, 5)),
-        st.tuples(st.just("reign"), st.integers(0, 5)),
-        st.tuples(st.just("drop"), st.integers(0, 5)),
+        st.tuples(st.just("grow"), NUMBERS),
+        st.tuples(st.just("reign"), NUMBERS),
+        st.tuples(st.just("again"), NUMBERS),
+        st.tuples(st.just("drop"), NUMBERS),
         st.tuples(st.just("fetch"), st.booleans()),
         st.tuples(st.just("lost"), st.booleans()),
+        st.tuples(st.just("overtaken"), NUMBERS),
         st.tuples(st.just("evicted"), st.just(0)),
     ),
     max_size=60,
 )
 
 
-@given(steps=STEPS, slots=st.sampled_from([0, 1, 1, 1]))
-def test_the_leader_reads_exactly_what_the_follower_wants(steps: list[tuple[str, int]], slots: int) -> None:
-    clock = ManualClock()
-    leader = FetchSessions(clock, slots)
-    session = LeaderSession(max_bytes=1000)
-    followed: dict[int, Followed] = {}
-    forgot = False
+def renewed(one: Followed, *, epochs: int = 1) -> Followed:
+    """The same partition in a later reign, or followed anew in the same one."""
+    old = one.partition
+    return Followed(Replica(old.topic_partition, old.leader_epoch + epochs, old.log))  # type: ignore[arg-type]
+
+
+class Pair:
+    """Both sides of one session, and who was told something of its partition since it is followed."""
+
+    def __init__(self, slots: int) -> None:
+        self._clock = ManualClock()
+        self._slots = slots
+        self._leader = FetchSessions(self._clock, slots)
+        self._session = LeaderSession(max_bytes=1000)
+        self._forgot = False
+        self.followed: dict[int, Followed] = {}
+        self.heard: set[Followed] = set()
+
+    def forget(self) -> None:
+        """The leader evicts the session."""
+        self._leader = FetchSessions(self._clock, self._slots)
+        self._forgot = True
+
+    def fetch(self, *, by_id: bool = False, overtaken: int | None = None, is_lost: bool = False) -> None:
+        """One request and its answer; the reign of `overtaken` ends while it is under way."""
+        wanted = {(number, one.partition.log.log_end_offset, one.leader_epoch) for number, one in self.followed.items()}
+        asked_for = dict(self.followed)
+        step = self._session.next(asked_for.values(), by_id=by_id)
+        asked = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=0,
+            entries=step.entries,
+            session_id=step.session_id,
+            session_epoch=step.epoch,
+            forgotten=step.forgotten,
+        )
+        context = self._leader.open(asked, {TOPIC_ID: "t"}.get, uses_topic_ids=by_id)
+        answer = context.finish([FetchResult(0, 1, 1, 0)] * len(context.entries))
+        if overtaken in self.followed:
+            self.followed[overtaken] = renewed(self.followed[overtaken])
+        if is_lost:
+            self._session.failed()
+        else:
+            self._session.answered(answer.error_code, answer.session_id)
+        if answer.error_code:
+            assert self._forgot  # nothing else may break a session
+            assert step.epoch > 0  # a full request is never refused
+            self._forgot = False
+            return
+        self._forgot = False
+        seen = {(one.topic_partition.partition, one.fetch_offset, one.current_leader_epoch) for one in context.entries}
+        assert seen <= wanted
+        assert step.is_complete is (seen == wanted)
+        if is_lost:
+            return
+        self.heard |= {asked_for[one.topic_partition.partition] for one, _ in answer.partitions}
+        assert not step.is_complete or self.heard >= set(asked_for.values())
+
+
+@given(steps=STEPS, slots=st.sampled_from([1, 0]))
+def test_the_leader_reads_what_the_follower_wants_and_tells_everybody(steps: list[tuple[str, int]], slots: int) -> None:
+    """An answer is for those who asked: who follows the partition since then has heard nothing yet, and must."""
+    pair = Pair(slots)
+    followed = pair.followed
     for kind, detail in steps:
         if kind == "grow":
             if detail not in followed:
                 followed[detail] = Followed(Replica(TopicPartition("t", detail)))  # type: ignore[arg-type]
             followed[detail].partition.log.log_end_offset += 1
-        elif kind == "reign" and detail in followed:
-            old = followed[detail].partition
-            followed[detail] = Followed(
-                Replica(old.topic_partition, old.leader_epoch + 1, old.log)  # type: ignore[arg-type]
-            )
+        elif kind in ("reign", "again") and detail in followed:
+            followed[detail] = renewed(followed[detail], epochs=int(kind == "reign"))
         elif kind == "drop":
             followed.pop(detail, None)
         elif kind == "evicted":
-            leader = FetchSessions(clock, slots)
-            forgot = True
+            pair.forget()
+        elif kind == "overtaken":
+            pair.fetch(overtaken=detail)
         elif kind in ("fetch", "lost"):
-            by_id = bool(detail)
-            step = session.next(followed.values(), by_id=by_id)
-            asked = FetchRequest(
-                max_wait_ms=0,
-                min_bytes=0,
-                max_bytes=0,
-                entries=step.entries,
-                session_id=step.session_id,
-                session_epoch=step.epoch,
-                forgotten=step.forgotten,
-            )
-            context = leader.open(asked, {TOPIC_ID: "t"}.get, uses_topic_ids=by_id)
-            answer = context.finish([FetchResult(0, 1, 1, 0)] * len(context.entries))
-            if not answer.error_code:
-                seen = {
-                    (one.topic_partition.partition, one.fetch_offset, one.current_leader_epoch)
-                    for one in context.entries
-                }
-                assert seen == {
-                    (number, one.partition.log.log_end_offset, one.leader_epoch) for number, one in followed.items()
-                }
-            else:
-                assert forgot  # nothing else may break a session
-                assert step.epoch > 0  # a full request is never refused
-            forgot = False
-            if kind == "lost":
-                session.failed()
-            else:
-                session.answered(answer.error_code, answer.session_id)
+            pair.fetch(by_id=bool(detail), is_lost=kind == "lost")
+    for _ in range(3):
+        pair.fetch()
+    assert pair.heard >= set(followed.values())

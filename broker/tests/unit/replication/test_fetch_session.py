@@ -120,6 +120,17 @@ def test_a_follower_that_was_told_to_cut_hears_the_marks_again(sessions: FetchSe
     assert told(fetch(sessions, request(session_id=answer.session_id, epoch=2), {0: IDLE})[0]) == []
 
 
+def test_a_follower_in_another_leader_epoch_hears_the_marks_again(sessions: FetchSessions) -> None:
+    """It passes over what was on its way when the epoch rose."""
+    session_id = established(sessions, 0, 1)
+    other_epoch = entry(0)._replace(current_leader_epoch=3)
+    answers = [
+        fetch(sessions, request(*asked, session_id=session_id, epoch=epoch))[0]
+        for epoch, asked in enumerate([(entry(0, offset=1),), (other_epoch,), (other_epoch,)], start=1)
+    ]
+    assert [told(answer) for answer in answers] == [[], [0], []]
+
+
 def test_errors_are_told_every_time_and_the_marks_after_them(sessions: FetchSessions) -> None:
     session_id = established(sessions, 0)
     for epoch in (1, 2):

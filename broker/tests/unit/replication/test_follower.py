@@ -279,8 +279,10 @@ def test_what_comes_after_a_change_of_the_reign_is_dropped(play: Play) -> None:
         bench.leader.gate.set()
         await bench.clock.sleep_ms(10)
         assert bench.end(TP0) == 0  # asked for in the old reign
-        await bench.clock.sleep_ms(150)
+        await bench.clock.sleep_ms(250)
         assert bench.end(TP0) == 1
+        forgets = next(one for one in bench.leader.requests if one.forgotten)
+        assert ([gone.partition for gone in forgets.forgotten], forgets.max_wait_ms) == ([0], 0)
         assert bench.leader.requests[-1].session_epoch > 0
 
     async def start(bench: Bench) -> None:

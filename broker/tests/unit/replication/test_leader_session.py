@@ -80,6 +80,35 @@ def test_after_a_failure_all_are_added_anew() -> None:
     assert (step.session_id, step.epoch, step.is_complete, len(step.entries)) == (SESSION, 0, False, MOST_ADDED)
 
 
+def test_who_follows_a_known_partition_anew_is_added_anew() -> None:
+    """The leader told the marks to the one before, whose answer may have been passed over."""
+    session = LeaderSession(1)
+    kept, former, present = followed(0), followed(1), followed(1)
+    session.next([kept, former], by_id=False)
+    session.answered(0, SESSION)
+    step = session.next([kept, present], by_id=False)
+    assert (step.epoch, step.entries, step.is_complete) == (1, [], False)
+    assert [gone.partition for gone in step.forgotten] == [1]
+    session.answered(0, SESSION)
+    step = session.next([kept, present], by_id=False)
+    assert (step.epoch, step.forgotten, step.is_complete) == (2, [], True)
+    assert [entry.partition for entry in step.entries] == [1]
+    session.answered(0, SESSION)
+    assert session.next([kept, present], by_id=False).entries == []
+
+
+def test_when_all_are_followed_anew_a_full_request_ends_the_session() -> None:
+    session = LeaderSession(1)
+    session.next([followed(number) for number in range(MOST_ADDED + 1)], by_id=False)
+    session.answered(0, SESSION)
+    anew = [followed(number) for number in range(MOST_ADDED + 1)]
+    step = session.next(anew, by_id=False)
+    assert (step.session_id, step.epoch, len(step.entries), step.forgotten) == (SESSION, 0, MOST_ADDED, [])
+    session.answered(0, SESSION + 1)
+    step = session.next(anew, by_id=False)
+    assert (step.session_id, step.epoch, len(step.entries), step.is_complete) == (SESSION + 1, 1, 1, True)
+
+
 outcomes = st.sampled_from(["session", "session", "session", "no session", "not found", "error", "failed"])
 rounds = st.lists(
     st.tuples(st.dictionaries(st.integers(0, 7), st.integers(0, 2)), st.booleans(), outcomes), max_size=12
@@ -94,9 +123,12 @@ def test_a_leader_knows_all_after_a_few_requests_and_never_anything_else(
         patch.setattr(leader_session, "MOST_ADDED", 3)
         session, leader = LeaderSession(1), Leader()
         last: dict[int, int] = {}
+        all_followed = [followed(number) for number in range(8)]
         for wanted, by_id, outcome in [*played, *[(dict.fromkeys(range(8), 1), True, "session")] * 4]:
             last = wanted
-            step = session.next([followed(number, end) for number, end in wanted.items()], by_id=by_id)
+            for number, end in wanted.items():
+                all_followed[number].partition.log.log_end_offset = end  # type: ignore[misc]
+            step = session.next([all_followed[number] for number in wanted], by_id=by_id)
             leader.apply(step)
             known = {number: entry.fetch_offset for number, entry in leader.known.items()}
             assert known.items() <= wanted.items()
