@@ -24,6 +24,8 @@ class RestartPod:
     uid: str
     """The deletion demands it, lest a newer pod of the name be hit."""
     reason: str
+    force: bool = False
+    """Without grace: nobody is left on the pod's node who could confirm that it has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +39,23 @@ class ReleaseClaims:
     claims: Mapping[str, str]
     """Uids by name."""
     reason: str
+    force: bool = False
+    """Whether the pod is deleted without grace: its node does not answer, so the pod would stay `Terminating` for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReplicas:
-    """Begin a portion of a reassignment, throttled."""
+    """Begin a portion of a reassignment, throttled: first the throttle, then `/admin/reassign_partitions`."""
 
     targets: Mapping[TopicPartition, tuple[int, ...]]
     """Replicas that each partition shall have, preferred leader first."""
     versions: Mapping[str, int]
     """Of `/brokers/topics/T` of each topic concerned, from which the targets were decided."""
     throttle_bytes_per_second: int
+    broker_defaults: Mapping[str, str]
+    """What is set in `/config/brokers/<default>`, beside what is there: both rates, and the mark that they are ours."""
+    topic_configs: Mapping[str, Mapping[str, str]]
+    """What is set in `/config/topics/T`, beside what is there: the replicas that the rates hold for."""
     reason: str
 
 
@@ -55,8 +63,10 @@ class MoveReplicas:
 class LiftThrottle:
     """Remove the throttle that `MoveReplicas` set, when nothing moves any more."""
 
-    brokers: tuple[int, ...]
-    topics: tuple[str, ...]
+    broker_defaults: tuple[str, ...]
+    """Keys that go from `/config/brokers/<default>`: rates and mark."""
+    topics: Mapping[str, tuple[str, ...]]
+    """Keys that go from `/config/topics/T`."""
     reason: str
 
 
@@ -80,13 +90,21 @@ class Waiting:
     """Something that shall be done and is not yet, and what it waits for."""
 
     what: str
-    """`roll`, `rebalance`, `scale-in`, `release`, `zookeeper-roll`: one word, stable, for Events and conditions."""
+    """`roll`, `rebalance`, `scale-in`, `replication-factor`, `release`, `zookeeper-roll`: stable, for conditions."""
     reason: str
     """One CamelCase word for a condition."""
     sentence: str
     """Ends with a full stop; the same state always gives the same sentence, so that each is told once."""
     needs_person: bool = False
     """Whether waiting alone will not do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one of the deciders says: a step to be taken now, and what has to wait."""
+
+    step: Step | None = None
+    waiting: tuple[Waiting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
