@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final
 
 from odradek_operator.crds import Cluster, Listener
 from odradek_operator.embedded.errors import EmbeddedError
 from odradek_operator.embedded.ports import LOOPBACK, PortUse
+from odradek_operator.objects.properties import render
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +97,6 @@ def log_directories(cluster: Cluster, data: PurePath, broker_id: int) -> list[st
     return [str(broker_directory(data, broker_id) / f"volume-{number}") for number in ids]
 
 
-OPERATED_BY: Final = "# Written by odradek up at each start from the Cluster resource: change that, not this.\n"
-
-
 def broker_properties(
     cluster: Cluster, broker_id: int, *, data: PurePath, ports: Ports, zookeeper: str
 ) -> dict[str, str]:
@@ -122,19 +119,6 @@ def broker_properties(
 
 def render_properties(properties: Mapping[str, str]) -> str:
     """The text of a properties file."""
-    return OPERATED_BY + "".join(f"{key}={_escaped(value)}\n" for key, value in sorted(properties.items()))
-
-
-def _escaped(value: str) -> str:
-    """The value so that it stays on its line, and keeps the blanks at its ends."""
-    text = value.replace("\\", "\\\\")
-    return "".join(
-        _unicode(letter) if not letter.isprintable() or (letter == " " and index in (0, len(text) - 1)) else letter
-        for index, letter in enumerate(text)
+    return render(
+        properties, header="Written by odradek up at each start from the Cluster resource: change that, not this."
     )
-
-
-def _unicode(letter: str) -> str:
-    """As Java's property files write what cannot stand in them: UTF-16 units of four hexadecimal digits."""
-    units = letter.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

@@ -6,12 +6,18 @@ pods. Names and labels are those that existing Kafka dashboards and alerts expec
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Final
 
 FIELD_MANAGER: Final = "odradek-operator"
 CLUSTER_LABEL: Final = "odradek.dev/cluster"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+NAMESPACE_LABEL: Final = "odradek.dev/namespace"
+"""On objects, not on pods: objects that belong to no namespace are told apart by it."""
+OPERATOR_LABELS: Final = {"app.kubernetes.io/name": "odradek", COMPONENT_LABEL: "operator"}
+"""Of the operator's own pods, as the chart sets them."""
 RESTART_HASH: Final = "odradek.dev/restart-hash"
 """Annotation of a pod template: a pod with another value is outdated and waits for its restart."""
 PAUSED: Final = "odradek.dev/paused"
@@ -106,6 +112,26 @@ def exporter(cluster: str) -> str:
     return f"{cluster}-kafka-exporter"
 
 
+def pod_monitor(cluster: str) -> str:
+    """PodMonitor of all pods of the cluster."""
+    return f"{cluster}-pods"
+
+
+def alerts(cluster: str) -> str:
+    """PrometheusRule with the alerts."""
+    return f"{cluster}-alerts"
+
+
+def dashboard(cluster: str, title: str) -> str:
+    """ConfigMap with one dashboard. What may not stand in an object's name is replaced by `-`."""
+    return f"{cluster}-dashboard-{re.sub('[^a-z0-9]+', '-', title.lower()).strip('-')}"
+
+
+def node_reader_binding(namespace: str, cluster: str) -> str:
+    """ClusterRoleBinding of the brokers' account. A namespace has no dot, so no two clusters share the name."""
+    return f"odradek-{namespace}.{cluster}-node-reader"
+
+
 def volume_claim_template(volume_id: int, *, volumes: int) -> str:
     """`data` where a broker has one volume, numbered where it has several."""
     return "data" if volumes == 1 else f"data-{volume_id}"
@@ -131,7 +157,7 @@ def labels(cluster: str, component: Component) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": "odradek",
         "app.kubernetes.io/instance": cluster,
-        "app.kubernetes.io/managed-by": FIELD_MANAGER,
+        MANAGED_BY_LABEL: FIELD_MANAGER,
         **selector(cluster, component),
     }
 

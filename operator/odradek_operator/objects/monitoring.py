@@ -1,0 +1,75 @@
+"""What Prometheus and Grafana are given for one cluster. Pure.
+
+Enters: a Cluster; rule groups and dashboards as the shell has loaded them. Leaves: a PodMonitor, a PrometheusRule and
+ConfigMaps, as far as the resource asks for them. The relabelling makes the labels that panels and alerts go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from odradek_operator.crds.types import Cluster, Json
+from odradek_operator.objects import names, parts
+from odradek_operator.objects.names import Component
+from odradek_operator.objects.parts import Object
+
+_API_VERSION = "monitoring.coreos.com/v1"
+_COMPONENT = Component.KAFKA
+_DASHBOARD_LABEL = {"grafana_dashboard": "1"}
+"""By which Grafana's side-car finds dashboards."""
+_META = "__meta_kubernetes"
+_RELABELLED = {
+    "namespace": "namespace",
+    "kubernetes_pod_name": "pod_name",
+    "node_name": "pod_node_name",
+    "node_ip": "pod_host_ip",
+}
+"""Labels of series, and of what Prometheus knows of a pod they are made."""
+
+
+def monitoring_objects(cluster: Cluster, *, rule_groups: Sequence[Json], dashboards: Mapping[str, str]) -> list[Object]:
+    """All that are switched on. `dashboards` are JSON texts by title."""
+    monitoring = cluster.monitoring
+    objects = [_pod_monitor(cluster)] if monitoring.pod_monitors else []
+    if monitoring.rules and rule_groups:
+        objects.append(_rules(cluster, rule_groups))
+    if monitoring.dashboards:
+        objects += [_dashboard(cluster, title, text) for title, text in sorted(dashboards.items())]
+    return objects
+
+
+def _pod_monitor(cluster: Cluster) -> Object:
+    """One for all pods of the cluster: they have the same port and path."""
+    relabelings: list[Object] = [
+        {"action": "labelmap", "regex": f"{_META}_pod_label_(strimzi_io_.+)", "replacement": "$1"}
+    ]
+    relabelings += [
+        {"action": "replace", "sourceLabels": [f"{_META}_{source}"], "targetLabel": target}
+        for target, source in _RELABELLED.items()
+    ]
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "PodMonitor",
+        "metadata": parts.metadata(cluster, _COMPONENT, names.pod_monitor(cluster.name)),
+        "spec": {
+            "selector": {"matchLabels": {names.CLUSTER_LABEL: cluster.name}},
+            "podMetricsEndpoints": [
+                {"port": names.METRICS_PORT_NAME, "path": "/metrics", "relabelings": relabelings},
+            ],
+        },
+    }
+
+
+def _rules(cluster: Cluster, groups: Sequence[Json]) -> Object:
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "PrometheusRule",
+        "metadata": parts.metadata(cluster, _COMPONENT, names.alerts(cluster.name)),
+        "spec": {"groups": [dict(group) for group in groups]},
+    }
+
+
+def _dashboard(cluster: Cluster, title: str, text: str) -> Object:
+    found = parts.config_map(cluster, _COMPONENT, names.dashboard(cluster.name, title), {f"odradek-{title}.json": text})
+    found["metadata"]["labels"] = {**found["metadata"]["labels"], **_DASHBOARD_LABEL}
+    return found

@@ -1,0 +1,45 @@
+"""StatefulSets of brokers and of the ensemble: what both have alike. Pure.
+
+Enters: a pod template, its restart hash, claims. Leaves: a StatefulSet that never restarts a pod of its own accord.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek_operator.crds.types import Cluster
+from odradek_operator.objects import names, storage
+from odradek_operator.objects.names import Component
+from odradek_operator.objects.parts import Object, metadata
+from odradek_operator.objects.podspec import annotated
+
+
+def stateful_set(
+    cluster: Cluster,
+    component: Component,
+    name: str,
+    *,
+    service: str,
+    replicas: int,
+    template: Object,
+    restart_hash: str,
+    claims: Sequence[Object],
+    delete_claims: bool,
+) -> Object:
+    """The set. Pods start together, since they wait for each other; the operator alone decides which restarts when."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(cluster, component, name),
+        "spec": {
+            "replicas": replicas,
+            "serviceName": service,
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "revisionHistoryLimit": 3,
+            "persistentVolumeClaimRetentionPolicy": storage.retention(delete_claims=delete_claims),
+            "selector": {"matchLabels": names.selector(cluster.name, component)},
+            "template": annotated(template, restart_hash),
+            "volumeClaimTemplates": list(claims),
+        },
+    }
