@@ -73,11 +73,16 @@ RESERVED_PORTS: Final = (REPLICATION_PORT, METRICS_PORT)
 """Of broker pods, for the brokers among themselves and for Prometheus."""
 AUTHENTICATIONS: Final = ("tls", "scram-sha-256", "scram-sha-512")
 
-_CLUSTER_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+CLUSTER_NAME_PATTERN: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_CLUSTER_NAME: Final = re.compile(CLUSTER_NAME_PATTERN)
 CLUSTER_NAME: Final = Rule(
     lambda text: len(text) <= MAX_CLUSTER_NAME_LENGTH and _CLUSTER_NAME.fullmatch(text),
     f"lower-case letters, digits and '-', at most {MAX_CLUSTER_NAME_LENGTH}, beginning with a letter and ending with a "
     "letter or digit",
+)
+IMAGE_TAG_PATTERN: Final = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+IMAGE_TAG: Final = Rule(
+    re.compile(IMAGE_TAG_PATTERN).fullmatch, "the tag of an image in quotes: letters, digits, '_', '.' and '-'"
 )
 _LISTENER_NAME: Final = Rule(
     lambda text: len(text) <= MAX_LISTENER_NAME_LENGTH and text.isascii() and text.isalnum() and text == text.lower(),
@@ -92,7 +97,7 @@ def read_cluster(name: str, spec: Section, *, secured: bool) -> Cluster:
     """
     cluster = Cluster(
         name=name,
-        version=spec.text("version", DEFAULT_VERSION),
+        version=spec.text("version", DEFAULT_VERSION, rule=IMAGE_TAG),
         brokers=_brokers(spec.section("brokers")),
         listeners=_listeners(spec, name, secured=secured) or Cluster(name=name).listeners,
         zookeeper=_zookeeper(spec.section("zookeeper")),
@@ -245,7 +250,7 @@ def _zookeeper(section: Section | None) -> ZooKeeper:
     if section is None:
         return ZooKeeper()
     connect = optional_text(section, "connect")
-    own = [name for name in _OWN_ENSEMBLE if section.has(name)]
+    own = [name for name in OWN_ENSEMBLE if section.has(name)]
     if connect is not None and own:
         section.complain("connect", f"names an ensemble that is there already: leave out {', '.join(own)}.")
     storage = section.section("storage")
@@ -269,7 +274,7 @@ def _zookeeper(section: Section | None) -> ZooKeeper:
     return zookeeper
 
 
-_OWN_ENSEMBLE: Final = ("replicas", "storage", "image", "resources", "template", "config")
+OWN_ENSEMBLE: Final = ("replicas", "storage", "image", "resources", "template", "config")
 """What means nothing for an ensemble that is there already."""
 
 

@@ -11,9 +11,12 @@ from typing import Final
 
 from odradek_operator.crds.types import ComputeResources, PodTemplate
 from odradek_operator.fields import OBJECT_NAME, QUANTITY, Section
+from odradek_operator.objects.names import Component, pod_labels
 
 RESOURCE_NAMES: Final = ("cpu", "memory", "ephemeral-storage")
 MAX_GRACE_SECONDS: Final = 3_600
+OPERATED_LABELS: Final = frozenset(pod_labels("", Component.KAFKA))
+"""Of pods: Services, sets and dashboards find them by these."""
 
 
 def read_resources_of(section: Section | None) -> ComputeResources:
@@ -40,7 +43,7 @@ def read_template(section: Section | None) -> PodTemplate:
     if section is None:
         return PodTemplate()
     template = PodTemplate(
-        labels=section.texts_by_name("labels"),
+        labels=_labels(section),
         annotations=section.texts_by_name("annotations"),
         node_selector=section.texts_by_name("nodeSelector"),
         affinity=section.verbatim("affinity"),
@@ -55,6 +58,14 @@ def read_template(section: Section | None) -> PodTemplate:
     )
     section.close()
     return template
+
+
+def _labels(section: Section) -> dict[str, str]:
+    labels = section.texts_by_name("labels")
+    for name in labels:
+        if name in OPERATED_LABELS:
+            section.complain_of_property("labels", name, "is set by the operator itself: remove it.")
+    return labels
 
 
 def _names(section: Section, name: str) -> tuple[str, ...]:

@@ -1,0 +1,254 @@
+"""The CRDs: files are fresh, and types, reader and schema know the same fields, bounds and defaults."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek_operator.crds import Cluster, Topic, read_object, read_resources
+from odradek_operator.crds.generate import FOLDER, main, rendered
+from odradek_operator.crds.schema import definitions
+from odradek_operator.documents import Document
+from odradek_operator.errors import ResourceError
+from odradek_operator.fields import located
+
+ROOT = Path(__file__).parents[4]
+
+PODS = {
+    "image": "registry/image:1",
+    "resources": {
+        kind: {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "2Gi"} for kind in ("requests", "limits")
+    },
+    "template": {
+        "labels": {"team": "data"},
+        "annotations": {"note": "1"},
+        "nodeSelector": {"disk": "ssd"},
+        "affinity": {"podAffinity": {}},
+        "tolerations": [{"key": "a"}],
+        "priorityClassName": "high",
+        "imagePullSecrets": [{"name": "pull"}],
+        "terminationGracePeriodSeconds": 90,
+    },
+}
+CLUSTER = {
+    "version": "9.9",
+    "brokers": {
+        "replicas": 5,
+        "storage": {
+            "volumes": [{"id": 1, "size": "1Gi", "storageClass": "fast"}],
+            "deleteClaims": True,
+            "releaseLostAfterSeconds": 1,
+        },
+        "rack": {"topologyKey": "zone", "names": ["a"]},
+        "rebalance": {"partitions": 3, "throttle": "1M"},
+        "config": {"min.insync.replicas": 2},
+        **PODS,
+    },
+    "listeners": [
+        {"name": "x", "port": 1, "type": "nodeport", "tls": True, "authentication": {"type": "scram-sha-512"}}
+    ],
+    "zookeeper": {
+        "replicas": 5,
+        "storage": {"size": "1Gi", "storageClass": "fast", "deleteClaims": True},
+        "config": {"tickTime": 1},
+        **PODS,
+    },
+    "monitoring": {
+        "podMonitors": True,
+        "rules": True,
+        "dashboards": True,
+        "exporter": {"enabled": False, "resources": PODS["resources"]},
+    },
+    "networkPolicies": False,
+}
+"""Every field but `zookeeper.connect`, each another than its default."""
+TOPIC = {
+    "cluster": "demo",
+    "partitions": 2,
+    "replicas": 2,
+    "config": {"retention.ms": 1},
+    "deletion": "Delete",
+    "drift": "Adopt",
+}
+
+
+def schema_of(plural: str) -> dict[str, Any]:
+    (version,) = definitions()[plural]["spec"]["versions"]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def wrapped(kind: str, spec: object) -> dict[str, Any]:
+    return {"apiVersion": "odradek.dev/v1", "kind": kind, "metadata": {"name": "demo"}, "spec": spec}
+
+
+def read(kind: str, spec: object) -> Cluster | Topic:
+    """With listeners as the embedded cluster allows them."""
+    demo = located(wrapped("Cluster", {"brokers": {"replicas": 5}}))
+    documents = [Document("f", 1, located(wrapped(kind, spec)))]
+    resources = read_resources([*documents, Document("f", 2, demo)] if kind == "Topic" else documents)
+    return resources.topics["demo"] if kind == "Topic" else resources.clusters["demo"]
+
+
+def leaves(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of all fields that have none within; `[]` stands for a list's entries."""
+    if "properties" in schema:
+        for name, inner in schema["properties"].items():
+            yield from leaves(inner, (*path, name))
+    elif schema.get("type") == "array" and "properties" in schema["items"]:
+        yield from leaves(schema["items"], (*path, "[]"))
+    else:
+        yield path
+
+
+def fields_of(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every field at every depth."""
+    for name, inner in schema.get("properties", {}).items():
+        yield f"{path}.{name}", inner
+        yield from fields_of(inner, f"{path}.{name}")
+    if "items" in schema:
+        yield f"{path}[]", schema["items"]
+        yield from fields_of(schema["items"], f"{path}[]")
+
+
+def without(document: Any, path: tuple[str, ...]) -> Any:
+    """A copy without the field."""
+    result = copy.deepcopy(document)
+    inner = result
+    for name in path[:-1]:
+        inner = inner[0] if name == "[]" else inner[name]
+    del inner[path[-1]]
+    return result
+
+
+def defaulted(value: Any, schema: dict[str, Any]) -> Any:
+    """As the API server fills in defaults."""
+    if isinstance(value, dict):
+        filled = dict(value)
+        for name, inner in schema.get("properties", {}).items():
+            if name not in filled and "default" in inner:
+                filled[name] = copy.deepcopy(inner["default"])
+            if name in filled:
+                filled[name] = defaulted(filled[name], inner)
+        return filled
+    if isinstance(value, list):
+        return [defaulted(item, schema["items"]) for item in value]
+    return value
+
+
+def test_the_files_of_the_chart_are_fresh() -> None:
+    for name, text in rendered().items():
+        assert (ROOT / FOLDER / name).read_text(encoding="utf-8") == text, "run: make crds"
+
+
+def test_generating_writes_every_file(tmp_path: Path) -> None:
+    main(tmp_path / "crds")
+    assert {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "crds").iterdir()} == rendered()
+
+
+@pytest.mark.parametrize(("plural", "kind", "sample"), [("clusters", "Cluster", CLUSTER), ("topics", "Topic", TOPIC)])
+def test_schema_and_reader_know_the_same_fields(plural: str, kind: str, sample: dict[str, Any]) -> None:
+    known = set(leaves(schema_of(plural)["properties"]["spec"])) - {("zookeeper", "connect")}
+    whole = read(kind, sample)
+    for path in known:
+        # A field of the schema that the sample lacks ends here, and so does one that the reader does not take over.
+        shorter = without(sample, path)
+        try:
+            assert read(kind, shorter) != whole, path
+        except ResourceError as error:
+            assert "it is missing" in str(error)
+    with pytest.raises(ResourceError, match="is not a field here"):
+        read(kind, sample | {"another": 1})
+
+
+@pytest.mark.parametrize(("kind", "sample"), [("Cluster", CLUSTER), ("Topic", TOPIC)])
+def test_every_field_of_the_types_can_be_said(kind: str, sample: dict[str, Any]) -> None:
+    """All values differ from the defaults, so what the reader leaves out is seen."""
+    whole = read(kind, sample)
+    default = Cluster(name="demo") if kind == "Cluster" else Topic(name="demo", cluster="")
+    metadata = {"name", "namespace", "uid", "generation", "paused"}
+    same = {path for path in unchanged(whole, default) if path not in metadata}
+    assert same == ({"zookeeper.connect"} if kind == "Cluster" else set())
+
+
+def unchanged(value: Any, default: Any, path: str = "") -> Iterator[str]:
+    for field in dataclasses.fields(value):
+        found, other = getattr(value, field.name), getattr(default, field.name)
+        if dataclasses.is_dataclass(found):
+            yield from unchanged(found, other, f"{path}{field.name}.")
+        elif found == other:
+            yield f"{path}{field.name}"
+
+
+def test_an_ensemble_that_is_there_can_be_said() -> None:
+    found = read("Cluster", {"zookeeper": {"connect": "a:1/b"}})
+    assert isinstance(found, Cluster)
+    assert found.zookeeper.connect == "a:1/b"
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind", "spec"),
+    [
+        ("clusters", "Cluster", {}),
+        ("clusters", "Cluster", {"brokers": {"replicas": 2}, "zookeeper": {"connect": "a:1"}, "monitoring": {}}),
+        ("clusters", "Cluster", {"listeners": [{"name": "a", "port": 1}], "zookeeper": {"storage": {"size": "1Gi"}}}),
+        ("topics", "Topic", {"cluster": "demo"}),
+    ],
+)
+def test_defaults_of_the_schema_are_those_of_the_types(plural: str, kind: str, spec: dict[str, Any]) -> None:
+    filled = defaulted(spec, schema_of(plural)["properties"]["spec"])
+    assert filled != spec
+    assert read_object(wrapped(kind, filled)) == read_object(wrapped(kind, spec))
+
+
+@pytest.mark.parametrize("plural", ["clusters", "topics"])
+def test_every_field_is_explained(plural: str) -> None:
+    schema = schema_of(plural)
+    assert schema["description"]
+    for path, inner in fields_of(schema):
+        if path.startswith(".metadata"):
+            continue  # Kubernetes' own.
+        assert inner.get("description", "").endswith("."), path
+
+
+@pytest.mark.parametrize("plural", ["clusters", "topics"])
+def test_only_what_kubernetes_judges_itself_is_left_open(plural: str) -> None:
+    opened = {path for path, inner in fields_of(schema_of(plural)) if "x-kubernetes-preserve-unknown-fields" in inner}
+    pods = {
+        f".spec.{part}.template.{name}" for part in ("brokers", "zookeeper") for name in ("affinity", "tolerations[]")
+    }
+    assert opened == (pods if plural == "clusters" else set())
+
+
+@pytest.mark.parametrize("plural", ["clusters", "topics"])
+def test_rules_say_what_is_wrong_in_a_sentence(plural: str) -> None:
+    schema = schema_of(plural)
+    rules = [
+        rule for _, inner in [("", schema), *fields_of(schema)] for rule in inner.get("x-kubernetes-validations", [])
+    ]
+    assert len(rules) > 5
+    for rule in rules:
+        assert rule["message"].endswith("."), rule
+        assert "\n" not in rule["message"]
+
+
+@pytest.mark.parametrize("plural", ["clusters", "topics"])
+def test_columns_show_fields_that_there_are(plural: str) -> None:
+    (version,) = definitions()[plural]["spec"]["versions"]
+    paths = {path for path, _ in fields_of(schema_of(plural))} | {".metadata.creationTimestamp"}
+    for column in version["additionalPrinterColumns"]:
+        assert re.sub(r"\[[^]]*\]", "[]", column["jsonPath"]) in paths
+
+
+def test_an_uninstall_leaves_the_definitions() -> None:
+    for plural, definition in definitions().items():
+        assert definition["metadata"]["name"] == f"{plural}.odradek.dev"
+        assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert definition["spec"]["names"]["categories"] == ["odradek"]
+        assert definition["spec"]["versions"][0]["subresources"] == {"status": {}}
