@@ -80,6 +80,8 @@ class Snapshot:
     """Every topic's name; in depth only those that were asked for, the others have no partitions here."""
     configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
     """By topic. May be there without the topic: a rest of an earlier one of that name."""
+    broker_configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
+    """`/config/brokers/NAME` by name: a broker's id, or `<default>` for all of them."""
     deleting: frozenset[str] = frozenset()
     """Topics whose deletion is under way."""
     reassigning: frozenset[TopicPartition] = frozenset()

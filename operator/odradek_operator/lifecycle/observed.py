@@ -6,8 +6,18 @@ Enters: objects of the API server, as the watches or lists gave them (`parse_*`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from odradek_operator.lifecycle.parsing import Object, condition, is_true, items, mapping, moment, number, text, texts
+from odradek_operator.objects import names
+
+_NODE_KEY: Final = re.compile(r"(^|/)(hostname|node|nodename|metadata\.name)$")
+"""Ends of the labels by which storage drivers tie a volume to one node; `metadata.name` is a field."""
+_ON_ITS_WAY: Final = ("ContainerCreating", "PodInitializing")
+_LONGEST_SENTENCE: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,3 +94,170 @@ class KubernetesState:
     """Every node, by name."""
     sets: Mapping[str, Set] = field(default_factory=dict)
     """StatefulSets by name."""
+
+
+def parse_pod(body: Object) -> Pod:
+    """A pod. Raises `ValueError` where its name does not end in a number, so that it is of no StatefulSet."""
+    name = text(body, "metadata", "name")
+    scheduled = condition(body, "PodScheduled")
+    unscheduled = text(scheduled, "status") == "False"
+    return Pod(
+        name=name,
+        uid=text(body, "metadata", "uid"),
+        ordinal=int(name.rpartition("-")[2]),
+        node=text(body, "spec", "nodeName") or None,
+        ready=is_true(body, "Ready"),
+        terminating=bool(text(body, "metadata", "deletionTimestamp")),
+        restart_hash=text(body, "metadata", "annotations", names.RESTART_HASH),
+        phase=text(body, "status", "phase") or "Unknown",
+        trouble=trouble(body),
+        unscheduled_since=moment(scheduled, "lastTransitionTime") if unscheduled else None,
+        claims=tuple(
+            claim
+            for volume in items(body, "spec", "volumes")
+            if (claim := text(volume, "persistentVolumeClaim", "claimName"))
+        ),
+    )
+
+
+def parse_claim(body: Object, volume: Object | None) -> Claim:
+    """A claim, and its volume where there is one. Nodes are named as the volume's affinity names them."""
+    return Claim(
+        name=text(body, "metadata", "name"),
+        uid=text(body, "metadata", "uid"),
+        volume=text(body, "spec", "volumeName") or None,
+        nodes=() if volume is None else _tied_to(volume),
+        lost=text(body, "status", "phase") == "Lost",
+        terminating=bool(text(body, "metadata", "deletionTimestamp")),
+    )
+
+
+def _tied_to(volume: Object) -> tuple[str, ...]:
+    """The nodes that the volume's affinity names one by one. A zone is no node: it outlives them."""
+    found = [
+        value
+        for term in items(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
+        for rule in [*items(term, "matchExpressions"), *items(term, "matchFields")]
+        if text(rule, "operator") == "In" and _NODE_KEY.search(text(rule, "key"))
+        for value in texts(rule, "values")
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def parse_node(body: Object) -> Node:
+    """A node; one that never said how it is counts as not ready since it was made."""
+    changed_at = moment(condition(body, "Ready"), "lastTransitionTime")
+    if changed_at is None:
+        changed_at = moment(body, "metadata", "creationTimestamp")
+    return Node(
+        name=text(body, "metadata", "name"),
+        ready=is_true(body, "Ready"),
+        changed_at=0.0 if changed_at is None else changed_at,
+    )
+
+
+def parse_set(body: Object) -> Set:
+    """A StatefulSet. One replica is Kubernetes' default."""
+    replicas = number(body, "spec", "replicas")
+    seen, written = number(body, "status", "observedGeneration"), number(body, "metadata", "generation")
+    return Set(
+        name=text(body, "metadata", "name"),
+        replicas=1 if replicas is None else replicas,
+        restart_hash=text(body, "spec", "template", "metadata", "annotations", names.RESTART_HASH),
+        generation_observed=(seen or 0) >= (written or 0),
+    )
+
+
+def observe(
+    cluster_name: str,
+    *,
+    pods: Iterable[Object],
+    claims: Iterable[Object],
+    volumes: Iterable[Object],
+    nodes: Iterable[Object],
+    sets: Iterable[Object],
+) -> KubernetesState:
+    """Everything of one cluster. Objects of others, and pods that are not of its two sets, are left out.
+
+    `pods`, `claims` and `sets` are of the cluster's namespace; `volumes` and `nodes` are all there are.
+    """
+    by_name = {text(volume, "metadata", "name"): volume for volume in volumes}
+    all_nodes = list(nodes)
+    hostnames = {_hostname(node): text(node, "metadata", "name") for node in all_nodes}
+    found = [parse_claim(claim, by_name.get(text(claim, "spec", "volumeName"))) for claim in _of(cluster_name, claims)]
+    own_pods = list(_of(cluster_name, pods))
+    parsed_sets = [parse_set(one) for one in _of(cluster_name, sets)]
+    return KubernetesState(
+        brokers=_members(own_pods, names.kafka(cluster_name)),
+        ensemble=_members(own_pods, names.zookeeper(cluster_name)),
+        claims={
+            claim.name: replace(claim, nodes=tuple(hostnames.get(node, node) for node in claim.nodes))
+            for claim in sorted(found, key=lambda claim: claim.name)
+        },
+        nodes={node.name: node for node in sorted(map(parse_node, all_nodes), key=lambda node: node.name)},
+        sets={one.name: one for one in parsed_sets},
+    )
+
+
+def _hostname(node: Object) -> str:
+    """By which volumes name a node: mostly its name, but clouds differ."""
+    return text(node, "metadata", "labels", "kubernetes.io/hostname") or text(node, "metadata", "name")
+
+
+def _of(cluster_name: str, bodies: Iterable[Object]) -> Iterator[Object]:
+    return (body for body in bodies if text(body, "metadata", "labels", names.CLUSTER_LABEL) == cluster_name)
+
+
+def _members(pods: Iterable[Object], set_name: str) -> dict[int, Pod]:
+    form = re.compile(re.escape(set_name) + r"-(0|[1-9][0-9]*)")
+    found = [parse_pod(pod) for pod in pods if form.fullmatch(text(pod, "metadata", "name"))]
+    return {pod.ordinal: pod for pod in sorted(found, key=lambda pod: pod.ordinal)}
+
+
+def trouble(pod: Object) -> str:
+    """Why a pod is not ready, in a sentence with a full stop; empty where it is, or where nothing is known."""
+    if is_true(pod, "Ready"):
+        return ""
+    scheduled = condition(pod, "PodScheduled")
+    if text(scheduled, "status") == "False":
+        return _sentence("it fits on no node", text(scheduled, "message") or text(scheduled, "reason"))
+    statuses = [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
+    for status in statuses:
+        if said := _container_trouble(status):
+            return said
+    if text(pod, "status", "phase") == "Failed":
+        return _sentence(f"it failed ({text(pod, 'status', 'reason') or 'Failed'})", text(pod, "status", "message"))
+    running = [text(status, "name") for status in statuses if mapping(status, "state", "running")]
+    return _sentence(f"container {running[-1]} runs and is not ready yet", "") if running else ""
+
+
+def _container_trouble(status: Object) -> str:
+    """What a container waits for, or how it ended; empty where it runs or has done its work."""
+    name, waiting = text(status, "name"), mapping(status, "state", "waiting")
+    ended = mapping(status, "state", "terminated")
+    before = mapping(status, "lastState", "terminated")
+    if waiting and text(waiting, "reason") not in _ON_ITS_WAY:
+        reason = text(waiting, "reason") or "Waiting"
+        detail = _how_it_ended(before) if before else text(waiting, "message")
+        return _sentence(f"container {name} waits ({reason})", detail)
+    if ended and (number(ended, "exitCode") or 0) != 0:
+        return _sentence(f"container {name} is down", _how_it_ended(ended))
+    if before and mapping(status, "state", "running") and status.get("ready") is not True:
+        return _sentence(f"container {name} was started again and is not ready yet", _how_it_ended(before))
+    return ""
+
+
+def _how_it_ended(ended: Object) -> str:
+    """Exit code and reason of a container that ended."""
+    code, reason = number(ended, "exitCode"), text(ended, "reason")
+    said = "it ended" if code is None else f"it ended with exit code {code}"
+    return said if reason in ("", "Error", "Completed") else f"{said} ({reason})"
+
+
+def _sentence(what: str, detail: str) -> str:
+    """One line that ends with one full stop, however much the API server said."""
+    line = " ".join(f"{what}: {detail}".split()) if detail else what
+    if len(line) > _LONGEST_SENTENCE:
+        line = line[:_LONGEST_SENTENCE] + "…"
+    line = line.rstrip(". ")
+    return f"{line[0].upper()}{line[1:]}."

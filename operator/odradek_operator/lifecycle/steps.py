@@ -40,7 +40,7 @@ class ReleaseClaims:
     """Uids by name."""
     reason: str
     force: bool = False
-    """Whether the pod is deleted without grace: its node does not answer, so the pod would stay `Terminating` for ever."""
+    """Whether the pod goes without grace: its node does not answer, so it would stay `Terminating` for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

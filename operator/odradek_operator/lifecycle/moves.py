@@ -1,0 +1,113 @@
+"""Which replicas move next, in throttled portions, and when the throttle is lifted. Pure.
+
+Enters: a cluster, a `Snapshot`, the wanted replication factors. Leaves: a step, what waits, and how far it is. Called
+by `plan`. Invariants: no portion is begun while anything moves, by whomever it was asked for; none has more partitions
+than the resource allows; no replica goes onto a broker that is not registered; topics that are being deleted stay.
+
+In this order: brokers that leave are drained and replication factors changed (`resize`); then shares are evened out
+(`balance`), after all brokers are there; then the throttle is lifted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from odradek.base.types import TopicPartition
+from odradek_operator.crds import Cluster
+from odradek_operator.lifecycle import balance
+from odradek_operator.lifecycle.replicas import is_moving, listed, named, partitions_of
+from odradek_operator.lifecycle.resize import Resized, leaving, resized
+from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, Progress, Waiting
+from odradek_operator.lifecycle.throttle import Mark, entries, lift, lists, mark_of
+from odradek_operator.observed import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """What is decided about replicas."""
+
+    step: MoveReplicas | LiftThrottle | None = None
+    waiting: tuple[Waiting, ...] = ()
+    progress: Progress | None = None
+
+
+def decide(cluster: Cluster, snapshot: Snapshot, *, present: int, factors: Mapping[str, int]) -> Moves:
+    """The next portion. `present` is how many brokers the set has, `factors` are by topic."""
+    partitions = partitions_of(snapshot)
+    brokers = range(cluster.brokers.replicas)
+    gone = leaving(cluster, present, partitions)
+    wish = resized(cluster, snapshot, partitions, gone=gone, factors=factors)
+    even = mark_of(snapshot) is Mark.EVEN_OUT or balance.is_due(partitions, brokers)
+    waiting = wish.waiting + _stuck(wish, gone)
+    moving = sum(one.assignment.is_being_reassigned or one.name in snapshot.reassigning for one in partitions)
+    left = len(wish.targets) + (balance.replicas_to_move(partitions, brokers) if even else 0)
+    progress = Progress(remaining=moving + left, total=len(partitions), reason=_why(wish, gone, even=even))
+    if is_moving(snapshot):
+        return Moves(waiting=waiting, progress=progress)
+    if snapshot.controller_id is None or snapshot.controller_epoch_version is None:
+        # Nobody would carry a reassignment out, and what is in sync may be told late.
+        return Moves(waiting=waiting)
+    if wish.targets:
+        mark = Mark.EVEN_OUT if even else Mark.RESIZE
+        step = _portion(cluster, snapshot, wish.targets, mark=mark, why=progress.reason)
+        return Moves(step=step, waiting=waiting, progress=progress)
+    if even:
+        absent = [broker for broker in brokers if broker not in snapshot.brokers]
+        if absent:
+            return Moves(waiting=(*waiting, _absent(absent)), progress=progress)
+        targets = balance.portion(
+            partitions,
+            brokers,
+            snapshot.racks(),
+            live=snapshot.brokers,
+            limit=cluster.brokers.rebalance.partitions,
+        )
+        if targets:
+            step = _portion(cluster, snapshot, targets, mark=Mark.EVEN_OUT, why=progress.reason)
+            return Moves(step=step, waiting=waiting, progress=progress)
+    return Moves(step=lift(snapshot), waiting=waiting)
+
+
+def _portion(
+    cluster: Cluster, snapshot: Snapshot, targets: Mapping[TopicPartition, tuple[int, ...]], *, mark: Mark, why: str
+) -> MoveReplicas:
+    rebalance = cluster.brokers.rebalance
+    first = dict(sorted(targets.items())[: rebalance.partitions])
+    noun = "partition moves" if len(first) == 1 else "partitions move"
+    return MoveReplicas(
+        targets=first,
+        versions={topic: snapshot.topics[topic].version for topic in sorted({name.topic for name in first})},
+        throttle_bytes_per_second=rebalance.throttle_bytes_per_second,
+        broker_defaults=entries(rebalance.throttle_bytes_per_second, mark),
+        topic_configs=lists(first, snapshot),
+        reason=f"{why}: {len(first)} {noun} ({named(first)})",
+    )
+
+
+def _why(wish: Resized, gone: frozenset[int], *, even: bool) -> str:
+    if wish.drains:
+        return f"{listed(gone)} {'is' if len(gone) == 1 else 'are'} drained"
+    if wish.targets:
+        return "replication factors change"
+    return "shares are evened out" if even else "a reassignment is under way"
+
+
+def _stuck(wish: Resized, gone: frozenset[int]) -> tuple[Waiting, ...]:
+    if not wish.stuck:
+        return ()
+    return (
+        Waiting(
+            what="scale-in" if gone else "replication-factor",
+            reason="PartitionsStuck",
+            sentence=f"Replicas of {named(wish.stuck)} cannot move yet: no leader, or too few brokers, are there.",
+        ),
+    )
+
+
+def _absent(brokers: Sequence[int]) -> Waiting:
+    return Waiting(
+        what="rebalance",
+        reason="BrokersMissing",
+        sentence=f"{listed(brokers).capitalize()}: not registered in ZooKeeper, so shares are not evened out yet.",
+    )

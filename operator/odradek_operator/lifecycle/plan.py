@@ -1,0 +1,127 @@
+"""All decisions over time about one cluster in one: what is done now, what waits, how many brokers there are. Pure.
+
+Enters: a Cluster, what Kubernetes and ZooKeeper show, what is wanted of pods, properties and factors, the time. Leaves:
+a `ClusterDecision`. Called by the loop of a cluster in each round; it carries the steps out and looks again.
+
+1. *Paused*: nothing, and the set keeps its size.
+2. *ZooKeeper cannot be asked*: the set has as many brokers as specified, never fewer than it has; only members of the
+   ensemble that do not serve may be replaced. What happens to records is not known, so brokers stay.
+3. At most one step a round takes something away, looked for in this order: a lost disk is given up (`release`), the
+   ensemble rolls, brokers roll. Rolling the ensemble comes first, since brokers may need its new template. While one
+   of them rolls, the other does not, save for broken pods with an old template: they are away already.
+4. Brokers' dynamic defaults are written at any time: they take nothing away.
+5. Replicas begin to move, and the set shrinks, only in rounds without a step of 3: both are decided from who is there.
+
+An operator that dies between any two steps has lost nothing: each step follows again from what the next one observes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from odradek_operator.crds import Cluster
+from odradek_operator.lifecycle import defaults, ensemble, moves, release, resize, rolling
+from odradek_operator.lifecycle.observed import KubernetesState
+from odradek_operator.lifecycle.steps import ClusterDecision, Step, Verdict
+from odradek_operator.objects import names
+from odradek_operator.observed import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What the resource wants of pods, and what members of the ensemble say of themselves."""
+
+    brokers_hash: str
+    ensemble_hash: str
+    modes: Mapping[int, str]
+
+
+def decide(
+    cluster: Cluster,
+    state: KubernetesState,
+    snapshot: Snapshot | None,
+    *,
+    wanted_hashes: Mapping[str, str],
+    wanted_dynamic: Mapping[str, str],
+    wanted_factors: Mapping[str, int],
+    zookeeper_modes: Mapping[int, str],
+    now: float,
+) -> ClusterDecision:
+    """What to do now. Raises `ValueError` for a snapshot whose topics were not all read in depth.
+
+    `wanted_hashes`: by name of StatefulSet, the restart hash of its wanted template. `wanted_dynamic`: properties that
+    need no restart. `wanted_factors`: by topic; those that are not named keep theirs. `zookeeper_modes`: what members
+    answered to `srvr`; one that did not is missing. `now`: seconds since the epoch.
+    """
+    present = resize.present_size(cluster, state)
+    wanted = _Wanted(
+        brokers_hash=wanted_hashes.get(names.kafka(cluster.name), ""),
+        ensemble_hash=wanted_hashes.get(names.zookeeper(cluster.name), ""),
+        modes=zookeeper_modes,
+    )
+    old = frozenset(rolling.outdated(rolling.members(state, present), wanted.brokers_hash))
+    if cluster.paused:
+        return ClusterDecision(broker_count=present, outdated=old)
+    if snapshot is None:
+        verdict = _blind(cluster, state, wanted)
+        return ClusterDecision(
+            broker_count=resize.size(cluster, state, None),
+            steps=() if verdict.step is None else (verdict.step,),
+            waiting=verdict.waiting,
+            outdated=old,
+        )
+    verdict = _disruption(cluster, state, snapshot, wanted, now=now)
+    steps: list[Step] = []
+    if snapshot.controller_epoch_version is not None:
+        changed = defaults.decide(snapshot, wanted_dynamic)
+        steps += [] if changed is None else [changed]
+    moved = moves.decide(cluster, snapshot, present=present, factors=wanted_factors)
+    if verdict.step is not None:
+        steps.append(verdict.step)
+    elif moved.step is not None and not steps:
+        # Both write the brokers' defaults, so one round never does both.
+        steps.append(moved.step)
+    count = max(present, cluster.brokers.replicas)
+    if verdict.step is None and moved.step is None:
+        count = resize.size(cluster, state, snapshot)
+    return ClusterDecision(
+        broker_count=count,
+        steps=tuple(steps),
+        waiting=verdict.waiting + moved.waiting,
+        progress=moved.progress,
+        outdated=old,
+    )
+
+
+def _blind(cluster: Cluster, state: KubernetesState, wanted: _Wanted) -> Verdict:
+    """Rule 2."""
+    return ensemble.decide(
+        cluster, state, wanted_hash=wanted.ensemble_hash, modes=wanted.modes, brokers_busy="ZooKeeper cannot be asked."
+    )
+
+
+def _disruption(
+    cluster: Cluster, state: KubernetesState, snapshot: Snapshot, wanted: _Wanted, *, now: float
+) -> Verdict:
+    """Rule 3."""
+    count = resize.present_size(cluster, state)
+    released = release.decide(cluster, state, snapshot, count=count, now=now)
+    if released.step is not None:
+        return released
+    homeless = {broker for broker, pod in state.brokers.items() if release.is_homeless(state, pod)}
+    brokers_busy = rolling.restarting(
+        rolling.members(state, count),
+        sorted(set(range(count)) - homeless),
+        wanted_hash=wanted.brokers_hash,
+        registered=snapshot.brokers,
+    )
+    members = ensemble.decide(
+        cluster, state, wanted_hash=wanted.ensemble_hash, modes=wanted.modes, brokers_busy=brokers_busy
+    )
+    waiting = released.waiting + members.waiting
+    if members.step is not None:
+        return Verdict(step=members.step, waiting=waiting)
+    busy = ensemble.busy(cluster, state, wanted_hash=wanted.ensemble_hash)
+    rolled = rolling.decide(cluster, state, snapshot, wanted_hash=wanted.brokers_hash, count=count, ensemble_busy=busy)
+    return Verdict(step=rolled.step, waiting=waiting + rolled.waiting)

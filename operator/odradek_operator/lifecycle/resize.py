@@ -1,0 +1,196 @@
+"""Fewer brokers, and other replication factors: where each replica shall be then. Pure.
+
+Enters: a cluster, its partitions, the factors that resources want. Leaves: targets, the size that the brokers'
+StatefulSet may have, and why something is refused. Called by `moves` and `plan`.
+
+Brokers with the highest ids leave. Everything on them moves to those that stay: to a rack that the partition is not in
+yet, there to the one with the fewest replicas, there to the lowest id; in the place of the one that left, so that
+leaders stay as spread as they were. Factors change by the same choice. A replica that goes is one whose broker is not
+there, else one that is not in sync, else one whose rack holds another, else one on the broker with the most replicas;
+never the preferred leader while another can go.
+
+Nothing moves when one topic would not fit: a cluster that is half drained helps nobody. The set shrinks from the top,
+by brokers that hold nothing any more, and while nothing moves, since a move under way may end on them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from odradek.base.types import TopicPartition
+from odradek_operator.crds import Cluster
+from odradek_operator.lifecycle.observed import KubernetesState
+from odradek_operator.lifecycle.replicas import Partition, holds_nothing, is_moving, listed
+from odradek_operator.lifecycle.steps import Waiting
+from odradek_operator.objects import names
+from odradek_operator.observed import Snapshot
+
+
+def present_size(cluster: Cluster, state: KubernetesState) -> int:
+    """How many brokers the set has; as many as specified before there is one."""
+    found = state.sets.get(names.kafka(cluster.name))
+    return cluster.brokers.replicas if found is None else found.replicas
+
+
+def size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
+    """How many brokers the set may have now. It grows at once; without a look into ZooKeeper it never shrinks."""
+    present, wanted = present_size(cluster, state), cluster.brokers.replicas
+    if snapshot is None or is_moving(snapshot):
+        return max(present, wanted)
+    while present > wanted and holds_nothing(snapshot, present - 1):
+        present -= 1
+    return max(present, wanted)
+
+
+def leaving(cluster: Cluster, present: int, partitions: Iterable[Partition]) -> frozenset[int]:
+    """The brokers that shall hold nothing.
+
+    With an ensemble of its own every broker is the cluster's, so ids beyond its set are of brokers that were taken
+    away too early. With another's, they are brokers of somebody else, and none of our business.
+    """
+    wanted = cluster.brokers.replicas
+    if cluster.zookeeper.connect is not None:
+        return frozenset(range(wanted, present))
+    holders = {broker for partition in partitions for broker in partition.target}
+    return frozenset(broker for broker in holders | set(range(wanted, present)) if broker >= wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resized:
+    """Where replicas shall be."""
+
+    targets: Mapping[TopicPartition, tuple[int, ...]]
+    """Of partitions that are not yet as they shall be and can be moved now."""
+    stuck: tuple[TopicPartition, ...]
+    """Those that cannot: they have no leader, or too few brokers are there."""
+    waiting: tuple[Waiting, ...]
+    """What is refused."""
+    drains: bool
+    """Whether some of `targets` empty a broker that leaves."""
+
+
+def resized(
+    cluster: Cluster,
+    snapshot: Snapshot,
+    partitions: Sequence[Partition],
+    *,
+    gone: frozenset[int],
+    factors: Mapping[str, int],
+) -> Resized:
+    """Where everything shall be without the brokers `gone`, and with these replication factors by topic."""
+    staying = range(cluster.brokers.replicas)
+    fitting, waiting = _fitting(partitions, staying, gone, factors)
+    misfits = sorted({one.name.topic for one in partitions if _room(one, staying, gone) < len(one.target)})
+    if misfits and gone:
+        waiting.append(_does_not_fit(partitions, misfits, cluster, gone))
+        gone = frozenset()
+    choice = _Choice(
+        candidates=[broker for broker in staying if broker in snapshot.brokers],
+        racks=snapshot.racks(),
+        load=Counter(broker for one in partitions for broker in one.target if broker not in gone),
+    )
+    targets: dict[TopicPartition, tuple[int, ...]] = {}
+    stuck = []
+    for one in partitions:
+        factor = fitting.get(one.name.topic, len(one.target))
+        if len(one.target) == factor and gone.isdisjoint(one.target):
+            continue
+        target = choice.replicas(one, factor, gone) if one.is_led(snapshot.brokers) else None
+        if target is None:
+            stuck.append(one.name)
+        elif target != one.target:
+            targets[one.name] = target
+    drains = any(not gone.isdisjoint(one.target) for one in partitions if one.name in targets)
+    return Resized(targets=targets, stuck=tuple(stuck), waiting=tuple(waiting), drains=drains)
+
+
+def _room(partition: Partition, staying: Iterable[int], gone: Collection[int]) -> int:
+    """How many replicas the partition can have at most."""
+    return len(set(staying) | {broker for broker in partition.target if broker not in gone})
+
+
+def _fitting(
+    partitions: Sequence[Partition], staying: Sequence[int], gone: Collection[int], factors: Mapping[str, int]
+) -> tuple[dict[str, int], list[Waiting]]:
+    """The wanted factors that are possible, and a refusal for each other one."""
+    fitting = {topic: factor for topic, factor in factors.items() if factor >= 1}
+    waiting = []
+    for one in partitions:
+        factor = fitting.get(one.name.topic, 0)
+        if factor > len(one.target) and factor > _room(one, staying, gone):
+            waiting.append(
+                Waiting(
+                    what="replication-factor",
+                    reason="NotEnoughBrokers",
+                    sentence=f"Topic {one.name.topic} cannot have {factor} replicas on {len(staying)} brokers.",
+                    needs_person=True,
+                )
+            )
+            del fitting[one.name.topic]
+    return fitting, waiting
+
+
+def _does_not_fit(
+    partitions: Iterable[Partition], misfits: Sequence[str], cluster: Cluster, gone: Iterable[int]
+) -> Waiting:
+    first = misfits[0]
+    factor = max(len(one.target) for one in partitions if one.name.topic == first)
+    others = f" (and {len(misfits) - 1} other topics do not fit either)" if len(misfits) > 1 else ""
+    return Waiting(
+        what="scale-in",
+        reason="ReplicasDoNotFit",
+        sentence=f"{listed(gone).capitalize()} cannot be drained: topic {first} has {factor} replicas, and "
+        f"{cluster.brokers.replicas} brokers would remain{others}. Lower its replication factor, or keep the brokers.",
+        needs_person=True,
+    )
+
+
+class _Choice:
+    """Chooses brokers for replicas, one partition after the other; each choice counts for the next."""
+
+    __slots__ = ("_aware", "_candidates", "_load", "_racks")
+
+    def __init__(self, *, candidates: Sequence[int], racks: Mapping[int, str | None], load: Counter[int]) -> None:
+        self._candidates = candidates
+        self._racks = racks
+        self._load = load
+        self._aware = all(racks[broker] is not None for broker in candidates)
+
+    def replicas(self, partition: Partition, factor: int, gone: Collection[int]) -> tuple[int, ...] | None:
+        """The target, preferred leader first; None while too few brokers are there."""
+        slots: list[int | None] = [None if broker in gone else broker for broker in partition.target]
+        while len(slots) > factor and None in slots:
+            slots.remove(None)
+        while len(slots) > factor:
+            slots.remove(self._least_needed([broker for broker in slots if broker is not None], partition))
+        slots += [None] * (factor - len(slots))
+        for index, broker in enumerate(slots):
+            if broker is None:
+                slots[index] = self._best([other for other in slots if other is not None])
+                if slots[index] is None:
+                    return None
+        chosen = tuple(broker for broker in slots if broker is not None)
+        self._load.update(broker for broker in chosen if broker not in partition.target)
+        self._load.subtract(broker for broker in partition.target if broker not in chosen and broker not in gone)
+        return chosen
+
+    def _best(self, taken: Collection[int]) -> int | None:
+        racks = [self._racks.get(broker) for broker in taken]
+        free = [broker for broker in self._candidates if broker not in taken]
+        return min(
+            free,
+            key=lambda broker: (self._aware and racks.count(self._racks[broker]), self._load[broker], broker),
+            default=None,
+        )
+
+    def _least_needed(self, present: Sequence[int], partition: Partition) -> int:
+        racks = [self._racks.get(broker) for broker in present]
+
+        def need(broker: int) -> tuple[bool, bool, bool, bool, int, int]:
+            alone = self._aware and racks.count(self._racks.get(broker)) == 1
+            live, in_sync = broker in self._racks, broker in partition.in_sync
+            return live, in_sync, broker == present[0], alone, -self._load[broker], -present.index(broker)
+
+        return min(present, key=need)
