@@ -58,6 +58,7 @@ def template(cluster: Cluster, settings: ImageSettings) -> Object:
             *([variable("RACK_TOPOLOGY_KEY", rack)] if rack is not None else []),
         ],
         mounts=storage.broker_mounts(brokers),
+        volumes=storage.broker_pod_volumes(brokers),
         resources=brokers.resources,
         grace_seconds=_GRACE_SECONDS,
         rack_topology_key=rack,

@@ -73,13 +73,6 @@ def config_map(cluster: Cluster) -> Object:
 
 def _set(cluster: Cluster, settings: ImageSettings) -> Object:
     wanted = cluster.zookeeper
-    claim = storage.claim_template(
-        cluster.name,
-        _COMPONENT,
-        name=storage.ZOOKEEPER_CLAIM,
-        size=wanted.size or storage.DEFAULT_ZOOKEEPER_SIZE,
-        storage_class=wanted.storage_class,
-    )
     return stateful_set(
         cluster,
         _COMPONENT,
@@ -88,7 +81,7 @@ def _set(cluster: Cluster, settings: ImageSettings) -> Object:
         replicas=wanted.replicas,
         template=template(cluster, settings),
         restart_hash=restart_hash(cluster, settings),
-        claims=[claim],
+        claims=storage.ensemble_claims(cluster),
         delete_claims=wanted.delete_claims,
     )
 

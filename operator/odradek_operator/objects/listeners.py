@@ -1,8 +1,8 @@
 """The listeners of a cluster on Kubernetes: which are served, their ports, and what pods and clients are told. Pure.
 
-Enters: a Cluster. Leaves: values for the builders beside this module, for the brokers' pods and for the status. A
-listener that asks for certificates or passwords is left out until brokers have them: serving it without would let in
-whom the user meant to keep out.
+Enters: a Cluster. Leaves: values for the builders beside this module and for the brokers' pods. A listener that asks
+for certificates or passwords is refused when the resource is read; should one come this far, it is not served rather
+than served without them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,6 @@ from odradek_operator.objects import names
 def served(cluster: Cluster) -> tuple[Listener, ...]:
     """The listeners that brokers open for clients, in the order of the resource."""
     return tuple(listener for listener in cluster.listeners if listener.plain)
-
-
-def left_out(cluster: Cluster) -> tuple[str, ...]:
-    """A sentence for each listener of the resource that is not served."""
-    return tuple(
-        f"Listener {listener.name} is left out: brokers have no certificates and passwords yet, and without them it "
-        "would let everybody in."
-        for listener in cluster.listeners
-        if not listener.plain
-    )
 
 
 def internal(cluster: Cluster) -> tuple[Listener, ...]:

@@ -55,7 +55,9 @@ class Workload:
     """By name, beside the one of metrics."""
     environment: Sequence[Object] = ()
     mounts: Sequence[Object] = ()
-    """Of volume claims."""
+    """Of volume claims, and of `volumes`."""
+    volumes: Sequence[Object] = ()
+    """That go with the pod, beside /tmp and the ConfigMap."""
     resources: ComputeResources
     grace_seconds: int = 30
     """To end in order, where the user says nothing."""
@@ -184,7 +186,7 @@ def _volumes(workload: Workload) -> list[Object]:
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
     if workload.config_map is not None:
         volumes.append({"name": _CONFIG_VOLUME, "configMap": {"name": workload.config_map}})
-    return volumes
+    return volumes + list(workload.volumes)
 
 
 def _spread(cluster: Cluster, workload: Workload, topology_key: str) -> Object:

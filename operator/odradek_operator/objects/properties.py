@@ -38,20 +38,21 @@ _ZOOKEEPER_DEFAULTS: Final[Mapping[str, str]] = {
     "maxClientCnxns": "0",
     "autopurge.purgeInterval": "1",
     "autopurge.snapRetainCount": "3",
+    # A member's name may come into DNS only after its start, so that it could not bind to it.
+    "quorumListenOnAllIPs": "true",
+    # A single member takes the same way as three, and has the same series.
+    "standaloneEnabled": "false",
 }
 """What the resource may override."""
 
 _ZOOKEEPER_FIXED: Final[Mapping[str, str]] = {
     "dataDir": storage.ZOOKEEPER_DATA,
     "clientPort": str(names.ZOOKEEPER_CLIENT_PORT),
-    # Other members' names come into DNS after they start, so that no member can bind to its own name at its start.
-    "quorumListenOnAllIPs": "true",
-    # A single member takes the same way as three, and has the same series.
-    "standaloneEnabled": "false",
     "admin.enableServer": "false",
     # The pod reads `mntr` for its metrics, the operator `srvr` before it restarts members.
     "4lw.commands.whitelist": "mntr,ruok,srvr",
 }
+"""What follows from the pod; the resource is refused when it says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,10 @@ PRUNED_KINDS: Final[tuple[tuple[str, str], ...]] = (
 )
 """API version and kind of what is deleted when it is wanted no longer. Never StatefulSets: records hang on them."""
 
+UNOWNED_KINDS: Final[tuple[tuple[str, str], ...]] = (("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),)
+"""What no owner takes along, as it belongs to no namespace. When a Cluster resource goes, or is found to be gone, the
+operator deletes these by `selector_of`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
@@ -58,7 +62,7 @@ class WantedObject:
     """None: it belongs to none."""
     body: Object
     owned: bool
-    """Whether Kubernetes deletes it with the Cluster resource; otherwise the operator must, by `prune_selector`."""
+    """Whether Kubernetes deletes it with the Cluster resource; otherwise the operator must (`UNOWNED_KINDS`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ class Hashes:
 def wanted_objects(
     cluster: Cluster, *, settings: ImageSettings, broker_count: int, extras: Extras | None = None
 ) -> tuple[WantedObject, ...]:
-    """All of them, in order. `cluster` must come from Kubernetes, with its uid, and be without `checks.problems`.
+    """All of them, in order. `cluster` must come from Kubernetes, with its uid.
 
     Raises `ValueError` for a cluster without a uid: its objects would belong to nobody.
     """
@@ -104,15 +108,20 @@ def prune_selector(cluster: Cluster) -> str:
     Where a cluster was given another ensemble, its own one stays with all that it needs: a slip in `connect` must not
     cost the cluster its memory. A person deletes it.
     """
+    everything = selector_of(cluster.namespace, cluster.name)
+    if cluster.zookeeper.connect is None:
+        return everything
+    return f"{everything},{names.COMPONENT_LABEL}!={Component.ZOOKEEPER.value}"
+
+
+def selector_of(namespace: str, cluster: str) -> str:
+    """The label selector of every object of a cluster, also of one whose resource is gone."""
     own = {
-        names.CLUSTER_LABEL: cluster.name,
-        names.NAMESPACE_LABEL: cluster.namespace,
+        names.CLUSTER_LABEL: cluster,
+        names.NAMESPACE_LABEL: namespace,
         names.MANAGED_BY_LABEL: names.FIELD_MANAGER,
     }
-    terms = [f"{label}={value}" for label, value in own.items()]
-    if cluster.zookeeper.connect is not None:
-        terms.append(f"{names.COMPONENT_LABEL}!={Component.ZOOKEEPER.value}")
-    return ",".join(terms)
+    return ",".join(f"{label}={value}" for label, value in own.items())
 
 
 def _wanted(body: Object) -> WantedObject:

@@ -1,0 +1,27 @@
+"""Wanted objects by kind and name, for tests that look at single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek_operator.crds.types import Cluster
+from odradek_operator.objects.podspec import ImageSettings
+from odradek_operator.objects.wanted import Extras, wanted_objects
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+Build = Callable[..., Objects]
+
+
+@pytest.fixture
+def build() -> Build:
+    """Bodies of all objects of a cluster by kind and name."""
+
+    def built(cluster: Cluster, *, broker_count: int | None = None, extras: Extras | None = None) -> Objects:
+        count = cluster.brokers.replicas if broker_count is None else broker_count
+        wanted = wanted_objects(cluster, settings=ImageSettings(), broker_count=count, extras=extras)
+        return {(item.kind, item.name): item.body for item in wanted}
+
+    return built
