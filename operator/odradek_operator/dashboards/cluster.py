@@ -1,0 +1,380 @@
+"""The dashboard of a cluster's brokers: is it whole, what does it do, and what is it short of. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek_operator.dashboards import queries
+from odradek_operator.dashboards.grafana import Dashboard, Look, Panel, Query, Row, Variable, lines
+
+_LED: Final = "kafka_server_replicamanager_leadercount"
+_TOPICS: Final = "kafka_server_brokertopicmetrics"
+_POD: Final = "{{kubernetes_pod_name}}"
+_TIMES: Final = "kafka_network_requestmetrics_totaltimems"
+
+NAMESPACE: Final = Variable(name="namespace", label="Namespace", series=_LED, value="namespace")
+CLUSTER: Final = Variable(
+    name="cluster", label="Cluster", series=f'{_LED}{{namespace="$namespace"}}', value="strimzi_io_cluster"
+)
+_PODS: Final = Variable(
+    name="pod", label="Broker", series=f"{_LED}{{SCOPE}}", value="kubernetes_pod_name", several=True
+)
+
+
+def _number(title: str, description: str, query: str, **rest: float) -> Panel:
+    bad, good = rest.get("bad"), rest.get("good", 0)
+    return Panel(
+        title=title,
+        description=description,
+        queries=lines(query),
+        look=Look.NUMBER,
+        width=3,
+        height=4,
+        bad=bad,
+        good=good,
+    )
+
+
+_HEALTH: Final = Row(
+    title="Is it whole?",
+    panels=(
+        _number("Brokers", "Brokers that Prometheus reaches.", f"count({_LED}{{SCOPE}})"),
+        _number(
+            "Controllers",
+            "One broker decides who leads. Anything but 1 for longer than a fail-over is wrong.",
+            queries.CONTROLLERS,
+            bad=0,
+            good=1,
+        ),
+        _number(
+            "Offline partitions",
+            "Partitions without a leader: they can neither be written nor read.",
+            queries.OFFLINE_PARTITIONS,
+            bad=1,
+        ),
+        _number(
+            "Under min ISR",
+            "Partitions with fewer in-sync replicas than min.insync.replicas: writes with acks=all are refused.",
+            queries.UNDER_MIN_ISR,
+            bad=1,
+        ),
+        _number(
+            "Under-replicated",
+            "Partitions with a replica out of sync. Normal for a while after a restart and while replicas move.",
+            queries.UNDER_REPLICATED,
+            bad=1,
+        ),
+        _number(
+            "At min ISR",
+            "Partitions that cannot lose another replica without refusing writes.",
+            "sum(kafka_server_replicamanager_atminisrpartitioncount{SCOPE})",
+        ),
+        _number(
+            "Unclean elections",
+            "Leaders chosen from outside the in-sync set in the time shown: acknowledged records may be lost.",
+            "sum(increase(kafka_controller_controllerstats_uncleanleaderelections_total{SCOPE}[$__range]))",
+            bad=1,
+        ),
+        _number(
+            "Failed log directories",
+            "Directories that brokers gave up after an I/O error.",
+            "sum(kafka_log_logmanager_offlinelogdirectorycount{SCOPE})",
+            bad=1,
+        ),
+    ),
+)
+
+_TRAFFIC: Final = Row(
+    title="Traffic",
+    panels=(
+        Panel(
+            title="Bytes in",
+            description="Bytes appended by producers, for each broker; replication is not counted.",
+            queries=lines(
+                f'sum by (kubernetes_pod_name) (rate({_TOPICS}_bytesin_total{{PODS, topic!=""}}[$__rate_interval]))',
+                _POD,
+            ),
+            look=Look.AREAS,
+            unit="Bps",
+        ),
+        Panel(
+            title="Bytes out",
+            description="Bytes sent to consumers, for each broker; replication is not counted.",
+            queries=lines(
+                f'sum by (kubernetes_pod_name) (rate({_TOPICS}_bytesout_total{{PODS, topic!=""}}[$__rate_interval]))',
+                _POD,
+            ),
+            look=Look.AREAS,
+            unit="Bps",
+        ),
+        Panel(
+            title="Records in",
+            description="Records appended by producers, for each broker.",
+            queries=lines(
+                f'sum by (kubernetes_pod_name) (rate({_TOPICS}_messagesin_total{{PODS, topic!=""}}[$__rate_interval]))',
+                _POD,
+            ),
+            look=Look.AREAS,
+            unit="wps",
+        ),
+        Panel(
+            title="Requests",
+            description="Requests that brokers answered, by kind.",
+            queries=lines(
+                "sum by (request) (rate(kafka_network_requestmetrics_requests_total{PODS}[$__rate_interval]))",
+                "{{request}}",
+            ),
+            look=Look.AREAS,
+            unit="reqps",
+        ),
+        Panel(
+            title="Errors in answers",
+            description="Error codes in answers to whole requests, by code.",
+            queries=lines(
+                "sum by (error) (rate(kafka_network_requestmetrics_errors_total{PODS}[$__rate_interval]))",
+                "{{error}}",
+            ),
+            unit="ops",
+        ),
+        Panel(
+            title="Failed produce and fetch attempts",
+            description="Attempts for single partitions that ended in an error.",
+            queries=(
+                Query(
+                    text=f'sum(rate({_TOPICS}_failedproducerequests_total{{PODS, topic!=""}}[$__rate_interval]))',
+                    legend="produce",
+                ),
+                Query(
+                    text=f'sum(rate({_TOPICS}_failedfetchrequests_total{{PODS, topic!=""}}[$__rate_interval]))',
+                    legend="fetch",
+                ),
+            ),
+            unit="ops",
+        ),
+    ),
+)
+
+_LATENCY: Final = Row(
+    title="How long clients wait",
+    panels=(
+        Panel(
+            title="Produce, 99 of 100",
+            description="Time from a produce request's arrival to its answer; with acks=all, followers are waited for.",
+            queries=lines(f'max by (kubernetes_pod_name) ({_TIMES}{{PODS, request="Produce", quantile="0.99"}})', _POD),
+            unit="ms",
+        ),
+        Panel(
+            title="Fetch, 99 of 100",
+            description="Time from a fetch request's arrival to its answer. Who has read everything waits on purpose.",
+            queries=lines(f'max by (kubernetes_pod_name) ({_TIMES}{{PODS, request="Fetch", quantile="0.99"}})', _POD),
+            unit="ms",
+        ),
+        Panel(
+            title="Slowest kinds, 99 of 100",
+            description="The ten kinds of requests that take longest, over all brokers.",
+            queries=lines(f'topk(10, max by (request) ({_TIMES}{{PODS, quantile="0.99"}}))', "{{request}}"),
+            unit="ms",
+        ),
+    ),
+)
+
+_REPLICATION: Final = Row(
+    title="Replication",
+    panels=(
+        Panel(
+            title="In-sync sets shrink and grow",
+            description="Sets that shrink and grow for ever mean a follower, a disk or a network at its limit.",
+            queries=(
+                Query(
+                    text="sum(rate(kafka_server_replicamanager_isrshrinks_total{PODS}[$__rate_interval]))",
+                    legend="shrink",
+                ),
+                Query(
+                    text="sum(rate(kafka_server_replicamanager_isrexpands_total{PODS}[$__rate_interval]))",
+                    legend="grow",
+                ),
+            ),
+            unit="ops",
+            width=6,
+        ),
+        Panel(
+            title="Largest follower lag",
+            description="Records that the hindmost replica on each broker is behind its leader.",
+            queries=lines("max by (kubernetes_pod_name) (kafka_server_replicafetchermanager_maxlag{PODS})", _POD),
+            width=6,
+        ),
+        Panel(
+            title="Partitions on the move",
+            description="Partitions whose replicas come or go by a reassignment, on the brokers that lead them.",
+            queries=lines(
+                "sum by (kubernetes_pod_name) (kafka_server_replicamanager_reassigningpartitions{PODS})", _POD
+            ),
+            look=Look.AREAS,
+            width=6,
+        ),
+        Panel(
+            title="Throttled replication",
+            description="Bytes of replicas under a throttle: what a reassignment takes of the network.",
+            queries=(
+                Query(text="sum(kafka_server_leaderreplication_byte_rate{PODS})", legend="sent"),
+                Query(text="sum(kafka_server_followerreplication_byte_rate{PODS})", legend="fetched"),
+            ),
+            unit="Bps",
+            width=6,
+        ),
+        Panel(
+            title="Leaders",
+            description="Partitions that each broker leads. Uneven for long: the preferred leaders are not in place.",
+            queries=lines(f"sum by (kubernetes_pod_name) ({_LED}{{PODS}})", _POD),
+            look=Look.AREAS,
+            width=12,
+        ),
+        Panel(
+            title="Replicas",
+            description="Replicas that each broker holds, leading or following.",
+            queries=lines("sum by (kubernetes_pod_name) (kafka_server_replicamanager_partitioncount{PODS})", _POD),
+            look=Look.AREAS,
+            width=12,
+        ),
+    ),
+)
+
+_LOAD: Final = Row(
+    title="Load",
+    panels=(
+        Panel(
+            title="Event loop idle",
+            description="Share of time in which a broker's event loop waits for work. Below a tenth, requests queue.",
+            queries=lines("kafka_network_socketserver_networkprocessoravgidle_percent{PODS}", _POD),
+            unit="percentunit",
+            high=1,
+        ),
+        Panel(
+            title="CPU",
+            description="Processors in use by the brokers' containers.",
+            queries=lines(
+                'sum by (pod) (rate(container_cpu_usage_seconds_total{namespace="$namespace", pod=~"$pod", '
+                'container="kafka"}[$__rate_interval]))',
+                "{{pod}}",
+            ),
+            unit="short",
+        ),
+        Panel(
+            title="Memory",
+            description="Resident memory of the broker processes.",
+            queries=lines("sum by (kubernetes_pod_name) (jvm_memory_used_bytes{PODS})", _POD),
+            unit="bytes",
+        ),
+        Panel(
+            title="Connections",
+            description="Open connections of each listener.",
+            queries=lines(
+                "sum by (listener) (kafka_server_socket_server_metrics_connection_count{PODS})", "{{listener}}"
+            ),
+            look=Look.AREAS,
+        ),
+        Panel(
+            title="Waiting operations",
+            description="Produce requests that wait for followers, fetch requests that wait for records, and the like.",
+            queries=lines(
+                "sum by (delayedOperation) (kafka_server_delayedoperationpurgatory_numdelayedoperations{PODS})",
+                "{{delayedOperation}}",
+            ),
+        ),
+        Panel(
+            title="Open files",
+            description="File descriptors of each broker: two or three for each segment in use, one a connection.",
+            queries=lines("sum by (kubernetes_pod_name) (process_open_fds{PODS})", _POD),
+        ),
+    ),
+)
+
+_DISKS: Final = Row(
+    title="Disks",
+    panels=(
+        Panel(
+            title="Free room of claims",
+            description="Free share of each volume claim. A full disk stops a broker's writes before it is damaged.",
+            queries=lines(queries.CLAIM_FREE.replace("CLAIMS", queries.BROKERS_CLAIM), "{{persistentvolumeclaim}}"),
+            unit="percentunit",
+            high=1,
+        ),
+        Panel(
+            title="Free room of log directories",
+            description="Free bytes of each directory's file system, as the broker last saw it.",
+            queries=lines("odradek_log_directory_free_bytes{PODS}", f"{_POD} {{{{directory}}}}"),
+            unit="bytes",
+        ),
+        Panel(
+            title="Log size",
+            description="Bytes of all logs of each broker.",
+            queries=lines("sum by (kubernetes_pod_name) (kafka_log_log_size{PODS})", _POD),
+            look=Look.AREAS,
+            unit="bytes",
+        ),
+        Panel(
+            title="Disk writes and reads",
+            description="Bytes that the broker processes wrote to disks and read from disks, page cache excluded.",
+            queries=(
+                Query(text="sum(irate(kafka_server_kafkaserver_linux_disk_write_bytes{PODS}[5m]))", legend="written"),
+                Query(text="sum(irate(kafka_server_kafkaserver_linux_disk_read_bytes{PODS}[5m]))", legend="read"),
+            ),
+            unit="Bps",
+        ),
+        Panel(
+            title="Dirtiest compacted log",
+            description="Dirty share of the dirtiest compacted log. Near 100 % for long: the cleaner is behind.",
+            queries=lines("kafka_log_logcleanermanager_max_dirty_percent{PODS}", _POD),
+            unit="percent",
+            high=100,
+        ),
+        Panel(
+            title="Logs that cannot be compacted",
+            description="Logs that the cleaner leaves alone after an error.",
+            queries=lines(
+                "sum by (kubernetes_pod_name) (kafka_log_logcleanermanager_uncleanable_partitions_count{PODS})", _POD
+            ),
+        ),
+    ),
+)
+
+_ZOOKEEPER: Final = Row(
+    title="Towards ZooKeeper",
+    panels=(
+        Panel(
+            title="Round trips, 99 of 100",
+            description="Time of the brokers' requests to ZooKeeper. Elections and in-sync changes wait for these.",
+            queries=lines(
+                "max by (kubernetes_pod_name) (kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms{PODS, "
+                'quantile="0.99"})',
+                _POD,
+            ),
+            unit="ms",
+            width=12,
+        ),
+        Panel(
+            title="Lost connections and sessions",
+            description="A connection may be lost without loss when it comes back within the session; after an expired "
+            "session the broker registers anew and its partitions move.",
+            queries=(
+                Query(
+                    text="sum(increase(kafka_server_sessionexpirelistener_zookeeperdisconnects_total{PODS}[5m]))",
+                    legend="connections",
+                ),
+                Query(
+                    text="sum(increase(kafka_server_sessionexpirelistener_zookeeperexpires_total{PODS}[5m]))",
+                    legend="sessions",
+                ),
+            ),
+            width=12,
+        ),
+    ),
+)
+
+DASHBOARD: Final = Dashboard(
+    name="cluster",
+    title="Odradek: cluster",
+    description="The brokers of one cluster: is it whole, what does it do, how long do clients wait, what gets short?",
+    variables=(NAMESPACE, CLUSTER, _PODS),
+    rows=(_HEALTH, _TRAFFIC, _LATENCY, _REPLICATION, _LOAD, _DISKS, _ZOOKEEPER),
+)

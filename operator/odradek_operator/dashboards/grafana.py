@@ -1,0 +1,228 @@
+"""Dashboards as values, and the JSON that Grafana takes. Pure.
+
+Enters: a `Dashboard` of rows of panels. Leaves: its JSON model, the panels laid out from left to right on Grafana's 24
+columns. The numbering of panels follows their order, so that a change of one panel changes its lines only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from odradek_operator.dashboards.queries import CHOSEN
+
+COLUMNS: Final = 24
+SCHEMA: Final = 39
+"""Grafana's version of the JSON model: 10.4 and later read it."""
+
+Json = dict[str, Any]
+_DATASOURCE: Final[Json] = {"type": "prometheus", "uid": "${datasource}"}
+
+
+class Look(Enum):
+    """How a panel shows its numbers."""
+
+    LINES = "timeseries"
+    AREAS = "stacked"
+    NUMBER = "stat"
+    BARS = "bargauge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One query of a panel; `legend` names each of its lines, with labels as {{label}}."""
+
+    text: str
+    legend: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One panel. `bad` is where its colour turns: above it, or below when it is less than `good`."""
+
+    title: str
+    description: str
+    queries: tuple[Query, ...]
+    look: Look = Look.LINES
+    unit: str = "short"
+    width: int = 8
+    height: int = 7
+    low: float | None = 0
+    high: float | None = None
+    bad: float | None = None
+    good: float = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A titled row of panels, broken where they do not fit."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A choice at the head of a dashboard: the values of a label."""
+
+    name: str
+    label: str
+    series: str
+    """The series, with its braces, whose label is listed."""
+    value: str
+    """The label."""
+    several: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """A dashboard; `name` is that of its file and, behind `odradek-`, its address in Grafana."""
+
+    name: str
+    title: str
+    description: str
+    variables: tuple[Variable, ...]
+    rows: tuple[Row, ...]
+
+
+def lines(text: str, legend: str = "") -> tuple[Query, ...]:
+    """A single query, for panels that have one."""
+    return (Query(text=text, legend=legend),)
+
+
+def model(dashboard: Dashboard) -> Json:
+    """The JSON model of Grafana."""
+    return {
+        "uid": f"odradek-{dashboard.name}",
+        "title": dashboard.title,
+        "description": dashboard.description,
+        "tags": ["odradek", "kafka"],
+        "schemaVersion": SCHEMA,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "timezone": "browser",
+        "links": [
+            {
+                "title": "Odradek",
+                "type": "dashboards",
+                "tags": ["odradek"],
+                "asDropdown": True,
+                "includeVars": True,
+                "keepTime": True,
+            }
+        ],
+        "annotations": {"list": []},
+        "templating": {"list": [_datasource(), *map(_variable, dashboard.variables)]},
+        "panels": list(_panels(dashboard.rows)),
+    }
+
+
+def _datasource() -> Json:
+    return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "refresh": 1}
+
+
+def _variable(variable: Variable) -> Json:
+    query = f"label_values({CHOSEN.fill(variable.series)}, {variable.value})"
+    chosen = {"includeAll": True, "multi": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}}
+    return {
+        "name": variable.name,
+        "label": variable.label,
+        "type": "query",
+        "datasource": _DATASOURCE,
+        "query": {"query": query, "refId": variable.name},
+        "definition": query,
+        # On every change of the time range: brokers and topics come and go.
+        "refresh": 2,
+        "sort": 1,
+        **(chosen if variable.several else {"includeAll": False, "multi": False}),
+    }
+
+
+def _panels(rows: Sequence[Row]) -> Iterator[Json]:
+    number, top = 0, 0
+    for row in rows:
+        number += 1
+        yield {
+            "id": number,
+            "type": "row",
+            "title": row.title,
+            "collapsed": False,
+            "panels": [],
+            "gridPos": {"x": 0, "y": top, "w": COLUMNS, "h": 1},
+        }
+        top += 1
+        left = height = 0
+        for panel in row.panels:
+            number += 1
+            if left + panel.width > COLUMNS:
+                left, top, height = 0, top + height, 0
+            yield _panel(panel, number, {"x": left, "y": top, "w": panel.width, "h": panel.height})
+            left, height = left + panel.width, max(height, panel.height)
+        top += height
+
+
+def _panel(panel: Panel, number: int, place: Json) -> Json:
+    is_line = panel.look in (Look.LINES, Look.AREAS)
+    return {
+        "id": number,
+        "type": "timeseries" if is_line else panel.look.value,
+        "title": panel.title,
+        "description": panel.description,
+        "datasource": _DATASOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": _field(panel, is_line), "overrides": []},
+        "options": _LINE_OPTIONS if is_line else _number_options(panel.look),
+        "targets": [_target(panel, query, index) for index, query in enumerate(panel.queries)],
+    }
+
+
+def _field(panel: Panel, is_line: bool) -> Json:
+    field: Json = {"unit": panel.unit, "color": {"mode": "palette-classic" if is_line else "thresholds"}}
+    if panel.low is not None:
+        field["min"] = panel.low
+    if panel.high is not None:
+        field["max"] = panel.high
+    if is_line:
+        field["custom"] = {"fillOpacity": 10, "lineWidth": 1, "showPoints": "never", "spanNulls": False}
+        if panel.look is Look.AREAS:
+            field["custom"] |= {"stacking": {"mode": "normal"}, "fillOpacity": 40}
+    else:
+        field["thresholds"] = {"mode": "absolute", "steps": _steps(panel)}
+    return field
+
+
+def _steps(panel: Panel) -> list[Json]:
+    if panel.bad is None:
+        return [{"color": "blue", "value": None}]
+    if panel.bad < panel.good:
+        return [{"color": "red", "value": None}, {"color": "green", "value": panel.good}]
+    return [{"color": "green", "value": None}, {"color": "red", "value": panel.bad}]
+
+
+_LINE_OPTIONS: Final[Json] = {
+    "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+    "tooltip": {"mode": "multi", "sort": "desc"},
+}
+
+
+def _number_options(look: Look) -> Json:
+    last = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+    if look is Look.BARS:
+        return {"reduceOptions": last, "orientation": "horizontal", "displayMode": "gradient", "showUnfilled": True}
+    return {"reduceOptions": last, "colorMode": "value", "graphMode": "area", "textMode": "value"}
+
+
+def _target(panel: Panel, query: Query, index: int) -> Json:
+    return {
+        "refId": chr(ord("A") + index),
+        "datasource": _DATASOURCE,
+        "expr": CHOSEN.fill(query.text),
+        "legendFormat": query.legend or "__auto",
+        "instant": panel.look is Look.BARS,
+        "range": panel.look is not Look.BARS,
+    }

@@ -1,0 +1,158 @@
+"""Alerts on ZooKeeper, on consumer groups and on the operator. Pure. As `broker_alerts`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from odradek_operator.dashboards import queries
+from odradek_operator.dashboards.alerts import POD, WHICH, Alert, Group, Severity
+from odradek_operator.dashboards.queries import CLUSTER
+
+_LAG_OF: Final = f"{WHICH}: group {{{{ $labels.consumergroup }}}} on {{{{ $labels.topic }}}}"
+_TOPIC_END: Final = 'kafka_topic_partition_current_offset{SCOPE, topic!~"__.+"}'
+
+_ZOOKEEPER: Final = Group(
+    name="odradek.zookeeper",
+    alerts=(
+        Alert(
+            name="ZooKeeperQuorumAtRisk",
+            severity=Severity.CRITICAL,
+            query=f"count by ({CLUSTER}) (zookeeper_avgrequestlatency{{SCOPE}}) < "
+            f"floor(max by ({CLUSTER}) (max_over_time(zookeeper_quorumsize{{SCOPE}}[1h])) / 2) + 1",
+            lasting="1m",
+            summary=f"{WHICH}: only {{{{ $value }}}} members of the ensemble answer",
+            description="Less than a quorum: brokers lead on, but no leader is elected and nothing can be changed.",
+        ),
+        Alert(
+            name="ZooKeeperDown",
+            severity=Severity.WARNING,
+            query='up{SCOPE, strimzi_io_kind="Kafka", container="zookeeper"} == 0',
+            lasting="3m",
+            summary=f"{POD} does not answer",
+            description="The pod is there and its metrics are not. The others carry on while they are a quorum.",
+        ),
+        Alert(
+            name="AvgRequestLatency",
+            severity=Severity.WARNING,
+            query=f"{queries.ZOOKEEPER_LATENCY} > 10",
+            lasting="5m",
+            summary=f"{POD}: ZooKeeper takes {{{{ $value | humanize }}}} ms for a request",
+            description="Elections and changes of in-sync sets wait for it.",
+        ),
+        Alert(
+            name="OutstandingRequests",
+            severity=Severity.WARNING,
+            query=f"{queries.ZOOKEEPER_OUTSTANDING} > 10",
+            lasting="5m",
+            summary=f"{POD}: {{{{ $value }}}} requests wait in ZooKeeper",
+            description="The member cannot keep up.",
+        ),
+        Alert(
+            name="ZooKeeperSessionsExpire",
+            severity=Severity.WARNING,
+            query=f"sum by ({CLUSTER}, kubernetes_pod_name) "
+            "(increase(kafka_server_sessionexpirelistener_zookeeperexpires_total{SCOPE}[30m])) > 0",
+            lasting="0m",
+            summary=f"{POD} lost its ZooKeeper session",
+            description="Its partitions were handed to others and back, though it was running.",
+        ),
+    ),
+)
+
+_GROUPS: Final = Group(
+    name="odradek.groups",
+    alerts=(
+        Alert(
+            name="TooLargeConsumerGroupLag",
+            severity=Severity.WARNING,
+            query=f"({queries.GROUP_LAG} > 1000) and deriv(({queries.GROUP_LAG})[15m:1m]) >= 0",
+            lasting="15m",
+            summary=f"{_LAG_OF} is {{{{ $value }}}} records behind",
+            description="And it does not catch up.",
+        ),
+        Alert(
+            name="ConsumerGroupFarBehind",
+            severity=Severity.WARNING,
+            query=f"{queries.GROUP_LAG_SECONDS} > 1800",
+            lasting="15m",
+            summary=f"{_LAG_OF} is {{{{ $value | humanizeDuration }}}} behind",
+            description="That is the age of the first record that it has not committed.",
+        ),
+        Alert(
+            name="ConsumerGroupStalled",
+            severity=Severity.WARNING,
+            query=f"({queries.GROUP_LAG} > 0) and sum by ({CLUSTER}, consumergroup, topic) "
+            "(delta(kafka_consumergroup_current_offset{SCOPE}[15m])) == 0",
+            lasting="15m",
+            summary=f"{_LAG_OF} commits nothing, with {{{{ $value }}}} records to read",
+            description="It has no members, or they hang.",
+        ),
+        Alert(
+            name="NoMessageForTooLong",
+            severity=Severity.INFO,
+            query=f"sum by ({CLUSTER}, topic) (increase({_TOPIC_END}[10m])) == 0 and "
+            f"sum by ({CLUSTER}, topic) (increase({_TOPIC_END}[1h] offset 10m)) > 0",
+            lasting="5m",
+            summary=f"{WHICH}: nothing is written to {{{{ $labels.topic }}}} any more",
+            description="Records came in the hour before, and none for ten minutes.",
+        ),
+        Alert(
+            name="ExporterDown",
+            severity=Severity.WARNING,
+            query='up{SCOPE, strimzi_io_kind="Kafka", container="exporter"} == 0',
+            lasting="5m",
+            summary=f"{POD} does not answer",
+            description="Lag and the sizes in the statuses of topics are not known meanwhile.",
+        ),
+    ),
+)
+
+_OPERATOR: Final = Group(
+    name="odradek.operator",
+    of_clusters=False,
+    alerts=(
+        Alert(
+            name="OperatorDown",
+            severity=Severity.WARNING,
+            query='absent(up{strimzi_io_kind="cluster-operator"} == 1)',
+            lasting="10m",
+            summary="No Odradek operator is at work",
+            description="Clusters run on, but nothing is changed, restarted or replaced.",
+        ),
+        Alert(
+            name="ReconciliationsFailing",
+            severity=Severity.WARNING,
+            query="sum by (kind) (increase(strimzi_reconciliations_failed_total[15m])) > 3",
+            lasting="15m",
+            summary="The operator fails at {{ $labels.kind }} resources",
+            description="{{ $value | humanize }} times within 15 minutes.",
+        ),
+        Alert(
+            name="ReconciliationsStopped",
+            severity=Severity.WARNING,
+            query="sum(increase(strimzi_reconciliations_total[15m])) == 0 and sum(strimzi_resources) > 0",
+            lasting="5m",
+            summary="The operator looks at no resource",
+            description="It should do so every half minute, even when nothing changes.",
+        ),
+        Alert(
+            name="ReconciliationSlow",
+            severity=Severity.INFO,
+            query="max by (kind) (strimzi_reconciliations_duration_seconds_max) > 120",
+            lasting="15m",
+            summary="The operator takes {{ $value | humanizeDuration }} for a {{ $labels.kind }}",
+            description="ZooKeeper, the API server or the operator itself is slow.",
+        ),
+        Alert(
+            name="ResourcesPaused",
+            severity=Severity.INFO,
+            query="sum by (kind) (strimzi_resources_paused) > 0",
+            lasting="24h",
+            summary="{{ $value }} {{ $labels.kind }} resources have been paused for a day",
+            description="Nothing is done for them, not even after a loss.",
+        ),
+    ),
+)
+
+GROUPS: Final[Sequence[Group]] = (_ZOOKEEPER, _GROUPS, _OPERATOR)

@@ -1,0 +1,87 @@
+"""The queries' common words: of which cluster, and what is asked for in more than one place. Pure.
+
+A query is written with a placeholder where the cluster is chosen, and filled for its use: `SCOPE` in braces stands for
+the cluster, `PODS` for chosen pods of it; where series come from Kubernetes and know no cluster, `CLAIMS`, `SETS` and
+`MEMBERS` stand for the names of its volume claims, StatefulSets and pods. A dashboard fills in its variables, an alert
+of one cluster its name, an alert of all clusters what tells these from other objects.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+CLUSTER: Final = "namespace, strimzi_io_cluster"
+"""The labels that name a cluster, for `by`."""
+
+_PLACEHOLDER: Final = re.compile(r"\b(SCOPE|PODS|CLAIMS|SETS|MEMBERS)\b(, )?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What each placeholder stands for; empty: everything."""
+
+    cluster: str = ""
+    pods: str = ""
+    claims: str = ""
+    sets: str = ""
+    members: str = ""
+
+    def fill(self, query: str) -> str:
+        """The query with its placeholders filled."""
+        words = {
+            "SCOPE": self.cluster,
+            "PODS": self.pods,
+            "CLAIMS": self.claims,
+            "SETS": self.sets,
+            "MEMBERS": self.members,
+        }
+
+        def word(found: re.Match[str]) -> str:
+            text = words[found[1]]
+            return text + (found[2] or "") if text else ""
+
+        return _PLACEHOLDER.sub(word, query).replace("{}", "")
+
+
+def _of(cluster: str, within: str = "") -> Scope:
+    """By the names of objects alone: `cluster` is a name or what matches names, `within` begins every matcher."""
+    return Scope(
+        claims=f'{within}persistentvolumeclaim=~"data-([0-9]+-)?{cluster}-(kafka|zookeeper)-[0-9]+"',
+        sets=f'{within}statefulset=~"{cluster}-(kafka|zookeeper)"',
+        members=f'{within}pod=~"{cluster}-(kafka|zookeeper)-[0-9]+"',
+    )
+
+
+def only(namespace: str, cluster: str) -> Scope:
+    """One cluster, for alerts. Both are names of Kubernetes objects: letters, digits and dashes."""
+    within = f'namespace="{namespace}"'
+    return replace(_of(cluster, f"{within}, "), cluster=f'{within}, strimzi_io_cluster="{cluster}"')
+
+
+EVERY: Final = _of(".+")
+"""All clusters."""
+
+CHOSEN: Final = replace(
+    only("$namespace", "$cluster"),
+    pods='namespace="$namespace", strimzi_io_cluster="$cluster", kubernetes_pod_name=~"$pod"',
+)
+"""The cluster and the pods that are chosen in a dashboard."""
+
+# What dashboards show and alerts watch.
+CONTROLLERS: Final = f"sum by ({CLUSTER}) (kafka_controller_kafkacontroller_activecontrollercount{{SCOPE}})"
+OFFLINE_PARTITIONS: Final = f"sum by ({CLUSTER}) (kafka_controller_kafkacontroller_offlinepartitionscount{{SCOPE}})"
+UNDER_REPLICATED: Final = f"sum by ({CLUSTER}) (kafka_server_replicamanager_underreplicatedpartitions{{SCOPE}})"
+UNDER_MIN_ISR: Final = f"sum by ({CLUSTER}) (kafka_server_replicamanager_underminisrpartitioncount{{SCOPE}})"
+OFFLINE_DIRECTORIES: Final = (
+    f"sum by ({CLUSTER}, kubernetes_pod_name) (kafka_log_logmanager_offlinelogdirectorycount{{SCOPE}})"
+)
+LOOP_IDLE: Final = "kafka_network_socketserver_networkprocessoravgidle_percent{SCOPE}"
+CLAIM_FREE: Final = "kubelet_volume_stats_available_bytes{CLAIMS} / kubelet_volume_stats_capacity_bytes{CLAIMS}"
+BROKERS_CLAIM: Final = 'CLAIMS, persistentvolumeclaim=~".+-kafka-[0-9]+"'
+ENSEMBLE_CLAIM: Final = 'CLAIMS, persistentvolumeclaim=~".+-zookeeper-[0-9]+"'
+GROUP_LAG: Final = f"sum by ({CLUSTER}, consumergroup, topic) (kafka_consumergroup_lag{{SCOPE}} >= 0)"
+GROUP_LAG_SECONDS: Final = f"max by ({CLUSTER}, consumergroup, topic) (odradek_consumergroup_lag_seconds{{SCOPE}})"
+ZOOKEEPER_LATENCY: Final = "zookeeper_avgrequestlatency{SCOPE}"
+ZOOKEEPER_OUTSTANDING: Final = "zookeeper_outstandingrequests{SCOPE}"

@@ -1,0 +1,58 @@
+"""Where the chart and what is stored of it are, and how they are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+CHART: Final = ROOT / "charts/odradek"
+GOLDEN: Final = ROOT / "tests/chart/golden"
+RENDERED: Final = ("default", "namespaced", "everything")
+"""The stored renderings, by the words of `charts/render`."""
+
+Object = dict[str, Any]
+
+
+def read(path: Path) -> str:
+    """A file's text."""
+    return path.read_text(encoding="utf-8")
+
+
+def objects(text: str) -> list[Object]:
+    """The Kubernetes objects of a YAML text."""
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def rendered(name: str) -> list[Object]:
+    """The objects of a stored rendering."""
+    return objects(read(GOLDEN / f"{name}.yaml"))
+
+
+def pod_specs(found: list[Object]) -> Iterator[tuple[str, Object]]:
+    """Every pod among objects, with the name of what makes it."""
+    for each in found:
+        if each["kind"] == "Pod":
+            yield each["metadata"]["name"], each["spec"]
+        elif "template" in each.get("spec", {}):
+            yield each["metadata"]["name"], each["spec"]["template"]["spec"]
+
+
+def rules(found: list[Object]) -> Iterator[tuple[str, Object]]:
+    """Every rule of every role, with `Kind/namespace/name` of the role."""
+    for each in found:
+        if each["kind"] in ("Role", "ClusterRole"):
+            metadata = each["metadata"]
+            for rule in each["rules"]:
+                yield f"{each['kind']}/{metadata.get('namespace', '')}/{metadata['name']}", rule
+
+
+def sections(text: str) -> dict[str, str]:
+    """The text below each heading of the third level, up to the next heading of the second or third, by its title."""
+    parts = re.split(r"^(###?) (.+)$", text, flags=re.MULTILINE)
+    found = zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
+    return {title: body for level, title, body in found if level == "###"}

@@ -1,0 +1,122 @@
+"""What the operator may do: as little as its work needs, and nothing by which it could get at more."""
+
+from __future__ import annotations
+
+import pytest
+
+from chart_files import RENDERED, pod_specs, rendered, rules
+
+READING = {"get", "list", "watch"}
+NODE_READER = "odradek-node-reader"
+WITHOUT_NAMESPACE = {
+    "nodes",
+    "persistentvolumes",
+    "namespaces",
+    "storageclasses",
+    "customresourcedefinitions",
+    "clusterroles",
+    "clusterrolebindings",
+}
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_nothing_is_given_wholesale(name: str) -> None:
+    for role, rule in rules(rendered(name)):
+        words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+        assert "*" not in "".join(words), role
+        assert not {"escalate", "impersonate", "deletecollection"} & {*rule["verbs"]}, role
+        assert not {"secrets", "pods/exec", "serviceaccounts/token", "pods/eviction"} & {*rule["resources"]}, role
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_one_role_may_be_bound(name: str) -> None:
+    binding = [rule for _, rule in rules(rendered(name)) if "bind" in rule["verbs"]]
+    assert [rule["resourceNames"] for rule in binding] == [[NODE_READER]]
+    assert [rule["resources"] for rule in binding] == [["clusterroles"]]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_what_brokers_get_is_what_the_operator_has(name: str) -> None:
+    """Kubernetes refuses a Role with rights that its maker lacks."""
+    held = {
+        (group, resource, verb)
+        for _, rule in rules(rendered(name))
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if "resourceNames" not in rule
+    }
+    assert {("", "services", "get"), ("", "nodes", "get")} <= held
+
+
+def test_with_a_list_of_namespaces_nothing_in_others_is_touched() -> None:
+    found = rendered("namespaced")
+    for role, rule in rules(found):
+        if role.startswith("ClusterRole/"):
+            assert {*rule["resources"]} <= WITHOUT_NAMESPACE, role
+            assert {*rule["resources"]} == {"clusterrolebindings"} or {*rule["verbs"]} <= {*READING, "bind"}, role
+    assert {each["metadata"]["namespace"] for each in found if each["kind"] == "Role"} == {
+        "orders",
+        "analytics",
+        "odradek-system",
+    }
+
+
+def test_the_same_is_allowed_in_all_namespaces_as_in_a_listed_one() -> None:
+    """But for monitoring, which that release has turned off."""
+    everywhere = {str(rule) for role, rule in rules(rendered("default")) if role.startswith("ClusterRole/")}
+    listed = {str(rule) for role, rule in rules(rendered("namespaced")) if role.startswith("Role/orders/")}
+    assert listed
+    assert listed <= everywhere
+
+
+def test_the_node_reader_reads_nodes() -> None:
+    (reader,) = [each for each in rendered("default") if each["metadata"]["name"] == NODE_READER]
+    assert reader["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+
+
+def test_the_guard_is_about_this_account() -> None:
+    policies = [each for each in rendered("default") if each["kind"] == "ValidatingAdmissionPolicy"]
+    bindings = [each for each in rendered("default") if each["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert {each["metadata"]["name"] for each in policies} == {each["spec"]["policyName"] for each in bindings}
+    for policy in policies:
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        (condition,) = policy["spec"]["matchConditions"]
+        assert "system:serviceaccount:odradek-system:odradek-operator" in condition["expression"]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_pods_satisfy_the_restricted_standard(name: str) -> None:
+    pods = list(pod_specs(rendered(name)))
+    assert len(pods) == 2
+    for pod, spec in pods:
+        assert spec["securityContext"]["runAsNonRoot"] is True, pod
+        assert spec["securityContext"]["runAsUser"] == 10001, pod
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, pod
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & {*spec}, pod
+        for container in spec["containers"]:
+            own = container["securityContext"]
+            assert own["allowPrivilegeEscalation"] is False, pod
+            assert own["readOnlyRootFilesystem"] is True, pod
+            assert own["capabilities"] == {"drop": ["ALL"]}, pod
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_the_operators_service_leads_to_operators_alone(name: str) -> None:
+    found = rendered(name)
+    (service,) = [each for each in found if each["kind"] == "Service"]
+    selector = service["spec"]["selector"].items()
+    (deployment,) = [each for each in found if each["kind"] == "Deployment"]
+    (check,) = [each for each in found if each["kind"] == "Pod"]
+    assert selector <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert not selector <= check["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_the_operator_is_what_dashboards_look_for(name: str) -> None:
+    (deployment,) = [each for each in rendered(name) if each["kind"] == "Deployment"]
+    template = deployment["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert template["metadata"]["labels"]["strimzi.io/kind"] == "cluster-operator"
+    assert container["name"] == "strimzi-cluster-operator"
+    assert container["ports"] == [{"name": "http", "containerPort": 8080}]
