@@ -1,0 +1,166 @@
+"""Fixtures of the end-to-end tests: a real Kubernetes, a namespace, images, volumes.
+
+A test below this folder that asks for the cluster is marked `e2e`, and `e2e_short` unless it calls itself `e2e_full`.
+Such tests run only when the command line names them, by mark (`-m e2e_short`) or by path; `pytest` alone leaves them
+out. With $KUBECONFIG set they use that cluster, else they start one; what only the harness's own cluster can do (to
+lose a node, to stop the API server) asks for `own_cluster`, and is left out on a foreign one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from kube import cluster as kube_cluster  # noqa: E402
+from support import diagnostics  # noqa: E402
+from support.audit import AuditLog  # noqa: E402
+from support.helm import Helm  # noqa: E402
+from support.images import Images  # noqa: E402
+from support.kubectl import Kubectl  # noqa: E402
+from support.kubernetes import Kubernetes  # noqa: E402
+from support.volumes import Volumes  # noqa: E402
+
+NODES = 3
+TEST_SECONDS = 1800
+MARKS = (
+    "e2e: needs a real Kubernetes (make e2e)",
+    "e2e_short: part of make e2e LEVEL=short",
+    "e2e_full: only in make e2e LEVEL=full",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Marks of these tests alone."""
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs a cluster, and leave it out where nobody asked for it."""
+    asked = "e2e" in config.option.markexpr or _named_by_path(config)
+    foreign = bool(os.environ.get("KUBECONFIG"))
+    left_out = []
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if HERE not in item.path.parents or "kubernetes" not in fixtures:
+            continue
+        item.add_marker("e2e")
+        if item.get_closest_marker("e2e_full") is None:
+            item.add_marker("e2e_short")
+        item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+        if not asked or (foreign and "own_cluster" in fixtures):
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _named_by_path(config: pytest.Config) -> bool:
+    named = ((config.invocation_params.dir / str(word).split("::")[0]).resolve() for word in config.args)
+    return any(path == HERE or HERE in path.parents for path in named)
+
+
+def _say(text: str) -> None:
+    """Progress that is seen while it happens; pytest shows captured output only of failures."""
+    sys.__stderr__.write(f"\n[kube] {text}") if sys.__stderr__ else None
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> Iterator[Kubernetes]:
+    """The cluster of $KUBECONFIG, or one of three nodes for this session."""
+    if named := os.environ.get("KUBECONFIG"):
+        kubectl, helm = (_installed(program) for program in ("kubectl", "helm"))
+        config = Path(named)
+        yield Kubernetes(
+            kubectl=Kubectl(program=kubectl, kubeconfig=config), helm=Helm(program=helm, kubeconfig=config), own=None
+        )
+        return
+    with kube_cluster.running(NODES, say=_say) as own:
+        yield Kubernetes(
+            kubectl=Kubectl(program=str(own.programs / "kubectl"), kubeconfig=own.kubeconfig),
+            helm=Helm(program=str(own.programs / "helm"), kubeconfig=own.kubeconfig),
+            own=own,
+        )
+
+
+def _installed(program: str) -> str:
+    found = shutil.which(program)
+    assert found, f"{program} is not on the PATH: a cluster of your own ($KUBECONFIG) needs it"
+    return found
+
+
+@pytest.fixture
+def own_cluster(kubernetes: Kubernetes) -> kube_cluster.Cluster:
+    """The harness's own cluster, whose nodes and API server may be hurt; they are mended after the test."""
+    assert kubernetes.own is not None, "left out at collection when the cluster is a foreign one"
+    return kubernetes.own
+
+
+@pytest.fixture
+def kubectl(kubernetes: Kubernetes, namespace: str) -> Kubectl:
+    """kubectl in this test's namespace."""
+    return kubernetes.kubectl.within(namespace)
+
+
+@pytest.fixture(scope="session")
+def helm(kubernetes: Kubernetes) -> Helm:
+    """helm on the cluster under test."""
+    return kubernetes.helm
+
+
+@pytest.fixture
+def namespace(kubernetes: Kubernetes) -> Iterator[str]:
+    """A namespace for one test, gone afterwards with all that is in it."""
+    name = f"e2e-{secrets.token_hex(3)}"
+    kubernetes.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    _clear(kubernetes, name)
+
+
+def _clear(kubernetes: Kubernetes, namespace: str) -> None:
+    """Remove a namespace. On a node that is down pods would never end: what a test broke is mended first."""
+    if kubernetes.own is not None:
+        kubernetes.own.mend()
+    kubernetes.kubectl.delete("namespace", namespace)
+
+
+@pytest.fixture
+def volumes(kubernetes: Kubernetes, namespace: str) -> Iterator[Volumes]:
+    """Local disks for one test. The namespace goes first: no pod shall lose its disk while it runs."""
+    made = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=namespace)
+    yield made
+    _clear(kubernetes, namespace)
+    made.remove()
+
+
+@pytest.fixture(scope="session")
+def images(kubernetes: Kubernetes) -> Images:
+    """The project's images; `images.bring("broker")` builds and loads what is not there yet."""
+    return Images(kubernetes.own, _say)
+
+
+@pytest.fixture
+def audit(own_cluster: kube_cluster.Cluster) -> AuditLog:
+    """Requests to the API server from now on."""
+    return AuditLog(own_cluster.audit_log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Of a test that failed, keep what the cluster shows before fixtures take it away."""
+    report = yield
+    found = getattr(item, "funcargs", {}).get("kubernetes")
+    if report.failed and report.when != "teardown" and isinstance(found, Kubernetes):
+        logs = found.own.run.folder / "logs" if found.own else None
+        folder = diagnostics.keep(found.kubectl, item.nodeid, logs)
+        report.sections.append(("Kubernetes", f"logs, events and objects are kept in {folder}"))
+    return report

@@ -1,0 +1,76 @@
+"""Builds the programs of the cluster once, into a cache that is named by what goes into them.
+
+Enters: `versions`. Leaves: the folder of binaries. Called by `cluster` and the command. Invariants: a folder that
+exists is whole (it is renamed into place after the last program); of two builders at once one waits for the other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from kube import versions
+from kube.host import HarnessError, run
+
+_SECONDS_A_TOOL: Final = 3600.0
+
+
+def cache_folder() -> Path:
+    """Where everything is kept that is slow to make: `$XDG_CACHE_HOME/odradek-e2e`."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "odradek-e2e"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a file's lock, waiting for whoever has it; a process that dies gives it back."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def ensure(say: Callable[[str], None]) -> Path:
+    """The folder with every program of `versions.program_names`, built if it is not there yet (5-10 minutes, once)."""
+    if shutil.which("go") is None:
+        raise HarnessError("Go is needed to build Kubernetes: install it from https://go.dev/dl and put it on the PATH")
+    cache = cache_folder()
+    folder = cache / f"bin-{versions.cache_key(run(['go', 'version']).strip())}"
+    with locked(cache / "build.lock"):
+        if not folder.exists():
+            say(f"building Kubernetes {versions.KUBERNETES} and its helpers into {folder}: 5 to 10 minutes, once")
+            _build_all(folder, say)
+    return folder
+
+
+def _build_all(folder: Path, say: Callable[[str], None]) -> None:
+    unfinished = folder.with_suffix(".part")
+    unfinished.mkdir(exist_ok=True)
+    for tool in versions.GO_TOOLS:
+        say(f"building {', '.join(name for name, _ in tool.programs)}")
+        _build(tool, unfinished)
+    unfinished.rename(folder)
+
+
+def _build(tool: versions.Tool, folder: Path) -> None:
+    """`-mod=readonly`: the sums in the repository decide, a build never changes them."""
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath"}
+    for name, package in tool.programs:
+        command = ["go", "build", "-ldflags", versions.linker_flags(tool), "-o", str(folder / name), package]
+        done = subprocess.run(
+            command,
+            cwd=versions.TOOLS / tool.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_SECONDS_A_TOOL,
+        )
+        if done.returncode != 0:
+            raise HarnessError(f"{name} could not be built: {done.stderr.strip()[-4000:]}")

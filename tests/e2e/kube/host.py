@@ -1,0 +1,165 @@
+"""Commands, processes and waiting: the little that the harness asks of the operating system.
+
+Enters: argument lists. Leaves: output, or `HarnessError` with what the command said. Called by every other module.
+Invariant: a process is known by its id *and* its start time, so that no stranger with a reused id is ever killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+POLL_SECONDS: Final = 0.1
+_T = TypeVar("_T")
+_pause = threading.Event()
+
+
+class HarnessError(Exception):
+    """The cluster could not be made, changed or taken down; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process of this boot: its id and its start time in clock ticks since boot (proc(5), field 22 of stat)."""
+
+    pid: int
+    started: int
+
+    def line(self) -> str:
+        """The form of the files that outlive their writer."""
+        return f"{self.pid} {self.started}\n"
+
+
+def run(arguments: Sequence[str | Path], *, check: bool = True, stdin: str | None = None) -> str:
+    """Run a command to its end; its standard output. Raises `HarnessError` with both outputs if it fails."""
+    command = [str(argument) for argument in arguments]
+    try:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise HarnessError(f"{command[0]} is not installed") from error
+    if check and done.returncode != 0:
+        raise HarnessError(f"{' '.join(command)} ended with {done.returncode}: {(done.stderr + done.stdout).strip()}")
+    return done.stdout
+
+
+def succeeds(arguments: Sequence[str | Path]) -> bool:
+    """Whether a command that may fail has ended with 0."""
+    command = [str(argument) for argument in arguments]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def until(condition: Callable[[], _T | None], *, what: str, seconds: float) -> _T:
+    """Poll until the condition gives something true. Raises `HarnessError` that names `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if result := condition():
+            return result
+        if time.monotonic() > deadline:
+            raise HarnessError(f"{what} did not come true within {seconds:g} s")
+        _pause.wait(POLL_SECONDS)
+
+
+def parse_stat(text: str) -> tuple[str, int]:
+    """State letter and start time from the text of /proc/<pid>/stat; the name in it may hold blanks and brackets."""
+    fields = text[text.rindex(")") + 2 :].split()
+    return fields[0], int(fields[19])
+
+
+def identify(pid: int) -> Process | None:
+    """The process of this id, or None if there is none that still runs; a zombie runs no more."""
+    try:
+        state, started = parse_stat(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state in "ZX" else Process(pid=pid, started=started)
+
+
+def this_process() -> Process:
+    """Who runs this."""
+    found = identify(os.getpid())
+    if found is None:
+        raise HarnessError("/proc does not show this process: is it mounted?")
+    return found
+
+
+def parse_process(text: str) -> Process | None:
+    """What `Process.line` wrote; None for a file that was cut short by the death of its writer."""
+    parts = text.split()
+    if len(parts) != 2 or not all(part.isdigit() for part in parts):
+        return None
+    return Process(pid=int(parts[0]), started=int(parts[1]))
+
+
+def read_process(path: Path) -> Process | None:
+    """The process recorded in a file, running or not."""
+    try:
+        return parse_process(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def alive(process: Process | None) -> bool:
+    """Whether exactly this process still runs."""
+    return process is not None and identify(process.pid) == process
+
+
+def kill(processes: Iterable[Process], number: int = signal.SIGKILL) -> None:
+    """Send a signal to those that still run."""
+    for process in processes:
+        if alive(process):
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+
+def kill_and_wait(processes: Iterable[Process], *, seconds: float = 20.0) -> None:
+    """Kill processes and wait until the last is gone. Raises `HarnessError` if one stays."""
+    left = list(processes)
+    kill(left)
+
+    def gone() -> bool:
+        reap()
+        return not any(alive(process) for process in left)
+
+    until(gone, what=f"the end of processes {[process.pid for process in left]}", seconds=seconds)
+
+
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def spawn(arguments: Sequence[str | Path], *, log: Path, namespace: str) -> Process:
+    """Start a daemon in a network namespace but in this mount namespace, its outputs appended to a file.
+
+    `ip netns exec` would hide /sys/fs/cgroup, which the kubelet needs. Proxies of the environment are kept away:
+    everything that a cluster talks to is on this machine.
+    """
+    command = ["nsenter", f"--net=/run/netns/{namespace}", *(str(argument) for argument in arguments)]
+    environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    found = identify(child.pid)
+    if found is None:
+        raise HarnessError(f"{command[2]} ended at once: see {log}")
+    return found
+
+
+def reap() -> None:
+    """Collect the exit status of own children that have ended: until then they are zombies."""
+    for pid, child in list(_children.items()):
+        if child.poll() is not None:
+            del _children[pid]

@@ -1,0 +1,163 @@
+"""Takes a run down, whole or half-made, live or left behind; and finds those that were left behind.
+
+Enters: a tag and a folder, of which either may be gone. Leaves: a machine without processes, mounts, namespaces,
+links, control groups and files of them. Called at the end of every run and, for dead runs, before every new one.
+Invariants: idempotent; nothing is touched that neither carries the tag nor lies in the folder; no file is deleted while
+anything is still mounted below it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kube import network, state
+from kube.cgroups import groups_of, remove_groups, tagged_groups
+from kube.host import HarnessError, Process, identify, kill, read_process, reap, run, succeeds, until
+
+_CNI_CACHES: Final = (Path("/var/lib/cni/results"), Path("/var/lib/cni/cache"))
+_CONTAINER_LOGS: Final = Path("/var/log/containers")
+_DEADLINE_SECONDS: Final = 30.0
+
+
+def sweep(say: Callable[[str], None]) -> None:
+    """Remove what dead runs left. A leftover that resists is told and hinders nobody: names and addresses differ.
+
+    The registry's lock is held by the caller.
+    """
+    registered = state.registered()
+    dead = {tag: folder for tag, folder in registered.items() if not state.is_owned(folder)}
+    for folder in state.folders():
+        if not state.is_owned(folder):
+            left = state.load(folder)
+            dead.setdefault(left.tag if left else f"unknown-{folder.name}", folder)
+    for tag in _seen_tags() - set(registered):
+        dead.setdefault(tag, Path("/nonexistent"))
+    for tag, folder in sorted(dead.items()):
+        say(f"removing what an earlier run left behind: {tag} in {folder}")
+        try:
+            demolish(tag, folder)
+        except (HarnessError, OSError) as error:
+            say(f"could not remove all of it: {error}")
+
+
+def _seen_tags() -> set[str]:
+    names = [*network.existing_namespaces(), *network.existing_links(), *(path.name for path in tagged_groups())]
+    return {tag for tag in map(state.tag_of, names) if tag}
+
+
+def demolish(tag: str, folder: Path) -> None:
+    """End and remove everything of a run. Raises `HarnessError` if something resists; may then be called again."""
+    end_processes(lambda: [*_recorded(folder), *shims(folder), *in_groups(tag)])
+    traces = [*_sockets(folder), *_cni_results(tag), *_log_links(folder)]
+    unmount(folder)
+    for name in network.existing_namespaces():
+        if name.startswith(f"{tag}-"):
+            run(["ip", "netns", "del", name])
+    for name in network.existing_links():
+        if name.startswith(f"{tag}-"):
+            # The end in a namespace takes this end along when the kernel gets to it: gone already is as good.
+            succeeds(["ip", "link", "del", name])
+    remove_groups(tag)
+    for path in traces:
+        path.unlink(missing_ok=True)
+    if folder.exists():
+        shutil.rmtree(folder)
+    (state.REGISTRY / tag).unlink(missing_ok=True)
+
+
+def end_processes(find: Callable[[], list[Process]]) -> None:
+    """Kill what is found until nothing is: a kubelet may have started one more while it was killed."""
+
+    def gone() -> bool:
+        found = find()
+        kill(found)
+        reap()
+        return not found
+
+    until(gone, what="the end of the cluster's processes", seconds=_DEADLINE_SECONDS)
+
+
+def _recorded(folder: Path) -> list[Process]:
+    files = (folder / "processes").glob("*") if folder.is_dir() else ()
+    found = [read_process(path) for path in files]
+    return [process for process in found if process and identify(process.pid) == process]
+
+
+def shims(folder: Path) -> list[Process]:
+    """containerd's shims, which outlive it: each names the socket of its containerd in its arguments."""
+    wanted = f"{folder}/"
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it ended while we looked
+            words = entry.read_bytes().decode(errors="replace").split("\0")
+            if "containerd-shim" in words[0] and any(word.startswith(wanted) for word in words):
+                found.append(identify(int(entry.parent.name)))
+    return [process for process in found if process]
+
+
+def in_groups(prefix: str) -> list[Process]:
+    """Containers' processes: they sit in the node's control groups, whoever their parent is."""
+    found: dict[int, Process] = {}
+    for group in groups_of(prefix):
+        for listing in (group / "cgroup.procs", *group.rglob("cgroup.procs")):
+            with suppress(OSError):  # the group went away, or is a threaded one without processes
+                for word in listing.read_text(encoding="utf-8").split():
+                    if process := identify(int(word)):
+                        found[process.pid] = process
+    return list(found.values())
+
+
+def mount_points(table: str, folder: Path) -> list[str]:
+    """Mount points below a folder from the text of /proc/self/mountinfo, last mounted first."""
+    found = []
+    for line in table.splitlines():
+        fields = line.split(" ")
+        if len(fields) > 4:
+            point = fields[4].encode().decode("unicode_escape")
+            if point == str(folder) or point.startswith(f"{folder}/"):
+                found.append(point)
+    return found[::-1]
+
+
+def unmount(folder: Path) -> None:
+    """Lazily unmount all below a folder. Raises `HarnessError` while anything is still mounted there."""
+
+    def bare() -> bool:
+        points = mount_points(Path("/proc/self/mountinfo").read_text(encoding="utf-8"), folder)
+        for point in points:
+            succeeds(["umount", "-l", point])
+        return not points
+
+    until(bare, what=f"unmounting everything below {folder}", seconds=_DEADLINE_SECONDS)
+
+
+def shim_sockets(node: Path) -> list[Path]:
+    """Sockets of a node's shims: they lie under /run/containerd, whatever containerd's configuration says."""
+    found = []
+    for file in node.glob("containerd/state/io.containerd.runtime.v2.task/*/*/address"):
+        address = file.read_text(encoding="utf-8").strip()
+        if address.startswith("unix:///run/containerd/s/"):
+            found.append(Path(address.removeprefix("unix://")))
+    return found
+
+
+def _sockets(folder: Path) -> Iterable[Path]:
+    for node in folder.glob("node*"):
+        yield from shim_sockets(node)
+
+
+def _cni_results(tag: str) -> Iterable[Path]:
+    for cache in _CNI_CACHES:
+        yield from cache.glob(f"{tag}-*")
+
+
+def _log_links(folder: Path) -> Iterable[Path]:
+    if _CONTAINER_LOGS.is_dir():
+        for link in _CONTAINER_LOGS.iterdir():
+            if link.is_symlink() and os.readlink(link).startswith(f"{folder}/"):
+                yield link

@@ -1,0 +1,95 @@
+"""What is built for the cluster, from which modules, and on which Debian packages it stands; reads files, writes none.
+
+Enters: the folder of go.mod files. Leaves: tables for `binaries` and `packages`. Invariant: the cache key changes
+whenever anything changes that goes into a binary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TOOLS: Final = Path(__file__).parent / "tools"
+
+KUBERNETES: Final = "1.34.4"
+"""Must be the version that tools/kubernetes/go.mod requires: a test holds both together."""
+
+_VERSION_PACKAGE: Final = "k8s.io/component-base/version"
+_MAJOR, _MINOR, _ = KUBERNETES.split(".")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One Go module of `tools` and the programs that are built in it.
+
+    `programs` maps the name of a binary to its Go package. `stamps` are string variables set by the linker: without
+    them Kubernetes says that it is version 0.0.0, and charts refuse it.
+    """
+
+    folder: str
+    programs: tuple[tuple[str, str], ...]
+    stamps: tuple[tuple[str, str], ...] = ()
+
+
+GO_TOOLS: Final = (
+    Tool(folder="pause", programs=(("pause", "."),)),
+    Tool(folder="etcd", programs=(("etcd", "go.etcd.io/etcd/server/v3"),)),
+    Tool(
+        folder="kubernetes",
+        programs=tuple(
+            (name, f"k8s.io/kubernetes/cmd/{name}")
+            for name in (
+                "kube-apiserver",
+                "kube-controller-manager",
+                "kube-scheduler",
+                "kubelet",
+                "kube-proxy",
+                "kubectl",
+            )
+        ),
+        stamps=(
+            (f"{_VERSION_PACKAGE}.gitVersion", f"v{KUBERNETES}"),
+            (f"{_VERSION_PACKAGE}.gitMajor", _MAJOR),
+            (f"{_VERSION_PACKAGE}.gitMinor", _MINOR),
+            (f"{_VERSION_PACKAGE}.gitTreeState", "archive"),
+        ),
+    ),
+    Tool(folder="helm", programs=(("helm", "helm.sh/helm/v3/cmd/helm"),)),
+    Tool(folder="coredns", programs=(("coredns", "."),)),
+)
+"""In the order of building: the small ones first, so that a broken proxy shows at once."""
+
+DEBIAN_PACKAGES: Final = (
+    ("containerd", "containerd"),
+    ("runc", "runc"),
+    ("containernetworking-plugins", "/usr/lib/cni/bridge"),
+    ("iproute2", "ip"),
+    ("iptables", "iptables"),
+    ("conntrack", "conntrack"),
+    ("socat", "socat"),
+    ("openssl", "openssl"),
+    ("buildah", "buildah"),
+    ("debootstrap", "debootstrap"),
+)
+"""Package and what shows that it is there: a program on the PATH, or a file."""
+
+
+def program_names() -> tuple[str, ...]:
+    """Every binary that a build makes."""
+    return tuple(name for tool in GO_TOOLS for name, _ in tool.programs)
+
+
+def linker_flags(tool: Tool) -> str:
+    """The value of `go build -ldflags`: no symbols, the tool's stamps."""
+    return " ".join(("-s", "-w", *(f"-X {variable}={value}" for variable, value in tool.stamps)))
+
+
+def cache_key(go_version: str, tools: Path = TOOLS) -> str:
+    """Names a set of binaries by everything that makes them: sources, sums, flags, compiler."""
+    digest = hashlib.sha256(f"{go_version}\n{GO_TOOLS!r}\n".encode())
+    for path in sorted(tools.glob("*/*")):
+        digest.update(f"{path.relative_to(tools)}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,128 @@
+"""A load that runs beside a test and knows afterwards whether anything was lost, doubled or reordered.
+
+Enters: addresses that this machine can reach (node ports, say), a topic that is there. Leaves: a `Verdict`. Called by
+tests that roll, kill and scale. Invariant: processes of a load never outlive its `with` block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from support.ledger import Report, Seen, Stream, Verdict, Written, judge
+from support.waiting import scaled
+
+_E2E: Final = Path(__file__).resolve().parents[1]
+_END_SECONDS: Final = 400.0
+_TAIL: Final = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a load ended; pauses are the longest times without an acknowledgement and without a record, in seconds."""
+
+    verdict: Verdict
+    longest_produce_pause: float
+    longest_consume_pause: float
+
+
+class _Child:
+    """One process of a load."""
+
+    def __init__(self, folder: Path, what: str, name: str, arguments: list[str]) -> None:
+        self.name: Final = name
+        self._report: Final = folder / f"{name}.json"
+        self._log: Final = folder / f"{name}.log"
+        command = [sys.executable, "-m", "support.load_child", what, "--name", name, "--report", str(self._report)]
+        environment = {**os.environ, "PYTHONPATH": str(_E2E)}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, *arguments], cwd=_E2E, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> Report:
+        """Ask for the report and wait for it. Raises `AssertionError` with what the process said if it has none."""
+        self._process.terminate()
+        try:
+            self._process.wait(scaled(_END_SECONDS))
+        finally:
+            self.kill()
+        assert self._process.returncode == 0, f"{self.name} ended with {self._process.returncode}:\n{self.said()}"
+        return Report.parse(json.loads(self._report.read_text(encoding="utf-8")))
+
+    def kill(self) -> None:
+        if self.running():
+            self._process.kill()
+            self._process.wait()
+
+    def said(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL:]
+
+
+class Load:
+    """Producers and one consumer of a topic that this load alone writes to."""
+
+    def __init__(self, producers: list[_Child], consumer: _Child) -> None:
+        self._producers: Final = producers
+        self._consumer: Final = consumer
+
+    def check(self) -> None:
+        """Raise `AssertionError` if a process of the load has given up."""
+        for child in (*self._producers, self._consumer):
+            assert child.running(), f"{child.name} has ended:\n{child.said()}"
+
+    def finish(self) -> Outcome:
+        """End the producers, let the consumer read to the end, and judge."""
+        self.check()
+        written: dict[Stream, Written] = {}
+        produce_pause = 0.0
+        for child in self._producers:
+            report = child.end()
+            produce_pause = max(produce_pause, report.longest_pause)
+            written |= {stream: entry for stream, entry in report.streams.items() if isinstance(entry, Written)}
+        report = self._consumer.end()
+        seen = {stream: entry for stream, entry in report.streams.items() if isinstance(entry, Seen)}
+        return Outcome(
+            verdict=judge(written, seen, report.count),
+            longest_produce_pause=produce_pause,
+            longest_consume_pause=report.longest_pause,
+        )
+
+    def kill(self) -> None:
+        """End everything at once."""
+        for child in (*self._producers, self._consumer):
+            child.kill()
+
+
+@contextmanager
+def running(
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int,
+    folder: Path,
+    producers: int = 2,
+    rate: float = 200.0,
+    size: int = 200,
+) -> Iterator[Load]:
+    """A load on a topic for the length of a block: `rate` records a second and producer, of `size` bytes each."""
+    where = ["--bootstrap", bootstrap, "--topic", topic, "--partitions", str(partitions)]
+    pace = ["--rate", str(rate), "--size", str(size)]
+    children: list[_Child] = []
+    try:
+        children.append(_Child(folder, "consume", "consumer", where))
+        children += [_Child(folder, "produce", f"producer-{number}", where + pace) for number in range(producers)]
+        yield Load(children[1:], children[0])
+    finally:
+        for child in children:
+            child.kill()

@@ -1,0 +1,111 @@
+"""Local disks as many production clusters have them: static `local` volumes with node affinity, bound on first use.
+
+Enters: nodes, numbers, sizes. Leaves: persistent volumes under the storage class `local-ssd`, whose folders lie on the
+nodes' disks. On a cluster that is not the harness's own no folders can be made: `$ODRADEK_E2E_STORAGE_CLASS` then names
+the class to use, and nothing is provided.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from kube.cluster import Cluster
+from support.kubectl import Kubectl
+
+CLASS_VARIABLE: Final = "ODRADEK_E2E_STORAGE_CLASS"
+LOCAL_SSD: Final = "local-ssd"
+
+
+def storage_class() -> dict[str, Any]:
+    """A class without a provisioner: a claim waits until its pod has a node."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": LOCAL_SSD},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "reclaimPolicy": "Retain",
+    }
+
+
+def local_volume(name: str, node: str, path: Path, size: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """A disk of one node."""
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": LOCAL_SSD,
+            "local": {"path": str(path)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        },
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class Volumes:
+    """Disks for one test; `prefix` starts their names. `remove` takes them all away."""
+
+    kubectl: Kubectl
+    own: Cluster | None
+    prefix: str
+    _made: dict[str, tuple[str, Path, str]] = field(default_factory=dict)
+
+    @property
+    def storage_class(self) -> str:
+        """The class that claims must name."""
+        return LOCAL_SSD if self.own else os.environ.get(CLASS_VARIABLE, LOCAL_SSD)
+
+    def provide(self, each: int, *, size: str = "1Gi", nodes: tuple[int, ...] = ()) -> None:
+        """Add disks: `each` on every node, or on the named ones. On a foreign cluster nothing happens."""
+        if self.own is None:
+            return
+        self.kubectl.apply(storage_class())
+        volumes = []
+        for number in nodes or self.own.run.numbers:
+            for _ in range(each):
+                name = f"{self.prefix}-node{number}-{len(self._made)}"
+                path = self.own.node_folder(number) / "disks" / name
+                path.mkdir(parents=True)
+                self._made[name] = (f"node{number}", path, size)
+                volumes.append(local_volume(name, f"node{number}", path, size, {"odradek-e2e": self.prefix}))
+        self.kubectl.apply(*volumes)
+
+    def path(self, name: str) -> Path:
+        """Where a volume's files are, seen from this machine."""
+        return self._made[name][1]
+
+    def recycle(self) -> tuple[str, ...]:
+        """What a provisioner of local disks does: empty the disks whose claims are gone and offer them anew."""
+        found = [volume["metadata"]["name"] for volume in self._listed() if volume["status"]["phase"] == "Released"]
+        for name in found:
+            node, path, size = self._made[name]
+            self.kubectl.delete("persistentvolume", name)
+            shutil.rmtree(path)
+            path.mkdir()
+            self.kubectl.apply(local_volume(name, node, path, size, {"odradek-e2e": self.prefix}))
+        return tuple(found)
+
+    def phases(self) -> dict[str, str]:
+        """Phase of each volume: Available, Bound, Released or Failed."""
+        return {volume["metadata"]["name"]: volume["status"]["phase"] for volume in self._listed()}
+
+    def _listed(self) -> list[dict[str, Any]]:
+        return self.kubectl.list("persistentvolumes", f"odradek-e2e={self.prefix}")
+
+    def remove(self) -> None:
+        """Take all volumes and their folders away; claims must be gone."""
+        if self._made:
+            self.kubectl.delete("persistentvolume", *self._made, wait=False)
+            for _, path, _ in self._made.values():
+                shutil.rmtree(path, ignore_errors=True)
+            self._made.clear()

@@ -1,0 +1,122 @@
+"""What the harness writes for others: images, configurations, keys of caches."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from kube import certificates, dns, node, packages, pause, versions
+from kube.state import Run
+from support import diagnostics, images
+
+RUN = Run(folder=Path("/tmp/odradek-e2e-x"), tag="odk0001", slot=250, nodes=3)
+
+
+def test_the_version_that_is_stamped_is_the_one_that_is_built() -> None:
+    required = (versions.TOOLS / "kubernetes" / "go.mod").read_text(encoding="utf-8")
+
+    assert f"k8s.io/kubernetes v{versions.KUBERNETES}\n" in required
+
+
+def test_every_tool_has_its_module_and_every_module_is_a_tool() -> None:
+    modules = {path.parent.name for path in versions.TOOLS.glob("*/go.mod")}
+
+    assert modules == {tool.folder for tool in versions.GO_TOOLS}
+    assert {"kubectl", "helm", "kubelet", "pause", "coredns", "etcd"} < set(versions.program_names())
+
+
+def test_the_cache_key_follows_sources_and_compiler(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    shutil.copytree(versions.TOOLS, tools)
+    before = versions.cache_key("go1", tools)
+
+    assert versions.cache_key("go1", tools) == before
+    assert versions.cache_key("go2", tools) != before
+    with (tools / "etcd" / "go.sum").open("a", encoding="utf-8") as file:
+        file.write("x")
+    assert versions.cache_key("go1", tools) != before
+
+
+def test_missing_packages_are_those_without_their_sign() -> None:
+    assert packages.missing(lambda _: True) == ()
+    assert packages.missing(lambda sign: sign != "/usr/lib/cni/bridge") == ("containernetworking-plugins",)
+
+
+def test_the_pause_archive_is_what_docker_would_save() -> None:
+    content = pause.archive(b"program", "localhost/pause:1", "amd64")
+    assert content == pause.archive(b"program", "localhost/pause:1", "amd64")
+
+    with tarfile.open(fileobj=io.BytesIO(content)) as outer:
+        manifest = json.loads(outer.extractfile("manifest.json").read())  # type: ignore[union-attr]
+        layer = outer.extractfile(manifest[0]["Layers"][0])
+        assert manifest[0]["RepoTags"] == ["localhost/pause:1"]
+        with tarfile.open(fileobj=layer) as inner:
+            program = inner.getmember("pause")
+            assert program.mode == 0o755
+
+
+def test_two_nodes_share_nothing() -> None:
+    def texts(number: int) -> str:
+        return (
+            node.containerd_settings(RUN, number) + node.pod_network(RUN, number) + node.kubelet_settings(RUN, number)
+        )
+
+    paths = [set(re.findall(r"/tmp/odradek-e2e-x/[^\"]+", texts(number))) for number in (1, 2)]
+    assert paths[0] & paths[1] == {f"{RUN.pki}/ca.crt"}
+    assert RUN.plan.pods(1) in texts(1) and RUN.plan.pods(1) not in texts(2)
+
+
+def test_names_of_the_api_server_and_of_dns_fit_the_plan() -> None:
+    assert f"IP:{RUN.plan.api_service()}" in certificates.api_names(RUN)
+    assert RUN.plan.control_plane() in certificates.api_names(RUN)
+    service, endpoints = dns.objects(RUN)
+    assert service["spec"]["clusterIP"] == json.loads(node.kubelet_settings(RUN, 1))["clusterDNS"][0]
+    assert endpoints["endpoints"][0]["addresses"] == [RUN.plan.control_plane()]
+    assert str(RUN.pki / "dns.conf") in dns.corefile(RUN)
+
+
+def test_every_node_has_an_account_of_its_own() -> None:
+    found = certificates.accounts(2)
+
+    assert found["node2"] == ("system:node:node2", "system:nodes")
+    assert "node3" not in found
+
+
+@pytest.mark.parametrize("change", ["images/broker/Containerfile", "broker/odradek/new.py", "pyproject.toml"])
+def test_images_are_built_anew_when_a_source_changes(tmp_path: Path, change: str) -> None:
+    for source in images.SOURCES:
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
+        if "." in source:
+            (tmp_path / source).write_text("text", encoding="utf-8")
+        else:
+            (tmp_path / source / "broker").mkdir(parents=True)
+    before = images.content_key(tmp_path)
+    (tmp_path / "broker/odradek/__pycache__").mkdir()
+    (tmp_path / "broker/odradek/__pycache__/x.pyc").touch()
+    assert images.content_key(tmp_path) == before
+
+    (tmp_path / change).write_text("other", encoding="utf-8")
+
+    assert images.content_key(tmp_path) != before
+
+
+def test_only_the_states_used_last_are_kept(tmp_path: Path) -> None:
+    for name in ("bin-1", "images-a.part", "images-a", "images-b"):
+        (tmp_path / name).mkdir()
+
+    images.prune(tmp_path, keep=1)
+
+    left = {path.name for path in tmp_path.iterdir()}
+    assert {"bin-1", "images-a.part"} < left and len(left) == 3
+
+
+def test_a_failed_test_has_a_folder_of_its_own() -> None:
+    found = diagnostics.folder_of("tests/e2e/test_roll.py::test_roll[3 nodes]", Path("/x"))
+
+    assert found == Path("/x/test_roll.py-test_roll-3-nodes")
