@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := broker operator spark tests
+SOURCES := broker operator spark tests images
+LEVEL ?= short
 
 .DEFAULT_GOAL := help
 
@@ -51,16 +52,35 @@ lint: $(STAMP) ## Formatting, lint, types and import contracts
 
 .PHONY: test
 test: check-java lint ## Lint, types, house rules and every test that needs no Kubernetes
-	@$(BIN)/pytest -m "not java and not interop"
-	@$(BIN)/pytest -m "java and not interop"
+	@$(BIN)/pytest -m "not java and not interop and not e2e"
+	@$(BIN)/pytest -m "java and not interop and not e2e"
 
 .PHONY: unit
 unit: $(STAMP) ## Only the tests that need no Java: seconds, for work in progress
-	@$(BIN)/pytest -m "not java and not interop"
+	@$(BIN)/pytest -m "not java and not interop and not e2e"
 
 .PHONY: interop
 interop: check-java $(STAMP) ## Against real Apache Kafka tools and clients from Maven Central (needs mvn)
 	@$(BIN)/pytest -m interop
+
+.PHONY: e2e
+e2e: check-java $(STAMP) ## On a real Kubernetes: KUBECONFIG's, else one built here (root, Go); LEVEL=short or full
+	@$(BIN)/pytest tests/e2e -m "$(if $(filter full,$(LEVEL)),e2e,e2e_short)" -p no:randomly
+
+.PHONY: images
+images: $(STAMP) ## Build the images with docker, podman or buildah: PREFIX=odradek ONLY=broker BASE=...
+	@$(BIN)/python images/build.py $(if $(PREFIX),--prefix $(PREFIX)) $(if $(BASE),--base $(BASE)) $(if $(OUTPUT),--output $(OUTPUT)) $(foreach name,$(ONLY),--only $(name))
+
+.PHONY: crds
+crds: $(STAMP) ## Write what is generated from code: resource definitions and dashboards in the chart
+	@$(BIN)/python -m odradek_operator.crds.generate
+	@$(BIN)/python -m odradek_operator.dashboards.generate
+
+.PHONY: chart
+chart: crds ## Lint the chart and render manifests/operator.yaml from it (needs helm)
+	@command -v helm >/dev/null || { echo "helm is needed: install it, or put it on the PATH." >&2; exit 1; }
+	@helm lint --strict charts/odradek
+	@{ echo "# Rendered from charts/odradek by 'make chart': change that, not this."; helm template odradek charts/odradek --namespace odradek-system --skip-tests; } > manifests/operator.yaml
 
 .PHONY: bench
 bench: check-java $(STAMP) ## Odradek beside Apache Kafka, an hour and a half; QUICK=1 or ONLY=name for less (needs mvn)

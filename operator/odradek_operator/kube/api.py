@@ -1,0 +1,81 @@
+"""The kinds of Kubernetes objects that the operator touches, and where the API server has them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+Object = dict[str, Any]
+"""An object as the API server gives and takes it."""
+
+
+class Kind(Enum):
+    """A kind, with (group and version, plural, whether it is namespaced)."""
+
+    CLUSTER = ("odradek.dev/v1", "Cluster", "clusters", True)
+    TOPIC = ("odradek.dev/v1", "Topic", "topics", True)
+    POD = ("v1", "Pod", "pods", True)
+    NODE = ("v1", "Node", "nodes", False)
+    SERVICE = ("v1", "Service", "services", True)
+    CONFIG_MAP = ("v1", "ConfigMap", "configmaps", True)
+    SERVICE_ACCOUNT = ("v1", "ServiceAccount", "serviceaccounts", True)
+    CLAIM = ("v1", "PersistentVolumeClaim", "persistentvolumeclaims", True)
+    VOLUME = ("v1", "PersistentVolume", "persistentvolumes", False)
+    EVENT = ("v1", "Event", "events", True)
+    STATEFUL_SET = ("apps/v1", "StatefulSet", "statefulsets", True)
+    DEPLOYMENT = ("apps/v1", "Deployment", "deployments", True)
+    DISRUPTION_BUDGET = ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", True)
+    NETWORK_POLICY = ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", True)
+    ROLE = ("rbac.authorization.k8s.io/v1", "Role", "roles", True)
+    ROLE_BINDING = ("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", True)
+    CLUSTER_ROLE_BINDING = ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", False)
+    LEASE = ("coordination.k8s.io/v1", "Lease", "leases", True)
+    POD_MONITOR = ("monitoring.coreos.com/v1", "PodMonitor", "podmonitors", True)
+    PROMETHEUS_RULE = ("monitoring.coreos.com/v1", "PrometheusRule", "prometheusrules", True)
+
+    def __init__(self, api_version: str, word: str, plural: str, namespaced: bool) -> None:
+        """The parts of the tuple."""
+        self.api_version = api_version
+        self.word = word
+        self.plural = plural
+        self.namespaced = namespaced
+
+    def path(self, namespace: str | None, name: str | None = None, sub: str | None = None) -> str:
+        """Path of an object, or without a name of the collection; `namespace` None means all of them."""
+        prefix = "/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"
+        within = f"/namespaces/{namespace}" if self.namespaced and namespace is not None else ""
+        return "/".join(part for part in (f"{prefix}{within}/{self.plural}", name, sub) if part)
+
+
+_BY_WORD: Final = {(kind.api_version, kind.word): kind for kind in Kind}
+
+
+def kind_named(api_version: str, word: str) -> Kind:
+    """The kind of these names. Raises `KeyError` for one that the operator does not know."""
+    return _BY_WORD[api_version, word]
+
+
+def kind_of(body: Mapping[str, Any]) -> Kind:
+    """The kind of an object. Raises `KeyError` for one that the operator does not know."""
+    return kind_named(body["apiVersion"], body["kind"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Which object is meant."""
+
+    kind: Kind
+    namespace: str | None
+    name: str
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Reference:
+        """Of an object with kind and metadata."""
+        metadata = body["metadata"]
+        return cls(kind=kind_of(body), namespace=metadata.get("namespace"), name=metadata["name"])
+
+    def __str__(self) -> str:
+        """For people: `StatefulSet default/demo-kafka`."""
+        return f"{self.kind.word} {self.namespace}/{self.name}" if self.namespace else f"{self.kind.word} {self.name}"

@@ -1,0 +1,64 @@
+"""The finalizer of Topic resources that say `deletion: Delete`: their topic is gone before the resource is.
+
+Enters: Topic objects, and what became of their removal in ZooKeeper. Leaves: objects with or without the finalizer.
+A resource that protects its topic has none, so that `kubectl delete` never waits for an operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from odradek_operator.crds import Deletion, Topic
+from odradek_operator.kube.api import Object, Reference
+from odradek_operator.kube.client import KubernetesClient, KubernetesError
+from odradek_operator.reconcile import Outcome
+
+FINALIZER: Final = "odradek.dev/topic"
+
+
+async def keep_finalizers(
+    client: KubernetesClient, objects: Mapping[str, Object], topics: Mapping[str, Topic], outcome: Outcome
+) -> None:
+    """Add it where it is needed, take it away where it is not, or not any more."""
+    for name, topic in topics.items():
+        body = objects[name]
+        leaving = "deletionTimestamp" in body["metadata"]
+        if leaving:
+            gone = name not in outcome.snapshot.topics and name not in outcome.snapshot.deleting
+            needed = topic.deletion is Deletion.DELETE and not gone
+        else:
+            needed = topic.deletion is Deletion.DELETE
+        # Kubernetes refuses a new finalizer on an object that is being deleted.
+        if needed != has_finalizer(body) and not (needed and leaving):
+            await _set(client, body, needed=needed)
+
+
+async def release_finalizers(client: KubernetesClient, bodies: Iterable[Object]) -> None:
+    """Let go of resources whose cluster is going or gone: its topics cannot be deleted any more, or go with it."""
+    for body in bodies:
+        if has_finalizer(body):
+            await _set(client, body, needed=False)
+
+
+def has_finalizer(body: Object) -> bool:
+    """Whether the resource bears it."""
+    return FINALIZER in (body["metadata"].get("finalizers") or [])
+
+
+async def _set(client: KubernetesClient, body: Object, *, needed: bool) -> None:
+    metadata = body["metadata"]
+    others = [name for name in metadata.get("finalizers") or [] if name != FINALIZER]
+    patch = {
+        # With the version that was read: a list is replaced as a whole, and another finalizer may have come since.
+        "metadata": {
+            "finalizers": [*others, FINALIZER] if needed else others,
+            "resourceVersion": metadata["resourceVersion"],
+        }
+    }
+    try:
+        await client.merge(Reference.of(body), patch)
+    except KubernetesError as error:
+        if error.status != HTTPStatus.CONFLICT:
+            raise  # A conflict is settled by the next round, which has read anew.

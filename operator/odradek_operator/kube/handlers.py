@@ -1,0 +1,93 @@
+"""kopf's part: watches, and nothing else. Each handler tells the manager what was heard; nothing is decided here.
+
+Only `on.event` handlers: kopf then writes no annotation, no finalizer and no progress of its own, and each resource
+costs the API server what the loops write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import kopf
+
+from odradek_operator.kube.api import Kind
+from odradek_operator.kube.manager import Manager
+from odradek_operator.kube.view import complete
+from odradek_operator.objects.names import CLUSTER_LABEL
+
+WATCHED: Final = (
+    Kind.POD,
+    Kind.STATEFUL_SET,
+    Kind.DEPLOYMENT,
+    Kind.SERVICE,
+    Kind.CONFIG_MAP,
+    Kind.CLAIM,
+    Kind.DISRUPTION_BUDGET,
+    Kind.NETWORK_POLICY,
+)
+"""Kinds whose objects with a cluster's label are heard of at once; the others at the next resync."""
+
+
+def registry(manager: Manager) -> kopf.OperatorRegistry:
+    """kopf's table of handlers for one operator."""
+    table = kopf.OperatorRegistry()
+    group, version = Kind.CLUSTER.api_version.split("/")
+
+    def on_cluster(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
+        manager.heard_of_cluster(dict(body), deleted=type == "DELETED")
+
+    def on_topic(body: kopf.Body, **_: Any) -> None:
+        manager.heard_of_topic(dict(body))
+
+    def on_node(**_: Any) -> None:
+        manager.heard_of_node()
+
+    _watch(table, on_cluster, group, version, Kind.CLUSTER.plural)
+    _watch(table, on_topic, group, version, Kind.TOPIC.plural)
+    _watch(table, on_node, "", "v1", Kind.NODE.plural, when=_readiness_changed())
+    for kind in WATCHED:
+        group, _, version = kind.api_version.rpartition("/")
+        _watch(table, _object_handler(manager, kind), group, version, kind.plural, labels={CLUSTER_LABEL: kopf.PRESENT})
+    return table
+
+
+def _watch(
+    table: kopf.OperatorRegistry, handler: Callable[..., None], group: str, version: str, plural: str, **filters: Any
+) -> None:
+    kopf.on.event(group, version, plural, registry=table, id=f"{handler.__name__}-{plural}", **filters)(handler)
+
+
+def _object_handler(manager: Manager, kind: Kind) -> Callable[..., None]:
+    def on_object(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
+        manager.heard_of_object(complete(kind, dict(body)), deleted=type == "DELETED")
+
+    return on_object
+
+
+def _readiness_changed() -> Callable[..., bool]:
+    """True when a node came, went, or its readiness turned: kubelets report every few seconds that all is as before."""
+    known: dict[str, str] = {}
+
+    def changed(body: Mapping[str, Any], type: str | None, **_: Any) -> bool:  # noqa: A002 - kopf's name
+        name = body["metadata"]["name"]
+        conditions = (body.get("status") or {}).get("conditions") or []
+        ready = "gone" if type == "DELETED" else next((c["status"] for c in conditions if c["type"] == "Ready"), "")
+        before, known[name] = known.get(name), ready
+        return before != ready
+
+    return changed
+
+
+def settings() -> kopf.OperatorSettings:
+    """kopf's own settings where its defaults do not fit."""
+    tuned = kopf.OperatorSettings()
+    # Our own Events are told by our loops; kopf's would say that handlers succeeded.
+    tuned.posting.enabled = False
+    tuned.peering.standalone = True
+    # A watch whose connection died silently is noticed after the server's time-out at the latest.
+    tuned.watching.server_timeout = 240
+    tuned.watching.connect_timeout = 10
+    tuned.scanning.disabled = True
+    tuned.networking.error_backoffs = (1, 1, 2, 3, 5)
+    return tuned

@@ -1,0 +1,297 @@
+"""The loop of one cluster: observe, decide, do, report; and again when something was heard, or after a while.
+
+Enters: the shared parts of the operator and a cluster's name. Leaves: objects in Kubernetes, state in ZooKeeper,
+statuses and Events. Nothing is remembered that decisions depend upon: a round follows from what it reads, so an
+operator that was killed anywhere goes on where it was. Called by `manager`, woken by `handlers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.zk.layout import LayoutError
+from odradek.zk.port import ZkError
+from odradek_operator.crds import Cluster, Topic, notices_of, read_object
+from odradek_operator.errors import ResourceError
+from odradek_operator.kube.api import Kind, Object, Reference, kind_named
+from odradek_operator.kube.applier import Applier
+from odradek_operator.kube.client import KubernetesClient, KubernetesError
+from odradek_operator.kube.ensemble import modes
+from odradek_operator.kube.events import Events, Mood
+from odradek_operator.kube.extras import extras_of
+from odradek_operator.kube.finalizers import keep_finalizers, release_finalizers
+from odradek_operator.kube.metrics import Outcome, Reconciliations
+from odradek_operator.kube.reports import Reports
+from odradek_operator.kube.session import ZooKeeperSession
+from odradek_operator.kube.settings import OperatorSettings
+from odradek_operator.kube.statuses import Findings, Statuses
+from odradek_operator.kube.view import View, is_paused, read_view
+from odradek_operator.lifecycle.plan import decide
+from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod
+from odradek_operator.objects import names
+from odradek_operator.objects.properties import split, zookeeper_connect
+from odradek_operator.objects.wanted import PRUNED_KINDS, hashes, prune_selector, wanted_objects
+from odradek_operator.observed import Snapshot
+from odradek_operator.plan import Wanted
+from odradek_operator.reconcile import Outcome as ZooKeeperOutcome
+from odradek_operator.reconcile import reconcile
+from odradek_operator.topics import wanted_factors
+from odradek_operator.zkwriter import OutdatedError, carry_out_step
+
+logger = logging.getLogger(__name__)
+
+MIN_PAUSE_SECONDS: Final = 0.3
+"""Between two rounds, so that many events in a row make one round. A round that took longer is followed by a pause as
+long as itself: a loop takes at most half of what there is."""
+ERROR_PAUSE_SECONDS: Final = 3.0
+BUSY_SECONDS: Final = 2.0
+"""Between two rounds while something is under way that tells nobody of its end, such as an in-sync set that grows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all clusters' loops of an operator use."""
+
+    client: KubernetesClient
+    events: Events
+    settings: OperatorSettings
+    reconciliations: Reconciliations
+    reports: Reports
+
+
+class ClusterLoop:
+    """Keeps one cluster as its resources say."""
+
+    def __init__(self, shared: Shared, namespace: str, name: str) -> None:
+        """`name` is the Cluster's; it need not be there yet."""
+        self.namespace: Final = namespace
+        self.name: Final = name
+        self._shared = shared
+        self._stirred = asyncio.Event()
+        self._applier = Applier(shared.client)
+        self._statuses = Statuses(shared.client)
+        self._session = ZooKeeperSession(self.wake)
+        self._resync_at = 0.0
+
+    def wake(self) -> None:
+        """Something changed: look soon."""
+        self._stirred.set()
+
+    def saw(self, body: Object, *, deleted: bool) -> None:
+        """An object of the cluster came, changed or went; wakes the loop where that may matter."""
+        if deleted:
+            self._applier.vanished(Reference.of(body))
+        else:
+            self._applier.touched(body)
+        self.wake()
+
+    async def run(self) -> None:
+        """Until the Cluster resource is gone."""
+        periodic = False
+        try:
+            while True:
+                self._stirred.clear()
+                began = time.monotonic()
+                pause = await self._guarded_round(periodic=periodic)
+                if pause is None:
+                    return
+                await asyncio.sleep(max(MIN_PAUSE_SECONDS, time.monotonic() - began))
+                try:
+                    async with asyncio.timeout(pause):
+                        await self._stirred.wait()
+                    periodic = False
+                except TimeoutError:
+                    periodic = True
+        finally:
+            await self._session.close()
+
+    async def _guarded_round(self, *, periodic: bool) -> float | None:
+        """One round; the seconds until the next one at the latest, None when the cluster is gone."""
+        with self._shared.reconciliations.one("Cluster", self.namespace, periodic=periodic) as outcome:
+            try:
+                return await self._round(outcome)
+            except (KubernetesError, ZkError, LayoutError, OutdatedError) as error:
+                # What is outside is not as it should be: told, and tried again; nothing was half decided.
+                logger.warning("cluster %s/%s: %s", self.namespace, self.name, error)
+                outcome.failed = True
+            except Exception:
+                # A bug of ours in one cluster must not end the care for the others.
+                logger.exception("cluster %s/%s: this round failed", self.namespace, self.name)
+                outcome.failed = True
+        return ERROR_PAUSE_SECONDS
+
+    async def _round(self, outcome: Outcome) -> float | None:
+        view = await read_view(self._shared.client, self.namespace, self.name)
+        if view is None:
+            return None
+        if view.leaving:
+            await release_finalizers(self._shared.client, view.topics.values())
+            return self._shared.settings.idle_seconds
+        try:
+            cluster = read_object(view.cluster)
+        except ResourceError as error:
+            return await self._refuse(view, str(error), outcome)
+        assert isinstance(cluster, Cluster), "it was asked for by this kind"
+        if is_paused(view.cluster):
+            await self._statuses.paused(view.cluster)
+            return self._shared.settings.idle_seconds
+        return await self._care(cluster, view, outcome)
+
+    async def _refuse(self, view: View, sentence: str, outcome: Outcome) -> float:
+        outcome.failed = True
+        await self._statuses.invalid(view.cluster, sentence)
+        await self._shared.events.tell_once(view.cluster, "InvalidSpec", sentence, Mood.WARNING)
+        return self._shared.settings.idle_seconds
+
+    async def _care(self, cluster: Cluster, view: View, outcome: Outcome) -> float:
+        topics, invalid = self._topics(view)
+        settled, trouble = await self._zookeeper(cluster, topics, view)
+        snapshot = None if settled is None else settled.snapshot
+        decision = await self._decide(cluster, topics, view, snapshot)
+        await self._apply(cluster, decision)
+        await self._carry_out(cluster, view, decision, snapshot)
+        await self._tell_waiting(view, decision)
+        if settled is not None:
+            await keep_finalizers(self._shared.client, view.topics, topics, settled)
+        await self._statuses.write(
+            Findings(
+                cluster=cluster,
+                view=view,
+                topics=topics,
+                invalid=invalid,
+                outcome=settled,
+                trouble=trouble,
+                decision=decision,
+                report=await self._shared.reports.of(cluster),
+                notices=notices_of(cluster),
+            )
+        )
+        outcome.failed = trouble != "" or bool(invalid)
+        busy = bool(decision.steps or decision.waiting or decision.progress or trouble or self._statuses.unsettled)
+        return BUSY_SECONDS if busy else self._shared.settings.idle_seconds
+
+    def _topics(self, view: View) -> tuple[dict[str, Topic], dict[str, str]]:
+        """Topics that can be read, and sentences about those that cannot."""
+        topics: dict[str, Topic] = {}
+        invalid: dict[str, str] = {}
+        for name, body in view.topics.items():
+            try:
+                topic = read_object(body)
+            except ResourceError as error:
+                invalid[name] = str(error)
+            else:
+                assert isinstance(topic, Topic), "the list was of Topics"
+                topics[name] = topic
+        return topics, invalid
+
+    async def _zookeeper(
+        self, cluster: Cluster, topics: dict[str, Topic], view: View
+    ) -> tuple[ZooKeeperOutcome | None, str]:
+        """Reconcile topics; None and a sentence while ZooKeeper cannot be asked."""
+        own = cluster.zookeeper.connect is None
+        if own and not any(pod.ready for pod in view.state.ensemble.values()):
+            return None, "No member of the ZooKeeper ensemble is ready yet."
+        leaving = {name for name, body in view.topics.items() if "deletionTimestamp" in body["metadata"]}
+        wanted = Wanted(
+            cluster=cluster,
+            topics={name: topic for name, topic in topics.items() if name not in leaving and not topic.paused},
+            removed={name: topic for name, topic in topics.items() if name in leaving},
+        )
+        done: list[tuple[str, str, str]] = []
+        try:
+            zk = await self._session.client(zookeeper_connect(cluster))
+            outcome = await reconcile(
+                zk,
+                wanted,
+                lambda action: done.append((action.topic, type(action).__name__, action.reason)),
+                everything=True,
+            )
+        except ZkError as error:
+            return None, f"ZooKeeper at {zookeeper_connect(cluster)} cannot be asked: {error}."
+        for topic, what, reason in done:
+            if topic in view.topics:
+                await self._shared.events.tell(view.topics[topic], what, reason)
+        if done:
+            self.wake()
+        return outcome, ""
+
+    async def _decide(
+        self, cluster: Cluster, topics: dict[str, Topic], view: View, snapshot: Snapshot | None
+    ) -> ClusterDecision:
+        wanted_hashes = hashes(cluster, self._shared.settings.images)
+        outdated = any(pod.restart_hash != wanted_hashes.ensemble for pod in view.state.ensemble.values())
+        service = names.zookeeper_nodes_service(cluster.name)
+        hosts = {
+            member: (names.host(pod.name, service, cluster.namespace), names.ZOOKEEPER_CLIENT_PORT)
+            for member, pod in view.state.ensemble.items()
+        }
+        return decide(
+            cluster,
+            view.state,
+            snapshot,
+            wanted_hashes={
+                names.kafka(cluster.name): wanted_hashes.brokers,
+                names.zookeeper(cluster.name): wanted_hashes.ensemble or "",
+            },
+            wanted_dynamic=split(cluster).dynamic,
+            wanted_factors={} if snapshot is None else wanted_factors(Wanted(cluster=cluster, topics=topics), snapshot),
+            zookeeper_modes=await modes(hosts) if outdated else {},
+            now=time.time(),
+        )
+
+    async def _apply(self, cluster: Cluster, decision: ClusterDecision) -> None:
+        now = time.monotonic()
+        resync = now >= self._resync_at
+        if resync:
+            self._applier.forget()
+        wanted = wanted_objects(
+            cluster,
+            settings=self._shared.settings.images,
+            broker_count=decision.broker_count,
+            extras=extras_of(cluster),
+        )
+        written = await self._applier.apply(wanted)
+        if written or resync:
+            await self._applier.prune(
+                wanted,
+                [kind_named(*kind) for kind in PRUNED_KINDS],
+                namespace=self.namespace,
+                selector=prune_selector(cluster),
+            )
+        self._resync_at = now + self._shared.settings.resync_seconds if resync else self._resync_at
+
+    async def _carry_out(
+        self, cluster: Cluster, view: View, decision: ClusterDecision, snapshot: Snapshot | None
+    ) -> None:
+        for step in decision.steps:
+            if isinstance(step, KubernetesStep):
+                await self._kubernetes_step(step)
+            else:
+                assert snapshot is not None, "steps in ZooKeeper are decided from a snapshot"
+                assert snapshot.controller_epoch_version is not None, "and only where there was a controller"
+                zk = await self._session.client(zookeeper_connect(cluster))
+                await carry_out_step(zk, step, epoch_version=snapshot.controller_epoch_version)
+            await self._shared.events.tell(view.cluster, type(step).__name__, step.reason)
+        if decision.steps:
+            self.wake()
+
+    async def _kubernetes_step(self, step: KubernetesStep) -> None:
+        client = self._shared.client
+        pod = Reference(kind=Kind.POD, namespace=self.namespace, name=step.pod)
+        match step:
+            case RestartPod():
+                await client.delete(pod, uid=step.uid, force=step.force)
+            case ReleaseClaims():
+                for name, uid in step.claims.items():
+                    await client.delete(Reference(kind=Kind.CLAIM, namespace=self.namespace, name=name), uid=uid)
+                if step.pod_uid is not None:
+                    await client.delete(pod, uid=step.pod_uid, force=step.force)
+
+    async def _tell_waiting(self, view: View, decision: ClusterDecision) -> None:
+        for waiting in decision.waiting:
+            mood = Mood.WARNING if waiting.needs_person else Mood.NORMAL
+            await self._shared.events.tell_once(view.cluster, waiting.reason, waiting.sentence, mood)

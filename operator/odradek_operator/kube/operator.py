@@ -1,0 +1,155 @@
+"""The running operator: lease first, then watches and loops, probes and metrics beside them, and an orderly end.
+
+Enters: settings. Leaves: a process that ends with 0 when it was asked to, and with another code when its lease was
+lost or a part of it failed, so that Kubernetes starts it anew. Called by `command`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable
+from typing import Final
+
+import kopf
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from odradek.base.errors import OdradekError
+from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
+from odradek.metrics.process import ProcessSeries
+from odradek_operator.kube import handlers
+from odradek_operator.kube.api import Kind, Reference
+from odradek_operator.kube.client import KubernetesClient, KubernetesError, load_configuration
+from odradek_operator.kube.events import Events
+from odradek_operator.kube.lease import Lease
+from odradek_operator.kube.loop import Shared
+from odradek_operator.kube.manager import Manager
+from odradek_operator.kube.metrics import Reconciliations
+from odradek_operator.kube.reports import Reports
+from odradek_operator.kube.settings import OperatorSettings
+
+logger = logging.getLogger(__name__)
+
+LEASE_NAME: Final = "odradek-operator"
+CRD_RETRY_SECONDS: Final = 2.0
+
+
+class OperatorStoppedError(OdradekError):
+    """The operator cannot go on in this process."""
+
+
+class Operator:
+    """One process of the operator."""
+
+    def __init__(self, settings: OperatorSettings) -> None:
+        """Raises `KubernetesError` where no API server is known."""
+        self._settings = settings
+        self._client = KubernetesClient(load_configuration(), writes_per_second=settings.writes_per_second)
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._process = ProcessSeries(gc_name="jvm_gc_pause_seconds")
+        self._registry.register(self._process)
+        self._reports = Reports()
+        self._stage = "waiting for the lease"
+        shared = Shared(
+            client=self._client,
+            events=Events(self._client, instance=settings.identity),
+            settings=settings,
+            reconciliations=Reconciliations(self._registry, settings.namespaces),
+            reports=self._reports,
+        )
+        self._manager = Manager(shared)
+        which = Reference(kind=Kind.LEASE, namespace=settings.own_namespace, name=LEASE_NAME)
+        self._lease = Lease(self._client, which, settings.identity)
+        self._server = HttpServer(
+            host="0.0.0.0",
+            port=settings.metrics_port,
+            routes={
+                "/metrics": metrics_route(self._registry),
+                "/livez": probe_route(lambda: Probe(True, self._stage)),
+                # A standby is ready, too: it is as it shall be, and an upgrade must not wait for the lease.
+                "/readyz": probe_route(lambda: Probe(self._stage != "starting", self._stage)),
+            },
+            setting="--metrics-port",
+        )
+
+    async def run(self) -> None:
+        """Until SIGTERM or SIGINT. Raises `OperatorStoppedError` when the lease was lost or a part failed."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        self._server.start()
+        try:
+            await self._until(stop, self._work())
+        finally:
+            await self._close()
+
+    async def _until(self, stop: asyncio.Event, work: Awaitable[None]) -> None:
+        """Run until it is told to stop; what ended the work before that is raised."""
+        task = asyncio.ensure_future(work)
+        asked = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([task, asked], return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                await task
+        finally:
+            for pending in (task, asked):
+                pending.cancel()
+            await asyncio.gather(task, asked, return_exceptions=True)
+
+    async def _work(self) -> None:
+        if self._settings.leader_election:
+            await self._lease.acquire()
+        self._stage = "at work"
+        await self._served()
+        parts = {
+            asyncio.create_task(self._manager.run(), name="manager"),
+            asyncio.create_task(self._watch(), name="watches"),
+        }
+        if self._settings.leader_election:
+            parts.add(asyncio.create_task(self._lease.keep(), name="lease"))
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                await part
+                raise OperatorStoppedError(f"the part '{part.get_name()}' ended: this process ends, and starts anew")
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+
+    async def _served(self) -> None:
+        """Wait until the API server serves our resources: chart and operator may come in any order."""
+        told = ""
+        while True:
+            try:
+                for kind in (Kind.CLUSTER, Kind.TOPIC):
+                    await self._client.list(kind, self._settings.namespaces[0] if self._settings.namespaces else None)
+            except KubernetesError as error:
+                if str(error) != told:
+                    logger.warning("waiting for the resources of odradek.dev/v1: %s", error)
+                    told = str(error)
+                await asyncio.sleep(CRD_RETRY_SECONDS)
+            else:
+                return
+
+    async def _watch(self) -> None:
+        await kopf.operator(
+            registry=handlers.registry(self._manager),
+            settings=handlers.settings(),
+            standalone=True,
+            clusterwide=not self._settings.namespaces,
+            namespaces=list(self._settings.namespaces),
+            identity=kopf.Identity(self._settings.identity) if hasattr(kopf, "Identity") else None,
+            stop_flag=asyncio.Event(),
+        )
+
+    async def _close(self) -> None:
+        if self._settings.leader_election:
+            await self._lease.release()
+        await self._reports.close()
+        await self._server.close()
+        self._process.close()
+        self._client.close()

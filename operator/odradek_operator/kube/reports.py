@@ -1,0 +1,86 @@
+"""Sizes and lag for statuses, from each cluster's exporter over HTTP, remembered for a while.
+
+Enters: a cluster. Leaves: the exporter's last report, or None where there is none. Called by loops in each round; the
+exporter is asked once in a while, in the background, so that a round never waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+import aiohttp
+
+from odradek_operator.crds import Cluster
+from odradek_operator.exporter.report import Report, ReportError, decode
+from odradek_operator.objects import names
+
+logger = logging.getLogger(__name__)
+
+ASK_SECONDS: Final = 8.0
+"""Between two questions: a change is in `kubectl get` within 10 s."""
+STALE_SECONDS: Final = 120.0
+"""After which an old report is worse than none."""
+_MAX_BYTES: Final = 64 << 20
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
+
+
+@dataclass(slots=True)
+class _Known:
+    report: Report | None = None
+    asked_at: float = -1e9
+    told_at: float = -1e9
+    task: asyncio.Task[None] | None = None
+    trouble: str = field(default="")
+
+
+class Reports:
+    """The exporters of all clusters."""
+
+    def __init__(self) -> None:
+        """Nothing is asked before somebody wants to know."""
+        self._known: dict[tuple[str, str], _Known] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def of(self, cluster: Cluster) -> Report | None:
+        """The last report that is not too old. Never waits."""
+        key = (cluster.namespace, cluster.name)
+        if not cluster.monitoring.exporter:
+            self._known.pop(key, None)
+            return None
+        known = self._known.setdefault(key, _Known())
+        now = time.monotonic()
+        if now - known.asked_at >= ASK_SECONDS and (known.task is None or known.task.done()):
+            known.asked_at = now
+            host = f"{names.exporter(cluster.name)}.{cluster.namespace}.svc"
+            known.task = asyncio.create_task(self._ask(f"http://{host}:{names.METRICS_PORT}/topics", known))
+        return known.report if now - known.told_at < STALE_SECONDS else None
+
+    async def _ask(self, url: str, known: _Known) -> None:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
+        try:
+            async with self._session.get(url) as answer:
+                answer.raise_for_status()
+                known.report = decode(await answer.content.read(_MAX_BYTES))
+            known.told_at = time.monotonic()
+            known.trouble = ""
+        except (aiohttp.ClientError, TimeoutError, ReportError) as error:
+            trouble = f"{url} told no sizes and no lag: {error or type(error).__name__}"
+            if trouble != known.trouble:
+                known.trouble = trouble
+                logger.info("%s", trouble)
+
+    async def close(self) -> None:
+        """End what is under way. Idempotent."""
+        for known in self._known.values():
+            if known.task is not None:
+                known.task.cancel()
+                await asyncio.gather(known.task, return_exceptions=True)
+        self._known.clear()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()

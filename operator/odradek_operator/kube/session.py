@@ -1,0 +1,58 @@
+"""A cluster's ZooKeeper, as the operator holds it: one session, made when it is needed and kept.
+
+Enters: a connect string. Leaves: a connected client, or `ZkError`. What is watched there only wakes the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek.zk.client import KazooZkClient
+from odradek.zk.layout import BROKER_IDS, CONTROLLER, DELETE_TOPICS, REASSIGN_PARTITIONS, TOPICS
+from odradek.zk.port import SessionState, ZkClient, ZkSettings
+
+_CONNECT_MS = 8_000
+_SESSION_MS = 15_000
+_SUSPENDED_MS = 4_000
+
+
+class ZooKeeperSession:
+    """The session of one cluster's loop."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` is called when brokers, topics, the controller or reassignments come and go."""
+        self._wake = wake
+        self._connect = ""
+        self._client: KazooZkClient | None = None
+
+    async def client(self, connect: str) -> ZkClient:
+        """The connected client. Raises `ZkError` when ZooKeeper does not answer in time."""
+        if self._client is not None and (connect != self._connect or self._client.state is SessionState.CLOSED):
+            await self.close()
+        if self._client is None:
+            client = KazooZkClient(
+                ZkSettings(
+                    connect=connect,
+                    session_timeout_ms=_SESSION_MS,
+                    connection_timeout_ms=_CONNECT_MS,
+                    suspended_wait_ms=_SUSPENDED_MS,
+                )
+            )
+            try:
+                await client.start()
+            except BaseException:
+                await client.close()
+                raise
+            client.watch_children(BROKER_IDS, self._wake)
+            client.watch_children(TOPICS, self._wake)
+            client.watch_children(DELETE_TOPICS, self._wake)
+            client.watch_data(CONTROLLER, self._wake)
+            client.watch_data(REASSIGN_PARTITIONS, self._wake)
+            self._connect, self._client = connect, client
+        return self._client
+
+    async def close(self) -> None:
+        """End the session. Idempotent."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()

@@ -1,0 +1,76 @@
+"""Everything that the API server shows of one cluster, read anew for each round.
+
+Enters: a client and a cluster's name. Leaves: a `View` of raw objects and, parsed of them, the `KubernetesState` that
+decisions start from. Watches only wake the loop; what it acts upon is always read, so nothing that a watch missed can
+lead astray, and a pod is never taken for ready because an older answer said so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from odradek_operator.kube.api import Kind, Object
+from odradek_operator.kube.client import KubernetesClient
+from odradek_operator.lifecycle.observed import KubernetesState, observe
+from odradek_operator.objects.names import CLUSTER_LABEL, PAUSED
+
+OBSERVED = (Kind.POD, Kind.STATEFUL_SET, Kind.CLAIM, Kind.SERVICE)
+"""What is read of each cluster, by its label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Objects of one cluster at about one time."""
+
+    cluster: Object
+    topics: Mapping[str, Object]
+    """Topic resources that name the cluster, by their name."""
+    services: tuple[Object, ...] = ()
+    state: KubernetesState = field(default_factory=KubernetesState)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the Cluster resource is being deleted."""
+        return "deletionTimestamp" in self.cluster["metadata"]
+
+
+def complete(kind: Kind, body: Object) -> Object:
+    """An item of a list with its kind, which the API server leaves out there."""
+    return {"apiVersion": kind.api_version, "kind": kind.word, **body}
+
+
+def is_paused(body: Object) -> bool:
+    """Whether a resource bears the annotation that holds its reconciliation."""
+    return (body["metadata"].get("annotations") or {}).get(PAUSED) == "true"
+
+
+def cluster_of(topic: Object) -> str:
+    """The cluster that a Topic resource names; empty where it names none."""
+    name = (topic.get("spec") or {}).get("cluster", "")
+    return name if isinstance(name, str) else ""
+
+
+async def read_view(client: KubernetesClient, namespace: str, name: str) -> View | None:
+    """What is there now; None where there is no such Cluster. Raises `KubernetesError`."""
+    selector = f"{CLUSTER_LABEL}={name}"
+    cluster = await client.get(Kind.CLUSTER, namespace, name)
+    if cluster is None:
+        return None
+    lists = [
+        (Kind.TOPIC, namespace, ""),
+        (Kind.NODE, None, ""),
+        (Kind.VOLUME, None, ""),
+        *((kind, namespace, selector) for kind in OBSERVED),
+    ]
+    answers = await asyncio.gather(*(client.list(kind, where, selector=which) for kind, where, which in lists))
+    topics, nodes, volumes, pods, sets, claims, services = answers
+    return View(
+        cluster=complete(Kind.CLUSTER, cluster),
+        topics={
+            topic["metadata"]["name"]: complete(Kind.TOPIC, topic) for topic in topics if cluster_of(topic) == name
+        },
+        services=tuple(complete(Kind.SERVICE, service) for service in services),
+        state=observe(name, pods=pods, claims=claims, volumes=volumes, nodes=nodes, sets=sets),
+    )
