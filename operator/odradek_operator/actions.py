@@ -67,10 +67,12 @@ class Obstacle(Enum):
     BEING_DELETED = "BeingDeleted"
     REASSIGNMENT_UNDER_WAY = "ReassignmentUnderWay"
     PARTITIONS_CANNOT_SHRINK = "PartitionsCannotShrink"
-    REPLICAS_CANNOT_CHANGE = "ReplicasCannotChange"
+    TOO_MANY_REPLICAS = "TooManyReplicas"
     NAME_COLLIDES = "NameCollides"
     NO_PARTITIONS = "NoPartitions"
     PROTECTED = "Protected"
+    ZNODE_UNREADABLE = "ZnodeUnreadable"
+    PAUSED = "Paused"
 
     @property
     def passes(self) -> bool:
@@ -99,8 +101,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """About one topic: what is done and what is not. Both empty: it is as it shall be."""
+    """About one topic: what is done and what is not. All empty: it is as it shall be."""
 
     topic: str
     actions: tuple[Action, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    reassigning: str = ""
+    """How far its replicas have come to another factor, in a sentence; the moves are the cluster's business, since
+    they are portioned and throttled over all topics."""
+    adopted: tuple[str, ...] = ()
+    """What others set beside the resource and may stay, as the status tells it."""

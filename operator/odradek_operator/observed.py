@@ -21,7 +21,7 @@ from odradek.zk.layout import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedConfig:
-    """`/config/topics/T`: the overrides of a topic."""
+    """`/config/topics/T` or `/config/brokers/B`: the overrides of a topic, a broker, or all brokers."""
 
     values: Mapping[str, str]
     version: int
@@ -46,6 +46,10 @@ class ObservedTopic:
     def reassigning(self) -> bool:
         """Whether replicas of some partition are on the move."""
         return any(part.adding or part.removing for part in self.assignment.partitions.values())
+
+    def with_factor(self, factor: int) -> int:
+        """Of how many partitions the replicas, once what moves has moved, are so many."""
+        return sum(len(part.target) == factor for part in self.assignment.partitions.values())
 
     def under_replicated(self) -> list[int]:
         """Partitions whose in-sync set lacks one of their replicas, or that have no state yet."""
@@ -77,7 +81,7 @@ class Snapshot:
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     """The live ones."""
     topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
-    """Every topic's name; in depth only those that were asked for, the others have no partitions here."""
+    """Every topic's name; in depth those that were asked for, the others have no partitions here and version -1."""
     configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
     """By topic. May be there without the topic: a rest of an earlier one of that name."""
     broker_configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
@@ -86,6 +90,13 @@ class Snapshot:
     """Topics whose deletion is under way."""
     reassigning: frozenset[TopicPartition] = frozenset()
     """Partitions in `/admin/reassign_partitions`."""
+    reassignment_requested: bool = False
+    """Whether that znode is there, whatever is in it: no other reassignment can be asked for until it is gone."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Topics with a znode that cannot be understood, and a sentence that names it. Such a topic is in `topics` with
+    what could be understood, maybe with no partitions at all: nothing may be concluded from what it lacks."""
+    damaged: tuple[str, ...] = ()
+    """Sentences about other znodes that cannot be understood; they count as missing."""
 
     def racks(self) -> dict[int, str | None]:
         """The racks of the live brokers."""

@@ -8,25 +8,24 @@ logs read the same every time. Called by `reconcile` after every read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from odradek_operator import topics
-from odradek_operator.actions import Action, AddPartitions, CreateTopic, Decision, DeleteTopic, Refusal, SetConfig
-from odradek_operator.crds import Cluster, Topic
+from odradek_operator.actions import (
+    Action,
+    AddPartitions,
+    CreateTopic,
+    Decision,
+    DeleteTopic,
+    Obstacle,
+    Refusal,
+    SetConfig,
+)
+from odradek_operator.crds import Wanted as Wanted
 from odradek_operator.observed import Snapshot
 
 _ORDER: Final[tuple[type[Action], ...]] = (DeleteTopic, CreateTopic, AddPartitions, SetConfig)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the resources of one cluster say."""
-
-    cluster: Cluster
-    topics: Mapping[str, Topic] = field(default_factory=dict)
-    removed: Mapping[str, Topic] = field(default_factory=dict)
-    """Topics whose resource is gone and that are not yet dealt with, as their resource was last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +57,15 @@ class Plan:
 
 def make_plan(wanted: Wanted, snapshot: Snapshot) -> Plan:
     """Decide about every topic that has, or had, a resource; others are nobody's business here."""
+    if wanted.cluster.paused:
+        return Plan(
+            decisions={
+                name: Decision(
+                    topic=name, refusals=(Refusal(topic=name, obstacle=Obstacle.PAUSED, sentence=topics.PAUSED),)
+                )
+                for name in sorted({*wanted.topics, *wanted.removed})
+            }
+        )
     brokers = wanted.cluster.brokers.replicas
     decisions = {
         name: topics.decide_removed(topic, snapshot)

@@ -37,12 +37,15 @@ class Outcome:
         return not self.plan.actions
 
 
-async def reconcile(zk: ZkClient, wanted: Wanted, done: Callable[[Action], None]) -> Outcome:
+async def reconcile(
+    zk: ZkClient, wanted: Wanted, done: Callable[[Action], None], *, everything: bool = False
+) -> Outcome:
     """Bring the cluster to what is wanted, as far as writes can; `done` hears of each write after it was made.
 
-    Raises `ZkError` when ZooKeeper cannot be reached and `LayoutError` for a znode that cannot be understood.
+    With `everything` the snapshot has all topics in depth, as decisions about the whole cluster need it. Raises
+    `ZkError` when ZooKeeper cannot be reached.
     """
-    names = [*wanted.topics, *wanted.removed]
+    names = None if everything else [*wanted.topics, *wanted.removed]
     for _ in range(MAX_ROUNDS):
         snapshot = await read_snapshot(zk, names)
         plan = make_plan(wanted, snapshot)

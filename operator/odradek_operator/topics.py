@@ -2,7 +2,8 @@
 
 Enters: a `Snapshot`, a resource, and whether it was removed. Leaves: a `Decision`. Nothing here is random: where the
 first replica goes follows from the topic's name, so the same state always gives the same plan. What carrying out the
-actions makes of the snapshot decides to nothing more (a fixed point).
+actions makes of the snapshot decides to nothing more (a fixed point). Another replication factor is no action of the
+topic: `wanted_factors` names it to `lifecycle`, which moves replicas in portions over all topics.
 """
 
 from __future__ import annotations
@@ -25,38 +26,45 @@ from odradek_operator.actions import (
     Refusal,
     SetConfig,
 )
-from odradek_operator.crds import Deletion, Topic
+from odradek_operator.crds import Deletion, Drift, Topic, Wanted
 from odradek_operator.observed import ObservedConfig, ObservedTopic, Snapshot
 
 FOREIGN_KEYS: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 """Overrides that reassignment tools set and remove themselves: left as they are."""
 
 
+PAUSED: Final = 'nothing is changed while the annotation odradek.dev/paused is "true"; remove it to go on.'
+
+
 def decide(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
     """What to do so that the topic becomes as its resource says. `brokers` is how many the cluster shall have."""
+    if topic.paused:
+        return _refuse(topic.name, Obstacle.PAUSED, PAUSED)
     if snapshot.controller_epoch_version is None:
         return _refuse(topic.name, Obstacle.NO_CONTROLLER, "the cluster has had no controller yet.")
+    if topic.name in snapshot.unreadable:
+        return _refuse(topic.name, Obstacle.ZNODE_UNREADABLE, snapshot.unreadable[topic.name])
     if topic.name in snapshot.deleting:
         return _refuse(topic.name, Obstacle.BEING_DELETED, "an earlier topic of this name is still being deleted.")
     observed = snapshot.topics.get(topic.name)
     if observed is None:
-        return _create(topic, snapshot, replicas=topic.replicas_on(brokers))
+        return _create(topic, snapshot, brokers=brokers)
     if not observed.assignment.partitions:
         return _refuse(topic.name, Obstacle.NO_PARTITIONS, "its znode in ZooKeeper has no partitions: delete it there.")
     actions: list[Action] = []
     refusals: list[Refusal] = []
     _partitions(topic, observed, snapshot, actions, refusals)
-    if topic.replicas is not None and topic.replicas != observed.replication_factor:
-        refusals.append(
-            Refusal(
-                topic=topic.name,
-                obstacle=Obstacle.REPLICAS_CANNOT_CHANGE,
-                sentence=f"spec.replicas is {topic.replicas}, the topic has {observed.replication_factor}: moving "
-                "replicas comes with a later version; set spec.replicas back.",
-            )
-        )
-    actions += _config(topic, snapshot.configs.get(topic.name))
-    return Decision(topic=topic.name, actions=tuple(actions), refusals=tuple(refusals))
+    obstacle = _factor_obstacle(topic, snapshot, brokers=brokers) if _factor_differs(topic, observed) else None
+    refusals += [] if obstacle is None else [obstacle]
+    config = snapshot.configs.get(topic.name)
+    actions += _config(topic, config)
+    return Decision(
+        topic=topic.name,
+        actions=tuple(actions),
+        refusals=tuple(refusals),
+        reassigning="" if obstacle is not None else _reassigning(topic, observed, snapshot),
+        adopted=_adopted(topic, observed, config),
+    )
 
 
 def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
@@ -64,6 +72,8 @@ def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
     observed = snapshot.topics.get(topic.name)
     if observed is None or topic.name in snapshot.deleting:
         return Decision(topic=topic.name)
+    if topic.paused:
+        return _refuse(topic.name, Obstacle.PAUSED, PAUSED)
     if topic.deletion is Deletion.PROTECT:
         return _refuse(
             topic.name,
@@ -72,17 +82,86 @@ def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
         )
     if snapshot.controller_epoch_version is None:
         return _refuse(topic.name, Obstacle.NO_CONTROLLER, "the cluster has had no controller yet.")
+    if topic.name in snapshot.unreadable:
+        return _refuse(topic.name, Obstacle.ZNODE_UNREADABLE, snapshot.unreadable[topic.name])
     action = DeleteTopic(
         topic=topic.name, version=observed.version, reason="its resource is gone and said deletion: Delete"
     )
     return Decision(topic=topic.name, actions=(action,))
 
 
+def wanted_factors(wanted: Wanted, snapshot: Snapshot) -> dict[str, int]:
+    """The replication factors that topics shall get, by topic: those that differ and that the cluster can have.
+
+    A resource that does not say how many replicas it wants is content with those that there are.
+    """
+    brokers = wanted.cluster.brokers.replicas
+    if wanted.cluster.paused or snapshot.controller_epoch_version is None:
+        return {}
+    factors = {}
+    for name, topic in sorted(wanted.topics.items()):
+        observed = snapshot.topics.get(name)
+        if observed is None or topic.paused or name in snapshot.deleting or name in snapshot.unreadable:
+            continue
+        if topic.replicas is None or not _factor_differs(topic, observed):
+            continue
+        if _factor_obstacle(topic, snapshot, brokers=brokers) is None:
+            factors[name] = topic.replicas
+    return factors
+
+
+def _factor_differs(topic: Topic, observed: ObservedTopic) -> bool:
+    """Whether some partition has, or will have when what moves has moved, another number of replicas."""
+    count = len(observed.assignment.partitions)
+    return topic.replicas is not None and observed.with_factor(topic.replicas) < count
+
+
+def _factor_obstacle(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Refusal | None:
+    """Why the topic cannot have as many replicas as it shall; None where it can."""
+    replicas, live = topic.replicas_on(brokers), len(snapshot.brokers)
+    if replicas > max(brokers, live):
+        sentence = (
+            f"spec.replicas is {replicas}, and the cluster has {_count(brokers, 'broker')}: "
+            "lower spec.replicas, or add brokers to the Cluster."
+        )
+        return Refusal(topic=topic.name, obstacle=Obstacle.TOO_MANY_REPLICAS, sentence=sentence)
+    if replicas > live:
+        sentence = f"{_count(replicas, 'replica')} need as many live brokers, and there are {live}."
+        return Refusal(topic=topic.name, obstacle=Obstacle.NOT_ENOUGH_BROKERS, sentence=sentence)
+    return None
+
+
+def _reassigning(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> str:
+    """How far replicas have moved, in a sentence; nothing where none shall or does."""
+    count = len(observed.assignment.partitions)
+    if topic.replicas is not None and _factor_differs(topic, observed):
+        done = observed.with_factor(topic.replicas)
+        return (
+            f"spec.replicas is {topic.replicas}: {done} of {_count(count, 'partition')} have, or are getting, so many; "
+            "the others follow in portions."
+        )
+    moving = {number for number, part in observed.assignment.partitions.items() if part.is_being_reassigned}
+    moving |= {name.partition for name in snapshot.reassigning if name.topic == topic.name}
+    return f"replicas of {len(moving)} of {_count(count, 'partition')} are on the move." if moving else ""
+
+
+def _adopted(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None) -> tuple[str, ...]:
+    """What others set, and may stay, with `drift: Adopt`."""
+    if topic.drift is not Drift.ADOPT:
+        return ()
+    count = len(observed.assignment.partitions)
+    values = {} if config is None else config.values
+    return (
+        *((f"partitions={count}",) if count > topic.partitions else ()),
+        *(f"{key}={values[key]}" for key in sorted(values) if key not in topic.config and key not in FOREIGN_KEYS),
+    )
+
+
 def _refuse(topic: str, obstacle: Obstacle, sentence: str) -> Decision:
     return Decision(topic=topic, refusals=(Refusal(topic=topic, obstacle=obstacle, sentence=sentence),))
 
 
-def _create(topic: Topic, snapshot: Snapshot, *, replicas: int) -> Decision:
+def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
     other = colliding_topic(topic.name, sorted(snapshot.topics))
     if other is not None:
         return _refuse(
@@ -90,13 +169,10 @@ def _create(topic: Topic, snapshot: Snapshot, *, replicas: int) -> Decision:
             Obstacle.NAME_COLLIDES,
             f"the topic {other} is there, and metrics write '.' and '_' alike: choose another name.",
         )
-    live = snapshot.racks()
-    if len(live) < replicas:
-        return _refuse(
-            topic.name,
-            Obstacle.NOT_ENOUGH_BROKERS,
-            f"{replicas} replicas need as many live brokers, and there are {len(live)}.",
-        )
+    obstacle = _factor_obstacle(topic, snapshot, brokers=brokers)
+    if obstacle is not None:
+        return Decision(topic=topic.name, refusals=(obstacle,))
+    live, replicas = snapshot.racks(), topic.replicas_on(brokers)
     start = zlib.crc32(topic.name.encode())
     assignment = assign_replicas(
         live, topic.partitions, replicas, start_index=start % len(live), shift=start // len(live) % len(live)
@@ -125,6 +201,8 @@ def _partitions(
         return
     wish = f"spec.partitions is {topic.partitions}, the topic has {count}"
     if topic.partitions < count:
+        if topic.drift is Drift.ADOPT:
+            return
         refuse(
             Obstacle.PARTITIONS_CANNOT_SHRINK,
             f"{wish}: partitions cannot be taken away, as their records would be lost; set spec.partitions back.",
@@ -163,12 +241,15 @@ def _grown(assignment: TopicAssignment, more: int, live: Mapping[int, str | None
 
 
 def _config(topic: Topic, observed: ObservedConfig | None) -> list[Action]:
-    """Bring the overrides to what the resource says; values that mean the same are left as they are."""
+    """Bring the overrides to what the resource says; values that mean the same are left as they are.
+
+    With `drift: Adopt` the keys that it does not list stay, whoever set them.
+    """
     present = {} if observed is None else observed.values
     wanted = dict(topic.config)
     changes = []
     for key in sorted({*wanted, *present}):
-        if key in FOREIGN_KEYS and key not in wanted:
+        if key not in wanted and (key in FOREIGN_KEYS or topic.drift is Drift.ADOPT):
             wanted[key] = present[key]
         elif key not in wanted:
             changes.append(f"{key} goes (was {present[key]})")

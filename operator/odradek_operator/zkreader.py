@@ -1,90 +1,154 @@
 """Reads a `Snapshot` from ZooKeeper.
 
-Enters: a connected client. Leaves: frozen values. Called by `reconcile` before each decision. Only the topics that a
-resource names are read in depth, the others by name, so the cost follows the resources and not the cluster.
+Enters: a connected client. Leaves: frozen values. Called by `reconcile` before each decision. Of topics either those
+are read in depth that a resource names, the others by name, so that the cost follows the resources and not the
+cluster; or all, where decisions need to know who holds what. A znode that cannot be understood spoils nothing else: its
+topic is marked, anything else counts as missing, and a sentence says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from odradek.zk import layout
 from odradek.zk.layout import BrokerRegistration, ClusterId, ControllerRegistration, PartitionState, TopicAssignment
+from odradek.zk.node import LayoutError
 from odradek.zk.port import ZkClient, ZnodeStat
 from odradek_operator.observed import ObservedConfig, ObservedTopic, Snapshot, state_paths
 
 Znode = tuple[bytes, ZnodeStat]
+_K = TypeVar("_K")
+_T = TypeVar("_T")
 
 
-async def read_snapshot(zk: ZkClient, topics: Iterable[str]) -> Snapshot:
-    """The cluster as it is now. Raises `ZkError`, and `LayoutError` for a znode that cannot be understood."""
-    wanted = set(topics)
+class _Damage:
+    """Znodes that could not be understood."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, str] = {}
+        self.others: list[str] = []
+
+    def understood(
+        self, decode: Callable[[_K, bytes], _T], key: _K, data: bytes, topic: str | None = None
+    ) -> _T | None:
+        """What `decode` makes of the data; None, and a note, where it cannot."""
+        try:
+            return decode(key, data)
+        except LayoutError as error:
+            sentence = f"A znode cannot be understood: {error}."
+            if topic is None:
+                self.others.append(sentence)
+            else:
+                self.topics.setdefault(topic, sentence)
+            return None
+
+
+async def read_snapshot(zk: ZkClient, topics: Iterable[str] | None) -> Snapshot:
+    """The cluster as it is now, with these topics in depth, or with all for None. Raises `ZkError`."""
+    damage = _Damage()
     # First, so that a write which depends on its version depends on all that is read after it.
     epoch = await zk.get_or_none(layout.CONTROLLER_EPOCH)
     single = await zk.get_many([layout.CLUSTER_ID, layout.CONTROLLER, layout.REASSIGN_PARTITIONS])
     names = await zk.children_or_none(layout.TOPICS) or []
-    found = await _read_topics(zk, [name for name in names if name in wanted])
-    cluster_id, controller = single[layout.CLUSTER_ID], single[layout.CONTROLLER]
+    wanted = set(names) if topics is None else set(topics)
+    found = await _read_topics(zk, [name for name in names if name in wanted], damage)
+    if topics is None:
+        # What an earlier topic left behind counts when one of its name is made.
+        wanted |= set(await zk.children_or_none(f"{layout.CONFIG}/topics") or [])
+    configs = await _read_configs(zk, "topics", sorted(wanted), damage)
+    entities = await zk.children_or_none(f"{layout.CONFIG}/brokers") or []
+    broker_configs = await _read_configs(zk, "brokers", entities, damage)
+    brokers = await _read_brokers(zk, damage)
+    cluster_id = _single(single[layout.CLUSTER_ID], ClusterId.decode, damage)
+    controller = _single(single[layout.CONTROLLER], ControllerRegistration.decode, damage)
+    controller_epoch = _single(epoch, layout.decode_controller_epoch, damage)
     reassignment = single[layout.REASSIGN_PARTITIONS]
+    targets = _single(reassignment, layout.decode_reassignment, damage)
     return Snapshot(
-        cluster_id=None if cluster_id is None else ClusterId.decode(cluster_id[0]).cluster_id,
-        controller_id=None if controller is None else ControllerRegistration.decode(controller[0]).broker_id,
-        controller_epoch=0 if epoch is None else layout.decode_controller_epoch(epoch[0]),
-        controller_epoch_version=None if epoch is None else epoch[1].version,
-        brokers=await _read_brokers(zk),
-        topics=found | {name: _bare(name) for name in names if name not in wanted},
-        configs=await _read_configs(zk, sorted(wanted)),
+        cluster_id=None if cluster_id is None else cluster_id.cluster_id,
+        controller_id=None if controller is None else controller.broker_id,
+        controller_epoch=controller_epoch or 0,
+        controller_epoch_version=None if epoch is None or controller_epoch is None else epoch[1].version,
+        brokers=brokers,
+        topics=found | {name: _bare(name, version=-1) for name in names if name not in wanted},
+        configs=configs,
+        broker_configs=broker_configs,
         deleting=frozenset(await zk.children_or_none(layout.DELETE_TOPICS) or []),
-        reassigning=frozenset() if not reassignment else frozenset(layout.decode_reassignment(reassignment[0])),
+        reassigning=frozenset(targets or ()),
+        reassignment_requested=reassignment is not None,
+        unreadable=damage.topics,
+        damaged=tuple(damage.others),
     )
 
 
-def _bare(name: str) -> ObservedTopic:
-    """A topic of which only the name is known, since nobody asked for more."""
-    return ObservedTopic(assignment=TopicAssignment(topic=name, partitions={}), version=-1)
+def _single(znode: Znode | None, decode: Callable[[bytes], _T], damage: _Damage) -> _T | None:
+    if znode is None:
+        return None
+    return damage.understood(lambda _, data: decode(data), None, znode[0])
 
 
-async def _read_brokers(zk: ZkClient) -> dict[int, BrokerRegistration]:
-    ids = await zk.children_or_none(layout.BROKER_IDS) or []
-    znodes = await zk.get_many([layout.broker_path(int(broker)) for broker in ids])
+def _bare(name: str, *, version: int) -> ObservedTopic:
+    """A topic of which only the name is known: nobody asked for more, or its znode cannot be understood."""
+    return ObservedTopic(assignment=TopicAssignment(topic=name, partitions={}), version=version)
+
+
+async def _read_brokers(zk: ZkClient, damage: _Damage) -> dict[int, BrokerRegistration]:
+    names = await zk.children_or_none(layout.BROKER_IDS) or []
+    ids = sorted(int(name) for name in names if name.isdecimal())
+    znodes = await zk.get_many([layout.broker_path(broker) for broker in ids])
     brokers = {}
     for broker in ids:
-        znode = znodes[layout.broker_path(int(broker))]
+        znode = znodes[layout.broker_path(broker)]
         if znode is not None:
-            brokers[int(broker)] = BrokerRegistration.decode(int(broker), znode[0])
-    return dict(sorted(brokers.items()))
+            registration = damage.understood(BrokerRegistration.decode, broker, znode[0])
+            if registration is not None:
+                brokers[broker] = registration
+    return brokers
 
 
-async def _read_configs(zk: ZkClient, topics: list[str]) -> dict[str, ObservedConfig]:
-    paths = {layout.config_path("topics", topic): topic for topic in topics}
-    return {
-        paths[path]: ObservedConfig(values=layout.decode_config(path, znode[0]), version=znode[1].version)
-        for path, znode in (await zk.get_many(paths)).items()
-        if znode is not None
-    }
+async def _read_configs(zk: ZkClient, kind: str, names: list[str], damage: _Damage) -> dict[str, ObservedConfig]:
+    paths = {layout.config_path(kind, name): name for name in names}
+    configs = {}
+    for path, znode in (await zk.get_many(paths)).items():
+        if znode is not None:
+            name = paths[path]
+            topic = name if kind == "topics" else None
+            values = damage.understood(layout.decode_config, path, znode[0], topic)
+            if values is not None:
+                configs[name] = ObservedConfig(values=values, version=znode[1].version)
+    return configs
 
 
-async def _read_topics(zk: ZkClient, topics: list[str]) -> dict[str, ObservedTopic]:
+async def _read_topics(zk: ZkClient, topics: list[str], damage: _Damage) -> dict[str, ObservedTopic]:
     znodes = await zk.get_many([layout.topic_path(topic) for topic in topics])
     there: dict[str, tuple[TopicAssignment, ZnodeStat]] = {}
+    found: dict[str, ObservedTopic] = {}
     for topic in topics:
         znode = znodes[layout.topic_path(topic)]
-        if znode is not None:
-            there[topic] = (TopicAssignment.decode(topic, znode[0]), znode[1])
-    states = await _read_states(zk, {topic: assignment for topic, (assignment, _) in there.items()})
-    return {
+        if znode is None:
+            continue
+        assignment = damage.understood(TopicAssignment.decode, topic, znode[0], topic)
+        if assignment is None:
+            found[topic] = _bare(topic, version=znode[1].version)
+        else:
+            there[topic] = (assignment, znode[1])
+    states = await _read_states(zk, {topic: assignment for topic, (assignment, _) in there.items()}, damage)
+    return found | {
         topic: ObservedTopic(assignment=assignment, version=stat.version, states=states[topic])
         for topic, (assignment, stat) in there.items()
     }
 
 
 async def _read_states(
-    zk: ZkClient, assignments: Mapping[str, TopicAssignment]
+    zk: ZkClient, assignments: Mapping[str, TopicAssignment], damage: _Damage
 ) -> dict[str, dict[int, PartitionState]]:
     paths = state_paths(assignments)
     states: dict[str, dict[int, PartitionState]] = {topic: {} for topic in assignments}
     for path, znode in (await zk.get_many(paths)).items():
         if znode is not None:
             partition = paths[path]
-            states[partition.topic][partition.partition] = PartitionState.decode(partition, znode[0])
+            state = damage.understood(PartitionState.decode, partition, znode[0], partition.topic)
+            if state is not None:
+                states[partition.topic][partition.partition] = state
     return states

@@ -1,15 +1,16 @@
 """Carries actions out: conditional writes to ZooKeeper, which the cluster's controller then acts upon.
 
-Enters: actions of `plan` and the version of `/controller_epoch` that the plan was made from. Leaves: znodes, or an
-`OutdatedError` when anything has changed since, upon which the caller reads and plans again. Each action is one
-transaction that also demands the controller epoch's version, so a plan never outlives the controller it was made
+Enters: actions of `plan`, or steps of `lifecycle`, and the version of `/controller_epoch` that they were decided from.
+Leaves: znodes, or an `OutdatedError` when anything has changed since, upon which the caller reads and plans again. Each
+is one transaction that also demands the controller epoch's version, so a plan never outlives the controller it was made
 under, and nothing is ever half done. What it writes is what Apache Kafka's own tools write.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
@@ -18,6 +19,8 @@ from odradek.zk import layout
 from odradek.zk.layout import ConfigChange, ReplicaAssignment, TopicAssignment
 from odradek.zk.port import BadVersion, Check, Create, NodeExists, NoNode, Operation, SetData, ZkClient
 from odradek_operator.actions import Action, AddPartitions, CreateTopic, DeleteTopic, SetConfig
+from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, SetBrokerDefaults, ZooKeeperStep
+from odradek_operator.observed import ObservedConfig
 
 _CONFIG_CHANGE: Final = f"{layout.CONFIG_CHANGES}/{layout.CONFIG_CHANGE_PREFIX}"
 
@@ -47,24 +50,27 @@ def transaction(action: Action, *, epoch_version: int, topic_id: UUID) -> list[O
                     for number, replicas in action.assignment.items()
                 },
             )
-            operations += _config(action.topic, layout.encode_config(action.config), action.config_version)
+            operations.append(_config("topics", action.topic, action.config, action.config_version))
             operations.append(Create(assignment.path, assignment.encode()))
         case AddPartitions():
             operations.append(SetData(action.assignment.path, action.assignment.encode(), action.version))
         case SetConfig():
-            operations += _config(action.topic, layout.encode_config(action.config), action.version)
-            operations.append(
-                Create(_CONFIG_CHANGE, ConfigChange(entity_path=f"topics/{action.topic}").encode(), sequential=True)
-            )
+            operations.append(_config("topics", action.topic, action.config, action.version))
+            operations.append(_notice("topics", action.topic))
         case DeleteTopic():
             operations.append(Check(layout.topic_path(action.topic), action.version))
             operations.append(Create(layout.delete_topic_path(action.topic)))
     return operations
 
 
-def _config(topic: str, data: bytes, version: int | None) -> list[Operation]:
-    path = layout.config_path("topics", topic)
-    return [Create(path, data) if version is None else SetData(path, data, version)]
+def _config(kind: str, entity: str, values: Mapping[str, str], version: int | None) -> Operation:
+    path, data = layout.config_path(kind, entity), layout.encode_config(values)
+    return Create(path, data) if version is None else SetData(path, data, version)
+
+
+def _notice(kind: str, entity: str) -> Operation:
+    """Tells every broker that an entity's configuration changed."""
+    return Create(_CONFIG_CHANGE, ConfigChange(entity_path=f"{kind}/{entity}").encode(), sequential=True)
 
 
 async def carry_out(
@@ -75,3 +81,88 @@ async def carry_out(
         await zk.multi(transaction(action, epoch_version=epoch_version, topic_id=make_id()))
     except (BadVersion, NodeExists, NoNode) as error:
         raise OutdatedError(f"{type(action).__name__} of {action.topic}: {error}") from error
+
+
+Configs = Mapping[tuple[str, str], ObservedConfig | None]
+"""Configurations by kind and entity, None where there is none: what a step's changes are made to."""
+
+_LIFTED_AT_ONCE: Final = 200
+"""Topics whose throttle is lifted in one transaction: ZooKeeper bounds a request at 1 MB."""
+
+
+def concerned(step: ZooKeeperStep) -> list[tuple[str, str]]:
+    """The configurations that a step changes in part, which therefore have to be read first."""
+    match step:
+        case MoveReplicas():
+            return [("brokers", layout.DEFAULT_ENTITY), *(("topics", topic) for topic in sorted(step.topic_configs))]
+        case LiftThrottle():
+            return [("brokers", layout.DEFAULT_ENTITY), *(("topics", topic) for topic in sorted(step.topics))]
+        case SetBrokerDefaults():
+            return []
+
+
+def transactions(step: ZooKeeperStep, present: Configs, *, epoch_version: int) -> list[list[Operation]]:
+    """The writes of a step, in order; each all or none. `present` has what is `concerned`.
+
+    A reassignment is asked for together with its throttle, and only where no other one is asked for. A throttle is
+    lifted from the topics first: what says that there is one to lift goes last.
+    """
+    check: list[Operation] = [Check(layout.CONTROLLER_EPOCH, epoch_version)]
+    defaults = ("brokers", layout.DEFAULT_ENTITY)
+    match step:
+        case MoveReplicas():
+            operations = [
+                *check,
+                *(Check(layout.topic_path(topic), version) for topic, version in step.versions.items()),
+            ]
+            operations += _changed(present, defaults, add=step.broker_defaults)
+            for topic, values in sorted(step.topic_configs.items()):
+                operations += _changed(present, ("topics", topic), add=values)
+            operations.append(Create(layout.REASSIGN_PARTITIONS, layout.encode_reassignment(step.targets)))
+            return [operations]
+        case LiftThrottle():
+            writes = []
+            topics = sorted(step.topics.items())
+            for first in range(0, len(topics), _LIFTED_AT_ONCE):
+                operations = [*check]
+                for topic, keys in topics[first : first + _LIFTED_AT_ONCE]:
+                    operations += _changed(present, ("topics", topic), remove=keys)
+                writes.append(operations)
+            writes.append([*check, *_changed(present, defaults, remove=step.broker_defaults)])
+            return [operations for operations in writes if len(operations) > len(check)]
+        case SetBrokerDefaults():
+            return [[*check, _config(*defaults, step.config, step.version), _notice(*defaults)]]
+
+
+def _changed(
+    present: Configs,
+    entity: tuple[str, str],
+    *,
+    add: Mapping[str, str] = MappingProxyType({}),
+    remove: Iterable[str] = (),
+) -> list[Operation]:
+    """The write and the notice by which a configuration gets and loses keys; none where nothing changes."""
+    observed = present[entity]
+    before = {} if observed is None else observed.values
+    gone = set(remove)
+    values = {key: value for key, value in before.items() if key not in gone} | dict(add)
+    if values == before:
+        return []
+    return [_config(*entity, values, None if observed is None else observed.version), _notice(*entity)]
+
+
+async def carry_out_step(zk: ZkClient, step: ZooKeeperStep, *, epoch_version: int) -> None:
+    """Write one step. Raises as `carry_out`, and `LayoutError` for a configuration that cannot be understood."""
+    paths = {layout.config_path(*entity): entity for entity in concerned(step)}
+    found = await zk.get_many(paths)
+    present = {
+        entity: None
+        if (znode := found[path]) is None
+        else ObservedConfig(values=layout.decode_config(path, znode[0]), version=znode[1].version)
+        for path, entity in paths.items()
+    }
+    try:
+        for operations in transactions(step, present, epoch_version=epoch_version):
+            await zk.multi(operations)
+    except (BadVersion, NodeExists, NoNode) as error:
+        raise OutdatedError(f"{type(step).__name__}: {error}") from error

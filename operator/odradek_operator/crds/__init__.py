@@ -27,5 +27,6 @@ from odradek_operator.crds.types import Rebalance as Rebalance
 from odradek_operator.crds.types import Resources as Resources
 from odradek_operator.crds.types import Topic as Topic
 from odradek_operator.crds.types import Volume as Volume
+from odradek_operator.crds.types import Wanted as Wanted
 from odradek_operator.crds.types import ZooKeeper as ZooKeeper
 from odradek_operator.crds.types import same_spec as same_spec

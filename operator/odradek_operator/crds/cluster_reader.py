@@ -68,7 +68,8 @@ MAX_LISTENER_NAME_LENGTH: Final = 25
 MAX_VOLUME_ID: Final = 999
 MAX_ZOOKEEPERS: Final = 99
 MAX_RELEASE_SECONDS: Final = 604_800
-MAX_REBALANCED_PARTITIONS: Final = 10_000
+MAX_REBALANCED_PARTITIONS: Final = 1_000
+"""Of one portion: it is one transaction of ZooKeeper, which bounds them at 1 MB."""
 RESERVED_PORTS: Final = (REPLICATION_PORT, METRICS_PORT)
 """Of broker pods, for the brokers among themselves and for Prometheus."""
 AUTHENTICATIONS: Final = ("tls", "scram-sha-256", "scram-sha-512")

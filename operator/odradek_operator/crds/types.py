@@ -215,6 +215,16 @@ class Resources:
         return {name: topic for name, topic in self.topics.items() if topic.cluster == cluster}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the resources of one cluster say."""
+
+    cluster: Cluster
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+    removed: Mapping[str, Topic] = field(default_factory=dict)
+    """Topics whose resource is gone and that are not yet dealt with, as their resource was last."""
+
+
 def same_spec(left: Topic | Cluster, right: Topic | Cluster) -> bool:
     """Whether two resources want the same, whatever their generations."""
     return dataclasses.replace(left, generation=0) == dataclasses.replace(right, generation=0)

@@ -60,11 +60,11 @@ def test_what_needs_a_person_is_told_before_what_passes() -> None:
         topic="orders",
         refusals=(
             Refusal(topic="orders", obstacle=Obstacle.NOT_ENOUGH_BROKERS, sentence="too few."),
-            Refusal(topic="orders", obstacle=Obstacle.REPLICAS_CANNOT_CHANGE, sentence="not yet."),
+            Refusal(topic="orders", obstacle=Obstacle.TOO_MANY_REPLICAS, sentence="not yet."),
         ),
     )
     ready = topic_status(TOPIC, snapshot({}), decision).ready
-    assert (ready.status, ready.reason, ready.message) == (Truth.FALSE, "ReplicasCannotChange", "Not yet. Too few.")
+    assert (ready.status, ready.reason, ready.message) == (Truth.FALSE, "TooManyReplicas", "Not yet. Too few.")
 
 
 def test_a_topic_that_is_being_changed_or_missing_is_not_ready() -> None:

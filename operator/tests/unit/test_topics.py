@@ -21,7 +21,7 @@ from odradek_operator.actions import (
     Obstacle,
     SetConfig,
 )
-from odradek_operator.crds import Brokers, Cluster, Deletion, Topic
+from odradek_operator.crds import Brokers, Cluster, Deletion, Drift, Topic
 from odradek_operator.observed import ObservedConfig, ObservedTopic, Snapshot
 from odradek_operator.plan import Plan, Wanted, make_plan
 
@@ -138,7 +138,8 @@ def test_growing_keeps_the_topics_factor_whatever_the_resource_says() -> None:
     (action,) = decision.actions
     assert isinstance(action, AddPartitions)
     assert len(action.assignment.partitions[2].replicas) == 2
-    assert [refusal.obstacle for refusal in decision.refusals] == [Obstacle.REPLICAS_CANNOT_CHANGE]
+    assert decision.refusals == ()
+    assert decision.reassigning.startswith("spec.replicas is 3: 0 of 2 partitions have")
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,16 @@ def test_a_topic_without_a_configuration_znode_gets_one_when_it_needs_it() -> No
             "2 replicas need as many live brokers, and there are 1",
         ),
         (wish(1), snapshot(TWO), Obstacle.PARTITIONS_CANNOT_SHRINK, "spec.partitions is 1, the topic has 2"),
-        (wish(2, 3), snapshot(TWO), Obstacle.REPLICAS_CANNOT_CHANGE, "spec.replicas is 3, the topic has 2"),
+        (wish(2, 4), snapshot(TWO), Obstacle.TOO_MANY_REPLICAS, "spec.replicas is 4, and the cluster has 3 brokers"),
+        (wish(2, 4), snapshot(), Obstacle.TOO_MANY_REPLICAS, "spec.replicas is 4, and the cluster has 3 brokers"),
+        (wish(2, 3), snapshot(TWO, live=2), Obstacle.NOT_ENOUGH_BROKERS, "3 replicas need as many live brokers"),
+        (dataclasses.replace(wish(), paused=True), snapshot(TWO), Obstacle.PAUSED, "odradek.dev/paused"),
+        (
+            wish(),
+            snapshot(TWO, unreadable={"orders": "A znode cannot be understood."}),
+            Obstacle.ZNODE_UNREADABLE,
+            "A znode cannot be understood.",
+        ),
         (wish(3), snapshot(TWO, live=1), Obstacle.NOT_ENOUGH_BROKERS, "new ones with 2 replicas need as many"),
         (
             wish(3),
@@ -244,7 +254,104 @@ def test_while_a_topic_moves_its_factor_is_that_of_its_target() -> None:
     }
     topic = dataclasses.replace(moving, assignment=dataclasses.replace(moving.assignment, partitions=partitions))
     assert topic.replication_factor == 2
-    assert topics.decide(wish(), snapshot(topic), brokers=3).refusals == ()
+    decision = topics.decide(wish(), snapshot(topic), brokers=3)
+    assert (decision.refusals, decision.actions) == ((), ())
+    assert decision.reassigning == "replicas of 1 of 2 partitions are on the move."
+
+
+def test_a_move_that_is_only_asked_for_is_told_too() -> None:
+    state = snapshot(TWO, reassigning=frozenset({TopicPartition("orders", 1), TopicPartition("other", 0)}))
+    assert topics.decide(wish(), state, brokers=3).reassigning == "replicas of 1 of 2 partitions are on the move."
+
+
+def factors(*wishes: Topic, state: Snapshot, cluster: Cluster | None = None) -> dict[str, int]:
+    wanted = Wanted(cluster=cluster or Cluster(name="demo"), topics={topic.name: topic for topic in wishes})
+    return topics.wanted_factors(wanted, state)
+
+
+@pytest.mark.parametrize(
+    ("topic", "state", "expected"),
+    [
+        (wish(2, 3), snapshot(TWO), {"orders": 3}),
+        (wish(2, 1), snapshot(TWO), {"orders": 1}),
+        (wish(2, 2), snapshot(TWO), {}),
+        (wish(2, None), snapshot(TWO), {}),
+        (wish(2, 3), snapshot(), {}),
+        (wish(2, 4), snapshot(TWO), {}),
+        (wish(2, 4), snapshot(TWO, live=4), {"orders": 4}),
+        (wish(2, 3), snapshot(TWO, live=2), {}),
+        (wish(2, 3), snapshot(TWO, controller_epoch_version=None), {}),
+        (wish(2, 3), snapshot(TWO, deleting=frozenset({"orders"})), {}),
+        (wish(2, 3), snapshot(TWO, unreadable={"orders": "why."}), {}),
+        (dataclasses.replace(wish(2, 3), paused=True), snapshot(TWO), {}),
+    ],
+)
+def test_other_replication_factors_are_named_where_they_are_possible(
+    topic: Topic, state: Snapshot, expected: dict[str, int]
+) -> None:
+    assert factors(topic, state=state) == expected
+    assert factors(topic, state=state, cluster=Cluster(name="demo", paused=True)) == {}
+
+
+def test_a_factor_is_wanted_until_the_last_partition_has_it() -> None:
+    half = observed("orders", (0, 1, 2), (1, 2))
+    assert factors(wish(2, 3), state=snapshot(half)) == {"orders": 3}
+    decision = topics.decide(wish(2, 3), snapshot(half), brokers=3)
+    assert decision.reassigning.startswith("spec.replicas is 3: 1 of 2 partitions have, or are getting, so many;")
+    # The last ones are on their way: nothing is wanted any more, and what moves is told.
+    partitions = {
+        0: ReplicaAssignment(replicas=(0, 1, 2)),
+        1: ReplicaAssignment(replicas=(1, 2, 0), adding=(0,)),
+    }
+    moving = dataclasses.replace(half, assignment=dataclasses.replace(half.assignment, partitions=partitions))
+    assert factors(wish(2, 3), state=snapshot(moving)) == {}
+    decision = topics.decide(wish(2, 3), snapshot(moving), brokers=3)
+    assert decision.reassigning == "replicas of 1 of 2 partitions are on the move."
+
+
+ADOPTING = dataclasses.replace(wish(1, 2, retention_ms="5"), drift=Drift.ADOPT)
+
+
+def test_what_others_set_is_adopted_and_told() -> None:
+    found = {"retention.ms": "6", "segment.bytes": "100", "leader.replication.throttled.replicas": "*"}
+    decision = topics.decide(ADOPTING, snapshot(TWO, config=found), brokers=3)
+    (action,) = decision.actions
+    assert isinstance(action, SetConfig)
+    assert action.config == found | {"retention.ms": "5"}
+    assert decision.refusals == ()
+    assert decision.adopted == ("partitions=2", "segment.bytes=100")
+
+
+def test_what_is_adopted_already_is_left_alone() -> None:
+    state = snapshot(TWO, config={"retention.ms": "5", "segment.bytes": "100"})
+    assert topics.decide(ADOPTING, state, brokers=3).actions == ()
+    reverting = dataclasses.replace(ADOPTING, drift=Drift.REVERT)
+    decision = topics.decide(reverting, state, brokers=3)
+    assert [type(action) for action in decision.actions] == [SetConfig]
+    assert [refusal.obstacle for refusal in decision.refusals] == [Obstacle.PARTITIONS_CANNOT_SHRINK]
+    assert decision.adopted == ()
+
+
+def test_a_topic_that_cannot_be_read_is_not_made_anew_and_not_deleted() -> None:
+    state = snapshot(TWO, unreadable={"orders": "why."})
+    loose = dataclasses.replace(wish(), deletion=Deletion.DELETE)
+    decision = topics.decide_removed(loose, state)
+    assert decision.actions == ()
+    assert [refusal.obstacle for refusal in decision.refusals] == [Obstacle.ZNODE_UNREADABLE]
+
+
+def test_nothing_is_planned_for_a_paused_cluster_or_topic() -> None:
+    paused = dataclasses.replace(wish(), paused=True, deletion=Deletion.DELETE)
+    gone = dataclasses.replace(paused, name="gone")
+    plan = make_plan(
+        Wanted(cluster=Cluster(name="demo", paused=True), topics={"orders": wish(9)}, removed={"gone": gone}),
+        snapshot(TWO),
+    )
+    assert plan.actions == ()
+    assert {refusal.obstacle for refusal in plan.refusals} == {Obstacle.PAUSED}
+    assert len(plan.decisions) == 2
+    (refusal,) = topics.decide_removed(paused, snapshot(TWO)).refusals
+    assert refusal.obstacle is Obstacle.PAUSED
 
 
 @pytest.mark.parametrize(
@@ -341,6 +448,7 @@ def resources(draw: st.DrawFn) -> Topic:
         replicas=draw(st.none() | st.integers(1, 4)),
         config=draw(configs),
         deletion=draw(st.sampled_from(Deletion)),
+        drift=draw(st.sampled_from(Drift)),
     )
 
 
@@ -383,6 +491,8 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     again = make_plan(wishes, done)
     # Creating one topic may put another's name out of reach; nothing but refusals may come of that.
     assert again.actions == ()
+    # Adding partitions and changing configurations takes nothing off the list of moves.
+    assert topics.wanted_factors(wishes, state).items() <= topics.wanted_factors(wishes, done).items()
     check(wishes, plan, state, done)
 
 
