@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek.metrics import SERIES as BROKER_SERIES
-from odradek.metrics import Kind
+from odradek.metrics.series import SERIES as BROKER_SERIES
+from odradek.metrics.series import Kind
 from odradek_operator.exporter.series import SERIES as EXPORTER_SERIES
 
 PROCESS: Final = frozenset(

@@ -10,6 +10,7 @@ from odradek_operator.dashboards.alerts import POD, WHICH, Alert, Group, Severit
 from odradek_operator.dashboards.queries import CLUSTER
 
 _LAG_OF: Final = f"{WHICH}: group {{{{ $labels.consumergroup }}}} on {{{{ $labels.topic }}}}"
+_ENSEMBLE: Final = f"max by ({CLUSTER}) (max_over_time(zookeeper_quorumsize{{SCOPE}}[1h]))"
 _TOPIC_END: Final = 'kafka_topic_partition_current_offset{SCOPE, topic!~"__.+"}'
 
 _ZOOKEEPER: Final = Group(
@@ -18,8 +19,9 @@ _ZOOKEEPER: Final = Group(
         Alert(
             name="ZooKeeperQuorumAtRisk",
             severity=Severity.CRITICAL,
-            query=f"count by ({CLUSTER}) (zookeeper_avgrequestlatency{{SCOPE}}) < "
-            f"floor(max by ({CLUSTER}) (max_over_time(zookeeper_quorumsize{{SCOPE}}[1h])) / 2) + 1",
+            # Where nobody answers there is nothing to count; the size of an hour ago, times 0, stands in for it.
+            query=f"(count by ({CLUSTER}) (zookeeper_avgrequestlatency{{SCOPE}}) or 0 * {_ENSEMBLE}) < "
+            f"floor({_ENSEMBLE} / 2) + 1",
             lasting="1m",
             summary=f"{WHICH}: only {{{{ $value }}}} members of the ensemble answer",
             description="Less than a quorum: brokers lead on, but no leader is elected and nothing can be changed.",
