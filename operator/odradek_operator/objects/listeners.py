@@ -40,15 +40,20 @@ def reads_nodes(cluster: Cluster) -> bool:
 
 
 def for_pods(cluster: Cluster) -> str:
-    """JSON text for `LISTENERS` of broker pods: name, port and type of each served listener."""
+    """JSON text for `LISTENERS` of broker pods: name, port and type of each served listener.
+
+    By port: the same listeners in another order are no reason to restart a pod.
+    """
     listeners = [
-        {"name": listener.name, "port": listener.port, "type": listener.type.value} for listener in served(cluster)
+        {"name": listener.name, "port": listener.port, "type": listener.type.value}
+        for listener in sorted(served(cluster), key=lambda listener: listener.port)
     ]
     return json.dumps(listeners, separators=(",", ":"))
 
 
 def bootstrap(cluster: Cluster) -> str:
     """`host:port` at which the operator and the exporter begin: the first internal listener, else the brokers' own."""
-    for listener in internal(cluster):
-        return f"{names.bootstrap_service(cluster.name)}.{cluster.namespace}.svc:{listener.port}"
-    return f"{names.brokers_service(cluster.name)}.{cluster.namespace}.svc:{names.REPLICATION_PORT}"
+    inside = internal(cluster)
+    if not inside:
+        return f"{names.brokers_service(cluster.name)}.{cluster.namespace}.svc:{names.REPLICATION_PORT}"
+    return f"{names.bootstrap_service(cluster.name)}.{cluster.namespace}.svc:{inside[0].port}"

@@ -425,6 +425,14 @@ def test_templates_bear_their_hash(cluster: Cluster) -> None:
     assert found == expected
 
 
+@SOME
+@given(clusters)
+def test_the_order_of_lists_restarts_nobody(cluster: Cluster) -> None:
+    turned = dataclasses.replace(cluster, listeners=cluster.listeners[::-1])
+    turned = of_brokers(volumes=cluster.brokers.volumes[::-1])(turned)
+    assert hashes(turned, IMAGES) == hashes(cluster, IMAGES)
+
+
 def test_image_settings_restart_pods() -> None:
     cluster = Cluster(name="demo", uid="1")
     first, second = (hashes(cluster, ImageSettings(prefix=prefix)) for prefix in ("one", "two"))
