@@ -97,7 +97,9 @@ def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Do
     if registered.status is not Truth.TRUE:
         return registered
     if offline := _offline(snapshot):
-        return not_ready("PartitionsOffline", f"{offline} partitions have no leader.")
+        return not_ready(
+            "PartitionsOffline", f"{offline} {'partition has' if offline == 1 else 'partitions have'} no leader."
+        )
     for waiting in sorted(decision.waiting, key=lambda one: not one.needs_person):
         return not_ready(waiting.reason, waiting.sentence)
     if decision.outdated:

@@ -12,7 +12,7 @@ def cluster_status_schema() -> Schema:
         {
             "observedGeneration": _observed_generation(),
             "conditions": _conditions(
-                "Ready: every broker runs as specified, has its partitions in sync and there is a controller."
+                "Ready: every broker runs as specified, there is a controller, and nothing is left to do."
             ),
             "version": _text("Version of the brokers that is specified."),
             "clusterId": _text("Id that the cluster gave itself when it first started; clients see it."),
@@ -39,9 +39,9 @@ def cluster_status_schema() -> Schema:
                     {
                         "id": _number("Its id."),
                         "state": _text(
-                            "Running: registered and ready. Starting: its pod runs and is not ready. Restarting: its "
-                            "pod is being ended. Pending: its pod has no node. Missing: it has no pod, or is not "
-                            "registered."
+                            "Running: its pod is ready and it is registered in ZooKeeper. Starting: one of these is "
+                            "not so yet. Restarting: its pod is being ended. Pending: its pod has no node. Missing: "
+                            "it has no pod."
                         ),
                         "pod": _text("Its pod."),
                         "node": _text("The node where it runs."),
