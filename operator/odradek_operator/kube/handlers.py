@@ -34,6 +34,11 @@ def registry(manager: Manager) -> kopf.OperatorRegistry:
     table = kopf.OperatorRegistry()
     group, version = Kind.CLUSTER.api_version.split("/")
 
+    # The pod's account, else what KUBECONFIG names; asked again when a token has run out.
+    @kopf.on.login(registry=table)
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
     def on_cluster(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
         manager.heard_of_cluster(dict(body), deleted=type == "DELETED")
 
