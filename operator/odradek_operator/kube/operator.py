@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 LEASE_NAME: Final = "odradek-operator"
 CRD_RETRY_SECONDS: Final = 2.0
+_WATCHES: Final = "watches"
 
 
 class OperatorStoppedError(OdradekError):
@@ -106,7 +107,7 @@ class Operator:
         await self._served()
         parts = {
             asyncio.create_task(self._manager.run(), name="manager"),
-            asyncio.create_task(self._watch(), name="watches"),
+            asyncio.create_task(self._watch(), name=_WATCHES),
         }
         if self._settings.leader_election:
             parts.add(asyncio.create_task(self._lease.keep(), name="lease"))
@@ -114,6 +115,8 @@ class Operator:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in done:
                 await part
+                if part.get_name() == _WATCHES:
+                    return  # kopf takes SIGTERM for itself and then ends in order: that is our end, too.
                 raise OperatorStoppedError(f"the part '{part.get_name()}' ended: this process ends, and starts anew")
         finally:
             for part in parts:
