@@ -421,4 +421,4 @@ def test_sizes_for_people(size: int, text: str) -> None:
 
 @given(st.integers(0, 1 << 70))
 def test_sizes_for_people_are_short(size: int) -> None:
-    assert len(human_size(size)) <= 9
+    assert len(human_size(size)) <= 11
