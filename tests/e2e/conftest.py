@@ -31,17 +31,6 @@ from support.volumes import Volumes  # noqa: E402
 
 NODES = 3
 TEST_SECONDS = 1800
-MARKS = (
-    "e2e: needs a real Kubernetes (make e2e)",
-    "e2e_short: part of make e2e LEVEL=short",
-    "e2e_full: only in make e2e LEVEL=full",
-)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Marks of these tests alone."""
-    for mark in MARKS:
-        config.addinivalue_line("markers", mark)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -52,12 +52,12 @@ def _seen_tags() -> set[str]:
 
 def demolish(tag: str, folder: Path) -> None:
     """End and remove everything of a run. Raises `HarnessError` if something resists; may then be called again."""
-    end_processes(lambda: [*_recorded(folder), *shims(folder), *in_groups(tag)])
+    namespaces = [name for name in network.existing_namespaces() if name.startswith(f"{tag}-")]
+    end_processes(lambda: [*_recorded(folder), *_inside(namespaces), *shims(folder), *in_groups(tag)])
     traces = [*_sockets(folder), *_cni_results(tag), *_log_links(folder)]
     unmount(folder)
-    for name in network.existing_namespaces():
-        if name.startswith(f"{tag}-"):
-            run(["ip", "netns", "del", name])
+    for name in namespaces:
+        run(["ip", "netns", "del", name])
     for name in network.existing_links():
         if name.startswith(f"{tag}-"):
             # The end in a namespace takes this end along when the kernel gets to it: gone already is as good.
@@ -86,6 +86,12 @@ def _recorded(folder: Path) -> list[Process]:
     files = (folder / "processes").glob("*") if folder.is_dir() else ()
     found = [read_process(path) for path in files]
     return [process for process in found if process and identify(process.pid) == process]
+
+
+def _inside(namespaces: Iterable[str]) -> list[Process]:
+    """Whatever runs in a machine's network namespace, even if the folder with the records is gone."""
+    found = [identify(pid) for name in namespaces for pid in network.processes_in(name)]
+    return [process for process in found if process]
 
 
 def shims(folder: Path) -> list[Process]:

@@ -148,3 +148,8 @@ def existing_links() -> tuple[str, ...]:
 def existing_namespaces() -> tuple[str, ...]:
     """Names of this machine's network namespaces."""
     return tuple(entry["name"] for entry in json.loads(run(["ip", "-json", "netns", "list"]) or "[]"))
+
+
+def processes_in(name: str) -> tuple[int, ...]:
+    """Ids of the processes in a network namespace."""
+    return tuple(int(word) for word in run(["ip", "netns", "pids", name]).split())

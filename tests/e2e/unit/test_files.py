@@ -9,8 +9,6 @@ import shutil
 import tarfile
 from pathlib import Path
 
-import pytest
-
 from kube import certificates, dns, node, packages, pause, versions
 from kube.state import Run
 from support import diagnostics, images
@@ -88,32 +86,13 @@ def test_every_node_has_an_account_of_its_own() -> None:
     assert "node3" not in found
 
 
-@pytest.mark.parametrize("change", ["images/broker/Containerfile", "broker/odradek/new.py", "pyproject.toml"])
-def test_images_are_built_anew_when_a_source_changes(tmp_path: Path, change: str) -> None:
-    for source in images.SOURCES:
-        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
-        if "." in source:
-            (tmp_path / source).write_text("text", encoding="utf-8")
-        else:
-            (tmp_path / source / "broker").mkdir(parents=True)
-    before = images.content_key(tmp_path)
-    (tmp_path / "broker/odradek/__pycache__").mkdir()
-    (tmp_path / "broker/odradek/__pycache__/x.pyc").touch()
-    assert images.content_key(tmp_path) == before
+def test_images_are_built_on_the_base_that_was_named() -> None:
+    own = images.build_command(["broker", "operator"], Path("/out"), {})
+    named = images.build_command(["broker"], Path("/out"), {images.BASE: "python:3.12-slim"})
 
-    (tmp_path / change).write_text("other", encoding="utf-8")
-
-    assert images.content_key(tmp_path) != before
-
-
-def test_only_the_states_used_last_are_kept(tmp_path: Path) -> None:
-    for name in ("bin-1", "images-a.part", "images-a", "images-b"):
-        (tmp_path / name).mkdir()
-
-    images.prune(tmp_path, keep=1)
-
-    left = {path.name for path in tmp_path.iterdir()}
-    assert {"bin-1", "images-a.part"} < left and len(left) == 3
+    assert own[own.index("--base") + 1] == "debian"
+    assert named[named.index("--base") + 1] == "python:3.12-slim"
+    assert own[-4:] == ["--only", "broker", "--only", "operator"]
 
 
 def test_a_failed_test_has_a_folder_of_its_own() -> None:
