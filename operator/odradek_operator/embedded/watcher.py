@@ -2,13 +2,15 @@
 
 Enters: a ZooKeeper client, manifests, the ledger of topics that had a resource. Leaves: reconciled topics and events.
 It looks at the files twice a second and at ZooKeeper every few seconds, so that changes behind its back are found too.
-Manifests that are wrong change nothing: the problems are told once and the last good ones stay in force.
+Manifests that are wrong change nothing: the problems are told once and the last good ones stay in force. Replicas move
+to another replication factor by the deciders of `lifecycle`, one portion in a round, as on Kubernetes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -22,9 +24,17 @@ from odradek_operator.embedded.errors import EmbeddedError
 from odradek_operator.embedded.events import Event, Kind, Report
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests, only_cluster
+from odradek_operator.lifecycle import moves
+from odradek_operator.lifecycle.throttle import mark_of
+from odradek_operator.observed import Snapshot
 from odradek_operator.plan import Wanted
 from odradek_operator.reconcile import Outcome, reconcile
 from odradek_operator.status import Condition, Truth, cluster_status, topic_status
+from odradek_operator.topics import wanted_factors
+from odradek_operator.zkreader import read_snapshot
+from odradek_operator.zkwriter import OutdatedError, carry_out_step
+
+logger = logging.getLogger(__name__)
 
 _FILES_SECONDS: Final = 0.5
 _DRIFT_SECONDS: Final = 3.0
@@ -57,6 +67,8 @@ class Watcher:
         self._report = report
         self._conditions: dict[str, Condition] = {}
         self._stirred = False
+        self._moving = False
+        """Whether replicas are on the move, or shall be."""
         self._take(resources)
 
     async def wait_until_ready(self, timeout_seconds: float) -> None:
@@ -79,7 +91,8 @@ class Watcher:
                 if self._files_changed() or self._stirred or time.monotonic() >= next_look:
                     self._stirred = False
                     unready = await self._round()
-                    next_look = time.monotonic() + (_UNREADY_SECONDS if unready else _DRIFT_SECONDS)
+                    restless = self._moving or unready is not None
+                    next_look = time.monotonic() + (_UNREADY_SECONDS if restless else _DRIFT_SECONDS)
                 await asyncio.sleep(_FILES_SECONDS)
         finally:
             watch.cancel()
@@ -123,6 +136,7 @@ class Watcher:
         wanted = Wanted(cluster=self._cluster, topics=self._topics, removed=self._ledger.removed(self._topics))
         try:
             outcome = await reconcile(self._zk, wanted, self._done)
+            await self._move(wanted, outcome.snapshot)
         except (ZkError, LayoutError) as error:
             self._condition(
                 "zookeeper", Condition(type="Ready", status=Truth.FALSE, reason="ZooKeeper", message=str(error))
@@ -131,6 +145,30 @@ class Watcher:
         self._conditions.pop("zookeeper", None)
         self._settle_removed(wanted, outcome)
         return self._tell_conditions(outcome)
+
+    async def _move(self, wanted: Wanted, snapshot: Snapshot) -> None:
+        """Begin a portion of what moves to another replication factor, or lift the throttle of the last one."""
+        self._moving = bool(wanted_factors(wanted, snapshot)) or mark_of(snapshot) is not None
+        if not self._moving:
+            return
+        # Where replicas go depends on all that brokers hold.
+        whole = await read_snapshot(self._zk, None)
+        factors = wanted_factors(wanted, whole)
+        decided = moves.decide(self._cluster, whole, present=self._cluster.brokers.replicas, factors=factors)
+        for waiting in decided.waiting:
+            self._condition(
+                waiting.what,
+                Condition(type="Moved", status=Truth.FALSE, reason=waiting.reason, message=waiting.sentence),
+            )
+        if decided.step is None or whole.controller_epoch_version is None:
+            return
+        try:
+            await carry_out_step(self._zk, decided.step, epoch_version=whole.controller_epoch_version)
+        except OutdatedError as error:
+            logger.info("deciding again: %s", error)
+            return
+        details = {"action": type(decided.step).__name__}
+        self._report(Event(Kind.ACTION, f"cluster {self._cluster.name}", f"replicas: {decided.step.reason}", details))
 
     def _settle_removed(self, wanted: Wanted, outcome: Outcome) -> None:
         """Removed resources that nothing is left to do about are told of once, and forgotten."""
@@ -157,6 +195,9 @@ class Watcher:
             decision = outcome.plan.decisions[name]
             ready = topic_status(topic, outcome.snapshot, decision).ready
             self._condition(f"topic {name}", ready)
+            # Replicas on the move keep nobody from using the topic, and may be for hours.
+            if ready.reason == "Reassigning":
+                continue
             if ready.status is not Truth.TRUE and all(refusal.obstacle.passes for refusal in decision.refusals):
                 unready.append(f"topic {name}: {ready.message}")
         return unready[0] if unready else None

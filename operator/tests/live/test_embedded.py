@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -16,8 +17,12 @@ import pytest
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
 from odradek.testing.waiting import wait_until
+from odradek.zk.client import KazooZkClient
+from odradek.zk.port import ZkSettings
 from odradek_operator.embedded.events import Kind
 from odradek_operator.embedded.ports import free_ports
+from odradek_operator.observed import Snapshot
+from odradek_operator.zkreader import read_snapshot
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -196,6 +201,43 @@ def condition(cluster: RunningCluster, subject: str) -> object:
     """The reason of the last condition that was told of a resource."""
     told = [event for event in cluster.events if event.kind is Kind.STATUS and event.subject == subject]
     return told[-1].details["reason"] if told else None
+
+
+async def seen(cluster: RunningCluster) -> Snapshot:
+    """Everything in its ZooKeeper."""
+    zk = KazooZkClient(ZkSettings(connect=cluster.zookeeper))
+    await zk.start()
+    try:
+        return await read_snapshot(zk, None)
+    finally:
+        await zk.close()
+
+
+def actions(cluster: RunningCluster) -> list[object]:
+    return [
+        event.details["action"]
+        for event in cluster.events
+        if event.subject == "cluster test" and event.details.get("action")
+    ]
+
+
+@pytest.mark.parametrize(("first", "then"), [(1, 2), (2, 1)])
+def test_replicas_move_in_portions_to_another_factor(
+    odradek_cluster_factory: ClusterFactory, first: int, then: int
+) -> None:
+    """Twelve partitions of which ten may move at once; the throttle is gone at the end."""
+    cluster = odradek_cluster_factory(brokers=2, topics={"orders": {"partitions": 12, "replicas": first}})
+    cluster.write_topics({"orders": {"partitions": 12, "replicas": then}})
+    wait_until(lambda: "LiftThrottle" in actions(cluster), what="the end of all moves")
+    assert actions(cluster) == ["MoveReplicas", "MoveReplicas", "LiftThrottle"]
+    wait_until(lambda: condition(cluster, "topic orders") == "Reconciled", what="replicas in sync")
+    now = asyncio.run(seen(cluster))
+    replicas = [part.replicas for part in now.topics["orders"].assignment.partitions.values()]
+    assert {len(of_one) for of_one in replicas} == {then}
+    assert sorted(of_one[0] for of_one in replicas) == [0] * 6 + [1] * 6
+    assert now.configs["orders"].values == {}
+    assert now.broker_configs["<default>"].values == {}
+    assert not now.reassignment_requested
 
 
 def test_the_test_kits_cluster_can_be_hurt(pair: RunningCluster) -> None:

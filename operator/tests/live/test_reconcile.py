@@ -17,10 +17,11 @@ from odradek.zk.layout import BrokerRegistration, ClusterId, ConfigChange, Parti
 from odradek.zk.port import Delete, NoNode, Operation, Result, SetData, ZkSettings
 from odradek_operator.actions import Action, AddPartitions, CreateTopic, DeleteTopic, SetConfig
 from odradek_operator.crds import Cluster, Deletion, Topic
+from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, SetBrokerDefaults
 from odradek_operator.plan import Wanted, make_plan
 from odradek_operator.reconcile import MAX_ROUNDS, reconcile
 from odradek_operator.zkreader import read_snapshot
-from odradek_operator.zkwriter import OutdatedError, carry_out, new_topic_id
+from odradek_operator.zkwriter import OutdatedError, carry_out, carry_out_step, new_topic_id
 
 pytestmark = pytest.mark.java
 
@@ -203,6 +204,61 @@ async def test_a_topic_that_vanishes_while_it_is_read_is_created_next_time(zk: K
     (action,) = await settle(zk, wanted(ORDERS))
     assert isinstance(action, CreateTopic)
     assert action.config_version == 0
+
+
+async def test_one_spoiled_topic_holds_no_other_up(zk: KazooZkClient) -> None:
+    await zk.create("/brokers/topics/spoiled", b"not even JSON")
+    spoiled = Topic(name="spoiled", cluster="demo", deletion=Deletion.DELETE)
+    done: list[Action] = []
+    outcome = await reconcile(zk, wanted(ORDERS, spoiled), done.append, everything=True)
+    assert [action.topic for action in done] == ["orders"]
+    (refusal,) = outcome.plan.refusals
+    assert (refusal.topic, refusal.obstacle.value) == ("spoiled", "ZnodeUnreadable")
+    assert "/brokers/topics/spoiled: not JSON" in refusal.sentence
+    assert await settle(zk, wanted(ORDERS, removed=(spoiled,))) == []
+    assert await zk.children(layout.DELETE_TOPICS) == []
+
+
+async def test_a_reassignment_and_its_throttle_come_and_go_together(zk: KazooZkClient) -> None:
+    await settle(zk, wanted(ORDERS))
+    await zk.ensure_path("/admin")
+    before = await read_snapshot(zk, None)
+    partition = TopicPartition("orders", 0)
+    move = MoveReplicas(
+        targets={partition: (2, 0, 1)},
+        versions={"orders": before.topics["orders"].version},
+        throttle_bytes_per_second=1000,
+        broker_defaults={"leader.replication.throttled.rate": "1000"},
+        topic_configs={"orders": {"leader.replication.throttled.replicas": "0:1"}},
+        reason="more replicas",
+    )
+    await carry_out_step(zk, move, epoch_version=0)
+    after = await read_snapshot(zk, None)
+    assert (after.reassigning, after.reassignment_requested) == (frozenset({partition}), True)
+    assert after.broker_configs["<default>"].values == {"leader.replication.throttled.rate": "1000"}
+    assert after.configs["orders"].values["leader.replication.throttled.replicas"] == "0:1"
+    assert await settle(zk, wanted(ORDERS)) == [], "the throttle is no drift"
+    with pytest.raises(OutdatedError):
+        await carry_out_step(zk, move, epoch_version=0)
+    lift = LiftThrottle(
+        broker_defaults=("leader.replication.throttled.rate",),
+        topics={"orders": ("leader.replication.throttled.replicas",)},
+        reason="nothing moves any more",
+    )
+    await carry_out_step(zk, lift, epoch_version=0)
+    lifted = await read_snapshot(zk, None)
+    assert lifted.broker_configs["<default>"].values == {}
+    assert lifted.configs["orders"].values == before.configs["orders"].values
+    assert len(await zk.children(layout.CONFIG_CHANGES)) == 4
+
+
+async def test_dynamic_defaults_are_written_under_the_version_that_was_read(zk: KazooZkClient) -> None:
+    first = SetBrokerDefaults(config={"log.retention.ms": "1"}, version=None, reason="why")
+    await carry_out_step(zk, first, epoch_version=0)
+    with pytest.raises(OutdatedError):
+        await carry_out_step(zk, first, epoch_version=0)
+    await carry_out_step(zk, dataclasses.replace(first, version=0, config={}), epoch_version=0)
+    assert (await read_snapshot(zk, [])).broker_configs["<default>"].values == {}
 
 
 def test_topic_ids_are_random_and_no_option_of_a_command_line() -> None:
