@@ -25,7 +25,7 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _NEEDED: Final = ("zookeeper-*.jar", "slf4j-api-*.jar")
 """Without these there is no server. The other patterns are taken as far as they are there."""
 
-_CLASS_PATH: Final = (
+CLASS_PATH: Final = (
     "zookeeper-[0-9]*.jar",
     "zookeeper-jute-*.jar",
     "slf4j-api-*.jar",
@@ -83,7 +83,7 @@ def zookeeper_class_path(folder: Path | None) -> str:
     for pattern in _NEEDED:
         if not any(jars.glob(pattern)):
             raise EmbeddedError(f"The folder {jars} holds no {pattern}: name one that does with --zookeeper-jars.")
-    found = sorted({str(path) for pattern in _CLASS_PATH for path in jars.glob(pattern)})
+    found = sorted({str(path) for pattern in CLASS_PATH for path in jars.glob(pattern)})
     return os.pathsep.join(found)
 
 

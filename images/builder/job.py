@@ -1,0 +1,243 @@
+"""One run of `images/build.py`: what is already there, what has to be built, in which order, and what came of it.
+
+Enters: the options. Leaves: images in the engine's store, archives with the hash of what they were built from, and a
+table of sizes. State lies in the folder of work (default `.odradek/images`): wheels, the base, logs. The build secret
+lives in a temporary folder of its own, readable by nobody else, and only while the run lasts.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from images.builder import base, hashing, machine, wheels
+from images.builder.catalogue import OWN_BASE, OWN_BASE_IMAGE, SOURCES, WHEEL_FILES, Image
+from images.builder.engines import Build, Engine, run
+from images.builder.errors import BuildError
+from images.builder.leaks import leaks, private_hosts
+
+PACKAGES: Final = ("buildah", "debootstrap")
+"""What --install gets from Debian when neither docker nor podman works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for."""
+
+    root: Path
+    work: Path
+    images: tuple[Image, ...]
+    output: Path | None
+    prefix: str
+    version: str
+    base: str
+    force: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What came of one image."""
+
+    reference: str
+    seconds: float
+    archive: Path | None
+    was_fresh: bool
+
+
+class Job:
+    """The builds of one run."""
+
+    def __init__(self, options: Options, engine: Callable[[], Engine], tell: Callable[[str], None]) -> None:
+        """`engine` is asked only when something has to be built; `tell` gets a line for each step."""
+        self._options: Final = options
+        self._find_engine: Final = engine
+        self._tell: Final = tell
+        self._logs: Final = options.work / "logs"
+
+    def run(self) -> list[Built]:
+        """Build what is not there; `BuildError` for the first image that cannot be built."""
+        options = self._options
+        hashes = {image.name: self._hash(image) for image in options.images}
+        stale = [image for image in options.images if options.force or not self._is_fresh(image, hashes[image.name])]
+        built = {image.name: self._kept(image) for image in options.images if image not in stale}
+        for image in options.images:
+            if image.name in built:
+                self._tell(f"{image.name}: nothing has changed, the archive stays")
+        if stale:
+            engine = self._find_engine()
+            self._tell(f"{engine.name} builds {', '.join(image.name for image in stale)} on {options.base}")
+            mark = f"odradek-build-{secrets.token_hex(12)}"
+            source = machine.this_machine()
+            with _secret(source, mark) as secret:
+                self._prepare(engine, source, stale, secret)
+                for image in stale:
+                    built[image.name] = self._build(engine, image, secret, hashes[image.name])
+                    self._check(built[image.name], source, mark)
+        return [built[image.name] for image in options.images]
+
+    def reference(self, image: Image) -> str:
+        """`prefix/name:version`."""
+        return f"{self._options.prefix}/{image.name}:{self._options.version}"
+
+    def _hash(self, image: Image) -> str:
+        root = self._options.root
+        common = [root / "images/common" / script for script in image.scripts]
+        paths = [root / "images" / image.name, *common, root / "constraints.txt"]
+        paths += [root / name for name in (*SOURCES, *WHEEL_FILES)]
+        own = base.recipe() if self._options.base == OWN_BASE else ""
+        return hashing.content_hash(root, paths, (self.reference(image), self._options.base, own))
+
+    def _archive(self, image: Image) -> Path | None:
+        return None if self._options.output is None else self._options.output / f"{image.name}.tar"
+
+    def _is_fresh(self, image: Image, wanted: str) -> bool:
+        archive = self._archive(image)
+        return archive is not None and hashing.is_fresh(archive, wanted)
+
+    def _kept(self, image: Image) -> Built:
+        return Built(reference=self.reference(image), seconds=0.0, archive=self._archive(image), was_fresh=True)
+
+    def _prepare(self, engine: Engine, source: machine.Machine, stale: Sequence[Image], secret: Path) -> None:
+        """Wheels and, where it is ours to make, the base."""
+        options = self._options
+        with self._step("the project's wheel"):
+            wheels.project_wheel(options.root, options.work / "wheels", self._fresh_log("wheels"))
+        if any(image.has_spark for image in stale):
+            version = wheels.spark_version((options.root / "constraints.txt").read_text(encoding="utf-8"))
+            with self._step(f"the wheel of PySpark {version}"):
+                wheels.spark_wheel(version, options.work / "spark-wheels", self._logs / "wheels.log")
+        if options.base == OWN_BASE:
+            self._make_base(engine, source, secret)
+
+    def _make_base(self, engine: Engine, source: machine.Machine, secret: Path) -> None:
+        work = self._options.work
+        folder = work / "base"
+        folder.mkdir(parents=True, exist_ok=True)
+        tar, note = folder / "base.tar", work / "base.recipe"
+        if not (tar.exists() and note.exists() and note.read_text(encoding="ascii") == base.recipe()):
+            with self._step(f"a base of Debian {base.SUITE} by debootstrap"):
+                texts = [data.decode(errors="replace") for data in source.sources.values()]
+                base.make_base(tar, texts, self._fresh_log("debootstrap"))
+                note.write_text(base.recipe(), encoding="ascii")
+        shutil.copyfile(self._options.root / "images/base/Dockerfile", folder / "Dockerfile")
+        with self._step("the base image"):
+            build = Build(folder=folder, reference=OWN_BASE_IMAGE, arguments={}, secret=secret)
+            run(engine, engine.build_command(build), self._fresh_log("base"))
+
+    def _build(self, engine: Engine, image: Image, secret: Path, wanted: str) -> Built:
+        options, log, began = self._options, self._fresh_log(image.name), time.monotonic()
+        folder = self._folder(image)
+        base_image = OWN_BASE_IMAGE if options.base == OWN_BASE else options.base
+        arguments = {"BASE": base_image, "VERSION": options.version, "REVISION": _revision(options.root)}
+        reference, archive = self.reference(image), self._archive(image)
+        with self._step(reference):
+            build = Build(
+                folder=folder, reference=reference, arguments=arguments, secret=secret, no_cache=options.force
+            )
+            run(engine, engine.build_command(build), log)
+            if archive is not None:
+                self._save(engine, reference, archive, log)
+                hashing.hash_file(archive).write_text(wanted + "\n", encoding="ascii")
+        shutil.rmtree(folder)
+        return Built(reference=reference, seconds=time.monotonic() - began, archive=archive, was_fresh=False)
+
+    def _save(self, engine: Engine, reference: str, archive: Path, log: Path) -> None:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        hashing.hash_file(archive).unlink(missing_ok=True)
+        # Engines refuse to write over an archive, and a broken run must not leave half of one.
+        part = archive.with_name(archive.name + ".part")
+        part.unlink(missing_ok=True)
+        run(engine, engine.save(reference, part), log)
+        part.rename(archive)
+
+    def _folder(self, image: Image) -> Path:
+        """The folder that a Dockerfile copies from."""
+        options = self._options
+        folder = options.work / "folders" / image.name
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(options.root / "images" / image.name, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for script in image.scripts:
+            shutil.copy2(options.root / "images/common" / script, folder)
+        shutil.copy2(options.root / "constraints.txt", folder)
+        if image.extras is not None:
+            pyproject = (options.root / "pyproject.toml").read_text(encoding="utf-8")
+            needed = wheels.requirements(pyproject, image.extras)
+            (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in needed), encoding="utf-8")
+        shutil.copytree(options.work / "wheels", folder / "wheels")
+        if image.has_spark:
+            _link_tree(options.work / "spark-wheels", folder / "spark-wheels")
+        return folder
+
+    def _check(self, built: Built, source: machine.Machine, mark: str) -> None:
+        """Nothing of this machine is in the image; an archive in which there is something does not stay."""
+        if built.archive is None:
+            return
+        texts = [*source.pip.values(), *source.apt, *source.environment.values()]
+        texts += [data.decode(errors="replace") for name, data in source.sources.items() if "sources" in name]
+        with self._step(f"{built.archive.name} looked through"):
+            found = leaks(built.archive, {mark.encode(), *private_hosts(texts)})
+        if found:
+            hashing.hash_file(built.archive).unlink(missing_ok=True)
+            built.archive.unlink()
+            places = ", ".join(sorted({leak.place for leak in found})[:5])
+            raise BuildError(f"{built.reference} holds package settings of this machine, and was removed: {places}")
+
+    def _fresh_log(self, name: str) -> Path:
+        log = self._logs / f"{name}.log"
+        log.unlink(missing_ok=True)
+        return log
+
+    @contextmanager
+    def _step(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        self._tell(f"{what} ...")
+        yield
+        self._tell(f"{what}: {time.monotonic() - began:.1f} s")
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    """A copy that costs no room, of files that nobody changes."""
+    target.mkdir()
+    for path in source.iterdir():
+        os.link(path, target / path.name)
+
+
+@contextmanager
+def _secret(source: machine.Machine, mark: str) -> Iterator[Path]:
+    """The build secret as a file, while it is needed."""
+    with tempfile.TemporaryDirectory(prefix="odradek-images-") as folder:
+        path = Path(folder) / "machine.tar.gz"
+        path.touch(mode=0o600)
+        path.write_bytes(machine.archive(machine.secret_files(source, mark)))
+        yield path
+
+
+def _revision(root: Path) -> str:
+    answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() if answer.returncode == 0 else "unknown"
+
+
+def install_packages() -> None:
+    """Get buildah and debootstrap by apt-get. `BuildError` without root or apt-get, or when that fails."""
+    missing = [name for name in PACKAGES if shutil.which(name) is None]
+    if not missing:
+        return
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise BuildError(f"{' and '.join(missing)} would be needed: as root on Debian, run `{' '.join(command)}`.")
+    for step in (["apt-get", "update"], command):
+        done = subprocess.run(
+            step, stdout=sys.stderr, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, check=False
+        )
+        if done.returncode:
+            raise BuildError(f"`{' '.join(step)}` failed: its output says why.")

@@ -1,0 +1,114 @@
+"""What a broker advertises on each of its listeners, and in which rack it is. Pure.
+
+Enters: the pod, its node and its Services as the API server tells them. Leaves: addresses; or `Waiting` for what
+Kubernetes has not given yet; or a `PodError` for what will not come by itself. Called by `pod/broker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from odradek_operator.objects import names
+from odradek_operator.pod.errors import PodError
+from odradek_operator.pod.identity import INTERNAL, NODE_PORT, BrokerPod, PodListener
+
+Json = Mapping[str, object]
+"""An object of Kubernetes, as it comes."""
+
+NODE_ADDRESSES: Final = ("ExternalIP", "InternalIP")
+"""Kinds of a node's addresses, the better one first."""
+
+
+class Address(NamedTuple):
+    """Where clients find a listener."""
+
+    host: str
+    port: int
+
+
+class Waiting(NamedTuple):
+    """An address that is not there yet, and for what it waits."""
+
+    reason: str
+
+
+def rack(node: Json, key: str) -> str:
+    """The rack that the node's label tells. Brokers with and without one cannot be told topics, so none is an error."""
+    value = _mapping(_mapping(node, "metadata"), "labels").get(key)
+    if not isinstance(value, str) or not value:
+        raise PodError(
+            f"The node {_name(node)} has no label {key}, which tells the rack of its brokers: "
+            "label every node that brokers may run on, or take spec.brokers.rack away."
+        )
+    return value
+
+
+def node_address(node: Json) -> str:
+    """The address of a node by which clients reach its node ports."""
+    entries = _mapping(node, "status").get("addresses")
+    found = {entry.get("type"): entry.get("address") for entry in _mappings(entries)}
+    for kind in NODE_ADDRESSES:
+        address = found.get(kind)
+        if isinstance(address, str) and address:
+            return address
+    raise PodError(f"The node {_name(node)} has no address of the kinds {' and '.join(NODE_ADDRESSES)}.")
+
+
+def internal_address(pod: BrokerPod, port: int) -> Address:
+    """The pod's own name in DNS."""
+    return Address(names.host(pod.name, names.brokers_service(pod.cluster), pod.namespace), port)
+
+
+def service_name(pod: BrokerPod, listener: PodListener) -> str | None:
+    """The Service of this broker that leads to the listener from outside; None for an internal one."""
+    if listener.type == INTERNAL:
+        return None
+    return names.external_broker_service(pod.cluster, listener.name, pod.broker_id)
+
+
+def advertised(pod: BrokerPod, listener: PodListener, node: Json | None, service: Json | None) -> Address | Waiting:
+    """What clients of this listener are told. Node and Service are given when the listener's type asks for them."""
+    if listener.type == INTERNAL:
+        return internal_address(pod, listener.port)
+    assert service is not None
+    if listener.type == NODE_PORT:
+        assert node is not None
+        port = _node_port(service, listener)
+        if port is None:
+            return Waiting(f"Service {_name(service)} has no node port for port {listener.port} yet")
+        return Address(node_address(node), port)
+    host = _ingress(service)
+    if host is None:
+        return Waiting(f"Service {_name(service)} has no address from a load balancer yet")
+    return Address(host, listener.port)
+
+
+def _node_port(service: Json, listener: PodListener) -> int | None:
+    """The node port of the Service's port; where it has one port only, of that, whatever its number."""
+    ports = _mappings(_mapping(service, "spec").get("ports"))
+    fitting = [entry for entry in ports if entry.get("port") == listener.port] or (ports if len(ports) == 1 else [])
+    found = fitting[0].get("nodePort") if fitting else None
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def _ingress(service: Json) -> str | None:
+    for entry in _mappings(_mapping(_mapping(service, "status"), "loadBalancer").get("ingress")):
+        for key in ("hostname", "ip"):
+            value = entry.get(key)
+            if isinstance(value, str) and value:
+                return value
+    return None
+
+
+def _name(item: Json) -> str:
+    return str(_mapping(item, "metadata").get("name", "?"))
+
+
+def _mapping(item: Json, key: str) -> Json:
+    value = item.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> list[Json]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []

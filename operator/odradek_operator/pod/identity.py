@@ -1,0 +1,134 @@
+"""Who a pod is, from the environment that its StatefulSet gives it. Pure.
+
+Enters: environment variables (`docs/design/0009`). Leaves: frozen values, or a `PodError` that names the variable.
+Called by `pod/broker` and `pod/zookeeper` before anything else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from odradek_operator.pod.errors import PodError
+
+INTERNAL: Final = "internal"
+NODE_PORT: Final = "nodeport"
+LOAD_BALANCER: Final = "loadbalancer"
+LISTENER_TYPES: Final = (INTERNAL, NODE_PORT, LOAD_BALANCER)
+
+MAX_MEMBERS: Final = 255
+"""ZooKeeper's ids are a byte, from 1 on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodListener:
+    """A listener as `LISTENERS` tells it."""
+
+    name: str
+    port: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPod:
+    """The pod of one broker."""
+
+    cluster: str
+    name: str
+    namespace: str
+    node: str
+    broker_id: int
+    listeners: tuple[PodListener, ...]
+    """Those for clients, in the order of the resource."""
+    rack_key: str | None
+    """The label of nodes that says in which rack they are."""
+
+    @property
+    def reads_node(self) -> bool:
+        """Whether it has to look at its node before it can start."""
+        return self.rack_key is not None or any(listener.type == NODE_PORT for listener in self.listeners)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPod:
+    """The pod of one member of a ZooKeeper ensemble."""
+
+    cluster: str
+    namespace: str
+    ordinal: int
+    members: int
+    """Of the whole ensemble."""
+
+    @property
+    def server_id(self) -> int:
+        """ZooKeeper's own number for it, from 1 on."""
+        return self.ordinal + 1
+
+
+def broker_pod(environment: Mapping[str, str]) -> BrokerPod:
+    """The broker's pod. Raises `PodError` for what is missing or wrong."""
+    name = needed(environment, "POD_NAME")
+    return BrokerPod(
+        cluster=needed(environment, "CLUSTER"),
+        name=name,
+        namespace=needed(environment, "POD_NAMESPACE"),
+        node=needed(environment, "NODE_NAME"),
+        broker_id=ordinal(name),
+        listeners=pod_listeners(environment.get("LISTENERS", "[]")),
+        rack_key=environment.get("RACK_TOPOLOGY_KEY") or None,
+    )
+
+
+def member_pod(environment: Mapping[str, str]) -> MemberPod:
+    """The ensemble member's pod. Raises `PodError` for what is missing or wrong."""
+    text = needed(environment, "ENSEMBLE_REPLICAS")
+    members = int(text) if text.isdecimal() else 0
+    if not 1 <= members <= MAX_MEMBERS:
+        raise PodError(f"ENSEMBLE_REPLICAS={text!r} is no number from 1 to {MAX_MEMBERS}.")
+    found = ordinal(needed(environment, "POD_NAME"))
+    if found >= members:
+        raise PodError(f"POD_NAME ends in {found}, but ENSEMBLE_REPLICAS={members}: the last member is {members - 1}.")
+    return MemberPod(
+        cluster=needed(environment, "CLUSTER"),
+        namespace=needed(environment, "POD_NAMESPACE"),
+        ordinal=found,
+        members=members,
+    )
+
+
+def needed(environment: Mapping[str, str], name: str) -> str:
+    """A variable's value; `PodError` when it is missing or empty."""
+    value = environment.get(name)
+    if not value:
+        raise PodError(f"The environment variable {name} is not set: the operator's StatefulSet sets it.")
+    return value
+
+
+def ordinal(pod: str) -> int:
+    """The number at the end of a StatefulSet pod's name."""
+    digits = pod.rpartition("-")[2]
+    if not digits.isdecimal() or digits == pod:
+        raise PodError(f"POD_NAME={pod!r} does not end in a number, as the names of StatefulSets' pods do.")
+    return int(digits)
+
+
+def pod_listeners(text: str) -> tuple[PodListener, ...]:
+    """The listeners of the JSON text in `LISTENERS`."""
+    try:
+        entries: object = json.loads(text)
+    except ValueError as error:
+        raise PodError(f"LISTENERS is no JSON: {error}.") from error
+    if not isinstance(entries, list):
+        raise PodError("LISTENERS is no JSON list.")
+    return tuple(_listener(entry) for entry in entries)
+
+
+def _listener(entry: object) -> PodListener:
+    if isinstance(entry, dict):
+        name, port, kind = entry.get("name"), entry.get("port"), entry.get("type")
+        if isinstance(name, str) and name and type(port) is int and 0 < port < 65_536 and kind in LISTENER_TYPES:
+            return PodListener(name=name, port=port, type=kind)
+    kinds = ", ".join(LISTENER_TYPES)
+    raise PodError(f"LISTENERS has {json.dumps(entry)}: an entry has a name, a port, and a type of {kinds}.")

@@ -1,0 +1,42 @@
+"""Asks a ZooKeeper server on this machine one of its four-letter words. Called at probes and scrapes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+ANSWER_SECONDS: Final = 3.0
+"""For the whole exchange: shorter than a probe's own time-out, so that the reason is told."""
+
+MAX_ANSWER_BYTES: Final = 1 << 20
+"""`mntr` has some 20 KB."""
+
+
+class NoAnswerError(Exception):
+    """The server did not answer. The text says in which way."""
+
+
+async def ask(host: str, port: int, word: str, *, timeout_seconds: float = ANSWER_SECONDS) -> str:
+    """The answer to a word. Raises `NoAnswerError`."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(word.encode("ascii"))
+                return (await _all_of(reader)).decode("utf-8", "replace")
+            finally:
+                # Nothing is left to be sent; an orderly end would wait for a server that may hang.
+                writer.transport.abort()
+    except TimeoutError as error:
+        raise NoAnswerError(f"no answer to {word} within {timeout_seconds:g} s") from error
+    except OSError as error:
+        raise NoAnswerError(f"no answer to {word}: {error.strerror or error}") from error
+
+
+async def _all_of(reader: asyncio.StreamReader) -> bytes:
+    received = bytearray()
+    while piece := await reader.read(65_536):
+        received += piece
+        if len(received) > MAX_ANSWER_BYTES:
+            raise NoAnswerError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+    return bytes(received)

@@ -1,0 +1,150 @@
+"""A broker's start: what is read, what is waited for, and what the exec gets."""
+
+from __future__ import annotations
+
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.app.properties import parse_properties
+from odradek_operator.pod.addresses import Json
+from odradek_operator.pod.api import ApiError
+from odradek_operator.pod.broker import broker_properties, read_text, write_properties
+from odradek_operator.pod.errors import PodError
+from odradek_operator.pod.identity import BrokerPod, PodListener
+
+INSIDE = PodListener(name="plain", port=9092, type="internal")
+NODE_PORT = PodListener(name="out", port=9094, type="nodeport")
+BALANCED = PodListener(name="lb", port=9095, type="loadbalancer")
+NODE: dict[str, Any] = {
+    "metadata": {"name": "a", "labels": {"zone": "z1"}},
+    "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
+}
+
+
+def pod(*listeners: PodListener, rack_key: str | None = None) -> BrokerPod:
+    return BrokerPod(
+        cluster="demo",
+        name="demo-kafka-0",
+        namespace="events",
+        node="a",
+        broker_id=0,
+        listeners=listeners,
+        rack_key=rack_key,
+    )
+
+
+class Api:
+    """Tells one node, and of each Service one answer after the other; an exception is raised."""
+
+    def __init__(self, **services: list[Json | ApiError]) -> None:
+        self.services: dict[str, Iterator[Json | ApiError]] = {
+            name.replace("_", "-"): iter(answers) for name, answers in services.items()
+        }
+
+    def node(self, name: str) -> Json:
+        assert name == "a"
+        return NODE
+
+    def service(self, namespace: str, name: str) -> Json:
+        assert namespace == "events"
+        answer = next(self.services[name])
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+
+def no_pause(_: float) -> None:
+    """Waiting costs nothing here."""
+
+
+def no_api() -> Api:
+    raise AssertionError("nothing has to be read")
+
+
+def test_internal_listeners_need_no_api() -> None:
+    pairs = parse_properties(broker_properties("a=b\n", pod(INSIDE), no_api))
+    assert pairs["advertised.listeners"].endswith("PLAIN://demo-kafka-0.demo-kafka-brokers.events.svc:9092")
+    assert "broker.rack" not in pairs
+
+
+def test_rack_and_node_port_come_from_node_and_service() -> None:
+    service = {"spec": {"ports": [{"port": 9094, "nodePort": 31_000}]}}
+    api = Api(demo_kafka_out_0=[ApiError("it is not there"), service])
+    text = broker_properties("", pod(INSIDE, NODE_PORT, rack_key="zone"), lambda: api, pause=no_pause)
+    pairs = parse_properties(text)
+    assert pairs["broker.rack"] == "z1"
+    assert pairs["advertised.listeners"].endswith(",OUT://10.0.0.1:31000")
+
+
+def test_a_load_balancer_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    pending: Json = {"metadata": {"name": "s"}, "status": {"loadBalancer": {}}}
+    ready: Json = {"status": {"loadBalancer": {"ingress": [{"hostname": "lb.example"}]}}}
+    pauses: list[float] = []
+    api = Api(demo_kafka_lb_0=[pending] * 40 + [ready])
+    text = broker_properties("", pod(BALANCED), lambda: api, pause=pauses.append)
+    assert parse_properties(text)["advertised.listeners"].endswith(",LB://lb.example:9095")
+    assert len(pauses) == 40
+    told = [record for record in caplog.records if "load balancer" in record.getMessage()]
+    assert len(told) == 2, "told at once, and once a minute"
+
+
+def test_a_node_without_the_label_is_an_error() -> None:
+    with pytest.raises(PodError, match="no label other"):
+        broker_properties("", pod(INSIDE, rack_key="other"), Api, pause=no_pause)
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    with pytest.raises(PodError, match="cannot be read: No such file"):
+        read_text(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(PodError, match="not UTF-8"):
+        read_text(path)
+    path.chmod(0o644)
+    write_properties(path, "a=b\n")
+    assert read_text(path) == "a=b\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(PodError, match="cannot be written"):
+        write_properties(tmp_path / "none/server.properties", "")
+
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from odradek_operator.pod import broker
+sys.executable = sys.argv[1]
+broker.end_on_signals()
+broker.become_broker(Path("/x/server.properties"), sys.argv[2], {"GREETING": "hello"})
+"""
+
+FAKE_BROKER = f"""#!{sys.executable}
+import os, signal, sys
+blocked = sorted(number.name for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+print(sys.argv[1:], os.environ["GREETING"], blocked)
+"""
+
+
+@pytest.mark.parametrize(("text", "blocked"), [("", ["SIGINT", "SIGTERM"]), ("process.supervision.enable=false\n", [])])
+def test_it_becomes_the_broker_and_loses_no_signal_on_the_way(tmp_path: Path, text: str, blocked: list[str]) -> None:
+    command = tmp_path / "odradek"
+    command.write_text(FAKE_BROKER)
+    command.chmod(0o755)
+    program = [sys.executable, "-c", PROGRAM, str(tmp_path / "python3"), text]
+    answer = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60)
+    assert answer.stdout.strip() == f"['broker', '/x/server.properties'] hello {blocked}"
+
+
+def test_sigterm_ends_a_pod_that_still_waits() -> None:
+    program = (
+        "import os, signal\nfrom odradek_operator.pod.broker import end_on_signals\n"
+        "end_on_signals()\nos.kill(os.getpid(), signal.SIGTERM)\nsignal.pause()\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    assert answer.returncode == 128 + signal.SIGTERM
