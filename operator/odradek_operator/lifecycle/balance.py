@@ -3,8 +3,8 @@
 Enters: partitions, the brokers that shall share them, their racks. Leaves: targets of a portion. Called by `moves`.
 
 *When.* Users may place replicas as they like, and the operator does not fight with them. It begins only where a broker
-holds less than half of the mean, and the mean is at least two replicas: that is how a broker looks that was added, and
-not how one looks that somebody relieved a little. Once begun, it goes on to the end; `throttle` has the mark.
+holds less than half of the mean, and two replicas less at least: that is how a broker looks that was added, and not how
+one looks that chance or somebody's wish relieved a little. Once begun, it goes on to the end; `throttle` has the mark.
 
 *How many.* Each move takes a replica from the broker with the most to the one with the fewest, as long as they differ
 by two or more. So every broker ends within one of the mean, and no smaller number of moves brings that about: each
@@ -33,17 +33,15 @@ from odradek_operator.lifecycle.replicas import Partition
 
 Replicas = tuple[int, ...]
 
-_FEWEST_TO_SHARE: Final = 2
-"""Replicas for each broker, below which nothing is evened out: with so few, chance alone leaves brokers without."""
+_LEAST_SHORTAGE: Final = 2
+"""Replicas below the mean; with so few as one, chance alone leaves brokers without."""
 
 
 def is_due(partitions: Iterable[Partition], brokers: Sequence[int]) -> bool:
     """Whether a broker has so little that it must be new."""
     held = _held(partitions, brokers)
-    total = sum(held.values())
-    return total >= _FEWEST_TO_SHARE * len(brokers) and any(
-        2 * held[broker] * len(brokers) < total for broker in brokers
-    )
+    total, least = sum(held.values()), min(held.values()) * len(brokers)
+    return 2 * least < total and total - least >= _LEAST_SHORTAGE * len(brokers)
 
 
 def replicas_to_move(partitions: Iterable[Partition], brokers: Sequence[int]) -> int:

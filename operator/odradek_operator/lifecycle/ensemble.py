@@ -8,7 +8,7 @@ A member *serves* when it answered with a mode; it is *silent* when it did not a
 ready either. The rules, in their order:
 
 1. *No member is outdated, or the StatefulSet does not have the wanted template yet*: nothing.
-2. *An ensemble of one*: it restarts. There is nobody to wait for.
+2. *An ensemble of one*: it restarts, except while a broker does. There is no other member to wait for.
 3. *An outdated member is silent*: it restarts. The majority, if there is one, is of others. Where nobody serves, the
    members of the new template may need just this one to find a majority; once they are a majority themselves they have
    to show that they can, before more members get a template that may be bad.
@@ -17,7 +17,7 @@ ready either. The rules, in their order:
 6. *Otherwise all must serve, and one of them lead.* Followers restart by number, the leader last: each time it goes
    the others have to elect, and that shall happen once.
 
-Rules 5 and 6 also wait while a broker restarts: brokers and members are never away for our sake at the same time.
+Rules 2, 5 and 6 wait while a broker restarts: brokers and members are never away for our sake at the same time.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def decide(
     if not old or not has_template(state, names.zookeeper(cluster.name), wanted_hash):
         return NOTHING
     size = cluster.zookeeper.replicas
-    if size == 1:
-        return _restart(old[0], "")
     for number, pod in old.items():
         if not pod.ready and number not in modes:
             return _replace_silent(pods, pod, size, wanted_hash=wanted_hash, modes=modes)
-    away = restarting(pods, size, wanted_hash=wanted_hash, modes=modes) or brokers_busy
-    if away:
-        return _wait("MemberRestarting", away)
+    if size == 1:
+        return _wait("BrokerRestarting", brokers_busy) if brokers_busy else _restart(old[0], "")
+    busy = restarting(pods, size, wanted_hash=wanted_hash, modes=modes) or brokers_busy
+    if busy:
+        return _wait("MemberRestarting", busy)
     return _serving_ones(pods, old, size, modes=modes)
 
 
@@ -91,10 +91,10 @@ def _replace_silent(
     return _restart(pod, "does not serve")
 
 
-def busy(cluster: Cluster, state: KubernetesState, *, wanted_hash: str) -> str:
-    """A sentence about the first member for which brokers' restarts have to wait; empty without one.
+def away(cluster: Cluster, state: KubernetesState) -> str:
+    """A sentence about the first member that is not there; empty without one.
 
-    One that has lost its node or disk is not restarting: nobody knows when it will be back.
+    One that has lost its node or disk does not count: nobody knows when it will be back.
     """
     if cluster.zookeeper.connect is not None:
         return ""
@@ -103,13 +103,15 @@ def busy(cluster: Cluster, state: KubernetesState, *, wanted_hash: str) -> str:
         pod = pods.get(number)
         if pod is None:
             return f"Member {number} of the ZooKeeper ensemble has no pod yet."
-        if is_homeless(state, pod):
-            continue
-        if pod.restart_hash != wanted_hash:
-            return f"Pod {pod.name} of the ZooKeeper ensemble restarts first."
-        if pod.terminating or not pod.ready:
+        if (pod.terminating or not pod.ready) and not is_homeless(state, pod):
             return f"Pod {pod.name} of the ZooKeeper ensemble is not ready."
     return ""
+
+
+def due(cluster: Cluster, state: KubernetesState, *, wanted_hash: str) -> str:
+    """A sentence about the first member that has yet to restart; empty without one."""
+    old = outdated(members(cluster, state), wanted_hash).values()
+    return next((f"Pod {pod.name} of the ZooKeeper ensemble restarts first." for pod in old), "")
 
 
 def restarting(pods: Mapping[int, Pod], size: int, *, wanted_hash: str, modes: Mapping[int, str]) -> str:

@@ -6,9 +6,9 @@ a `ClusterDecision`. Called by the loop of a cluster in each round; it carries t
 1. *Paused*: nothing, and the set keeps its size.
 2. *ZooKeeper cannot be asked*: the set has as many brokers as specified, never fewer than it has; only members of the
    ensemble that do not serve may be replaced. What happens to records is not known, so brokers stay.
-3. At most one step a round takes something away, looked for in this order: a lost disk is given up (`release`), the
-   ensemble rolls, brokers roll. Rolling the ensemble comes first, since brokers may need its new template. While one
-   of them rolls, the other does not, save for broken pods with an old template: they are away already.
+3. At most one step a round takes something away, looked for in this order: a lost disk is given up (`release`), a
+   broker that is not ready gets its new template, the ensemble rolls, brokers roll. Brokers that are well come after
+   the ensemble, since they may need its new template. While a pod of one is away for our sake, none of the other goes.
 4. Brokers' dynamic defaults are written at any time: they take nothing away.
 5. Replicas begin to move, and the set shrinks, only in rounds without a step of 3: both are decided from who is there.
 
@@ -95,10 +95,9 @@ def decide(
 
 
 def _blind(cluster: Cluster, state: KubernetesState, wanted: _Wanted) -> Verdict:
-    """Rule 2."""
-    return ensemble.decide(
-        cluster, state, wanted_hash=wanted.ensemble_hash, modes=wanted.modes, brokers_busy="ZooKeeper cannot be asked."
-    )
+    """Rule 2. An ensemble of one that cannot be asked serves nobody, whatever Kubernetes thinks of it."""
+    busy = "" if cluster.zookeeper.replicas == 1 else "ZooKeeper cannot be asked."
+    return ensemble.decide(cluster, state, wanted_hash=wanted.ensemble_hash, modes=wanted.modes, brokers_busy=busy)
 
 
 def _disruption(
@@ -109,19 +108,29 @@ def _disruption(
     released = release.decide(cluster, state, snapshot, count=count, now=now)
     if released.step is not None:
         return released
-    homeless = {broker for broker, pod in state.brokers.items() if release.is_homeless(state, pod)}
-    brokers_busy = rolling.restarting(
-        rolling.members(state, count),
-        sorted(set(range(count)) - homeless),
+    rolled = rolling.decide(
+        cluster,
+        state,
+        snapshot,
         wanted_hash=wanted.brokers_hash,
-        registered=snapshot.brokers,
+        count=count,
+        ensemble=rolling.EnsembleState(
+            away=ensemble.away(cluster, state), due=ensemble.due(cluster, state, wanted_hash=wanted.ensemble_hash)
+        ),
     )
+    if rolled.step is not None:
+        return Verdict(step=rolled.step, waiting=released.waiting)
+    homeless = {broker for broker, pod in state.brokers.items() if release.is_homeless(state, pod)}
     members = ensemble.decide(
-        cluster, state, wanted_hash=wanted.ensemble_hash, modes=wanted.modes, brokers_busy=brokers_busy
+        cluster,
+        state,
+        wanted_hash=wanted.ensemble_hash,
+        modes=wanted.modes,
+        brokers_busy=rolling.restarting(
+            rolling.members(state, count),
+            sorted(set(range(count)) - homeless),
+            wanted_hash=None,
+            registered=snapshot.brokers,
+        ),
     )
-    waiting = released.waiting + members.waiting
-    if members.step is not None:
-        return Verdict(step=members.step, waiting=waiting)
-    busy = ensemble.busy(cluster, state, wanted_hash=wanted.ensemble_hash)
-    rolled = rolling.decide(cluster, state, snapshot, wanted_hash=wanted.brokers_hash, count=count, ensemble_busy=busy)
-    return Verdict(step=rolled.step, waiting=waiting + rolled.waiting)
+    return Verdict(step=members.step, waiting=released.waiting + members.waiting + rolled.waiting)

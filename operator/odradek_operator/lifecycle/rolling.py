@@ -13,11 +13,14 @@ The rules, in their order; the first that applies decides:
    could then be waiting for ever: two brokers with a bad template would wait for each other.
 3. *A pod is missing or terminating, or has the new template and does not serve yet*: wait. It is the one that is away
    (one at a time), and a template with which it does not come back must not take a second one. A member of the
-   ensemble that restarts counts as well.
+   ZooKeeper ensemble that is not there counts as well.
+   *Nor does one restart that has lost its node or disk.* It would end when the node is back, at a time that nobody
+   chose; the others wait for it as for any broker that is not there.
 4. *An outdated pod is not ready, though its broker is registered*: it restarts if its absence forbids nothing (6). It
    goes before those that are well, which may have to wait for it.
 5. *A broker is not registered, or there is no controller*: wait. Leaders could not be moved away from the restarting
-   one, and in-sync sets say little while brokers join.
+   one, and in-sync sets say little while brokers join. *A member of the ensemble has yet to restart*: wait, since
+   brokers that are well may need its new template.
 6. *The outdated pods, those first whose broker is not the controller, by id*: the first whose absence forbids nothing
    restarts. A partition forbids it when fewer live in-sync replicas would be left than its minimum, or than all its
    others where it has too few replicas for that: such a partition cannot be kept by any order, so its others are
@@ -32,9 +35,11 @@ more than any other replication: its state is in ZooKeeper, its copies on disk.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle.observed import KubernetesState, Pod
+from odradek_operator.lifecycle.release import is_homeless
 from odradek_operator.lifecycle.replicas import absence_of, listed, named, refilling
 from odradek_operator.lifecycle.steps import RestartPod, Verdict, Waiting
 from odradek_operator.objects import names
@@ -42,6 +47,16 @@ from odradek_operator.objects.names import Component
 from odradek_operator.observed import Snapshot
 
 NOTHING = Verdict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleState:
+    """What brokers wait for of ZooKeeper's pods."""
+
+    away: str = ""
+    """A sentence about a member that is not there; empty without one."""
+    due: str = ""
+    """A sentence about a member that has yet to restart; empty without one."""
 
 
 def members(state: KubernetesState, count: int) -> dict[int, Pod]:
@@ -67,19 +82,23 @@ def decide(
     *,
     wanted_hash: str,
     count: int,
-    ensemble_busy: str = "",
+    ensemble: EnsembleState,
 ) -> Verdict:
-    """All rules. `count` is how many brokers the set has, `ensemble_busy` a sentence about a member that is away."""
+    """All rules. `count` is how many brokers the set has."""
     pods = members(state, count)
     old = outdated(pods, wanted_hash)
     if not old or not has_template(state, names.kafka(cluster.name), wanted_hash):
         return NOTHING
-    for broker, pod in old.items():
+    reachable = {broker: pod for broker, pod in old.items() if not is_homeless(state, pod)}
+    for broker, pod in reachable.items():
         if not pod.ready and broker not in snapshot.brokers:
             return Verdict(step=_restart(broker, pod, "does not serve"))
-    away = ensemble_busy or restarting(pods, range(count), wanted_hash=wanted_hash, registered=snapshot.brokers)
-    if away:
-        return _wait("BrokerRestarting" if not ensemble_busy else "EnsembleRestarting", away)
+    away = restarting(pods, range(count), wanted_hash=wanted_hash, registered=snapshot.brokers)
+    if away or ensemble.away:
+        return _wait("BrokerRestarting", away) if away else _wait("EnsembleRestarting", ensemble.away)
+    lost = [pod.name for broker, pod in old.items() if broker not in reachable]
+    if lost:
+        return _wait("NodeLost", f"The node or disk of {lost[0]} is lost: nobody there could restart it.")
     unready = sorted((broker == snapshot.controller_id, broker) for broker, pod in old.items() if not pod.ready)
     if unready:
         return _first_allowed([broker for _, broker in unready], cluster, old, snapshot, why="is not ready")
@@ -88,6 +107,8 @@ def decide(
         return _wait("BrokerNotRegistered", f"{listed(absent).capitalize()}: not registered in ZooKeeper.")
     if snapshot.controller_id is None:
         return _wait("NoController", "The cluster has no controller that could move leaders.")
+    if ensemble.due:
+        return _wait("EnsembleRestarting", ensemble.due)
     return _ready_ones(cluster, old, snapshot)
 
 
@@ -104,16 +125,19 @@ def _ready_ones(cluster: Cluster, old: Mapping[int, Pod], snapshot: Snapshot) ->
 
 
 def restarting(
-    pods: Mapping[int, Pod], brokers: Iterable[int], *, wanted_hash: str, registered: Collection[int]
+    pods: Mapping[int, Pod], brokers: Iterable[int], *, wanted_hash: str | None, registered: Collection[int]
 ) -> str:
-    """A sentence about the first broker that is away or comes back with the wanted template; empty without one."""
+    """A sentence about the first of `brokers` that is away, or comes back with the wanted template; empty without one.
+
+    With `wanted_hash` None also about one that does not serve with an old template.
+    """
     for broker in brokers:
         pod = pods.get(broker)
         if pod is None:
             return f"Broker {broker} has no pod yet."
         if pod.terminating:
             return f"Pod {pod.name} is ending."
-        if pod.restart_hash == wanted_hash and not (pod.ready and broker in registered):
+        if wanted_hash in (None, pod.restart_hash) and not (pod.ready and broker in registered):
             said = pod.trouble or ("Its broker is not registered yet." if pod.ready else "It is starting.")
             return f"Pod {pod.name} does not serve yet: {said}"
     return ""

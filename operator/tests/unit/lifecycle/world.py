@@ -1,0 +1,506 @@
+"""A small cluster to try decisions on: pods, disks, nodes, in-sync sets and reassignments, without bytes or time.
+
+`World` is Kubernetes, ZooKeeper and the brokers at once. Methods without a leading underscore are what may happen, each
+in one step, so that a test can put them in any order; `observe` and `snapshot` are what the operator sees; `round` lets
+it decide and carries out what it says, all of it or only the beginning, as if it died there. The assertions in the
+carrying out are what may never happen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from odradek.base.types import Endpoint, TopicPartition
+from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
+from odradek_operator.crds import Brokers, Cluster, Rebalance, Volume, ZooKeeper
+from odradek_operator.lifecycle import plan
+from odradek_operator.lifecycle.observed import Claim, KubernetesState, Node, Pod, Set
+from odradek_operator.lifecycle.steps import (
+    ClusterDecision,
+    LiftThrottle,
+    MoveReplicas,
+    ReleaseClaims,
+    RestartPod,
+    SetBrokerDefaults,
+    Step,
+)
+from odradek_operator.objects import names
+from odradek_operator.objects.names import Component
+from odradek_operator.observed import ObservedConfig, ObservedTopic, Snapshot
+
+NAME = "demo"
+KAFKA, ZOOKEEPER = names.kafka(NAME), names.zookeeper(NAME)
+DEFAULTS = "<default>"
+
+
+@dataclass(slots=True)
+class PodModel:
+    uid: str
+    hash: str
+    node: str | None = None
+    """None: Pending."""
+    ready: bool = False
+    terminating: bool = False
+    pending_since: float | None = None
+
+
+@dataclass(slots=True)
+class PartitionModel:
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+
+@dataclass(slots=True)
+class World:
+    cluster: Cluster
+    racks: Mapping[int, str] = field(default_factory=dict)
+    hash: str = "a"
+    """Of the templates that are wanted, of both sets."""
+    now: float = 1_000.0
+    pods: dict[int, PodModel] = field(default_factory=dict)
+    members: dict[int, PodModel] = field(default_factory=dict)
+    sets: dict[str, Set] = field(default_factory=dict)
+    claims: dict[int, str] = field(default_factory=dict)
+    """Broker -> the node to which its disk is tied."""
+    bad_nodes: dict[str, float] = field(default_factory=dict)
+    """Nodes that do not answer, and since when."""
+    registered: set[int] = field(default_factory=set)
+    controller: int | None = None
+    leader: int = 0
+    """Of the ensemble."""
+    topics: dict[str, dict[int, PartitionModel]] = field(default_factory=dict)
+    asked: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    defaults: dict[str, str] = field(default_factory=dict)
+    overrides: dict[str, dict[str, str]] = field(default_factory=dict)
+    minimum: dict[str, int] = field(default_factory=dict)
+    factors: dict[str, int] = field(default_factory=dict)
+    dynamic: dict[str, str] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+    """Hashes of templates with which no pod becomes ready."""
+    away: set[tuple[Component, int]] = field(default_factory=set)
+    """Pods that served when the operator deleted them, and do not serve again yet."""
+    made: int = 0
+
+    # What the operator sees
+
+    def observe(self) -> KubernetesState:
+        kafka = {broker: self._pod(KAFKA, broker, pod) for broker, pod in sorted(self.pods.items())}
+        zookeeper = {number: self._pod(ZOOKEEPER, number, pod) for number, pod in sorted(self.members.items())}
+        nodes = set(self.claims.values()) | set(self.bad_nodes) | {"zoo"}
+        return KubernetesState(
+            brokers=kafka,
+            ensemble=zookeeper,
+            claims={
+                claim.name: claim
+                for broker, node in self.claims.items()
+                for claim in [
+                    Claim(
+                        name=f"data-{KAFKA}-{broker}",
+                        uid=f"claim-{broker}-{node}",
+                        volume=f"volume-{node}",
+                        nodes=(node,),
+                        lost=False,
+                        terminating=False,
+                    )
+                ]
+            },
+            nodes={
+                node: Node(name=node, ready=node not in self.bad_nodes, changed_at=self.bad_nodes.get(node, 0.0))
+                for node in sorted(nodes)
+            },
+            sets=dict(self.sets),
+        )
+
+    def _pod(self, set_name: str, ordinal: int, pod: PodModel) -> Pod:
+        return Pod(
+            name=f"{set_name}-{ordinal}",
+            uid=pod.uid,
+            ordinal=ordinal,
+            node=pod.node,
+            ready=pod.ready,
+            terminating=pod.terminating,
+            restart_hash=pod.hash,
+            phase="Pending" if pod.node is None else "Running",
+            trouble="",
+            unscheduled_since=pod.pending_since,
+            claims=(f"data-{set_name}-{ordinal}",),
+        )
+
+    def modes(self) -> dict[int, str]:
+        up = [number for number, pod in self.members.items() if pod.ready and not pod.terminating]
+        if len(up) <= self.cluster.zookeeper.replicas // 2:
+            return {}
+        return {number: "leader" if number == self.leader else "follower" for number in up}
+
+    def snapshot(self) -> Snapshot | None:
+        if self.leader not in self.modes():
+            return None
+        return Snapshot(
+            controller_id=self.controller,
+            controller_epoch=1,
+            controller_epoch_version=1,
+            brokers={
+                broker: BrokerRegistration(
+                    broker_id=broker, endpoints=(Endpoint("R", "h", 9091),), rack=self.racks.get(broker)
+                )
+                for broker in sorted(self.registered)
+            },
+            topics={topic: self._topic(topic) for topic in self.topics},
+            configs={
+                topic: ObservedConfig(values=values, version=1)
+                for topic in self.topics
+                if (
+                    values := self.overrides.get(topic, {})
+                    | ({"min.insync.replicas": str(self.minimum[topic])} if topic in self.minimum else {})
+                )
+            },
+            broker_configs={DEFAULTS: ObservedConfig(values=dict(self.defaults), version=1)},
+            reassigning=frozenset(self.asked),
+        )
+
+    def _topic(self, topic: str) -> ObservedTopic:
+        partitions = self.topics[topic]
+        return ObservedTopic(
+            assignment=TopicAssignment(
+                topic=topic,
+                partitions={
+                    number: ReplicaAssignment(replicas=one.replicas, adding=one.adding, removing=one.removing)
+                    for number, one in partitions.items()
+                },
+            ),
+            version=1,
+            states={
+                number: PartitionState(leader=one.leader, leader_epoch=0, isr=one.isr, controller_epoch=1)
+                for number, one in partitions.items()
+            },
+        )
+
+    # The operator
+
+    def decide(self) -> ClusterDecision:
+        return plan.decide(
+            self.cluster,
+            self.observe(),
+            self.snapshot(),
+            wanted_hashes={KAFKA: self.hash, ZOOKEEPER: self.hash},
+            wanted_dynamic=self.dynamic,
+            wanted_factors=self.factors,
+            zookeeper_modes=self.modes(),
+            now=self.now,
+        )
+
+    def round(self, *, dies_after: int | None = None) -> ClusterDecision:
+        """One round. `dies_after` so many writes, the objects of Kubernetes being the first, the operator is gone."""
+        decision = self.decide()
+        writes = [*(() if dies_after == 0 else (decision.broker_count,)), *decision.steps]
+        for write in writes[:dies_after]:
+            if isinstance(write, int):
+                self._apply_sets(write)
+            else:
+                self._carry_out(write)
+        return decision
+
+    def _apply_sets(self, count: int) -> None:
+        before = self.sets[KAFKA].replicas
+        for broker in range(count, before):
+            assert not any(broker in one.replicas for one in self.all_partitions()), (
+                f"broker {broker} goes with replicas on it"
+            )
+        for name, replicas in ((KAFKA, count), (ZOOKEEPER, self.cluster.zookeeper.replicas)):
+            wanted = Set(name=name, replicas=replicas, restart_hash=self.hash, generation_observed=True)
+            if self.sets.get(name) != wanted:
+                self.sets[name] = dataclasses.replace(wanted, generation_observed=False)
+
+    def _carry_out(self, step: Step) -> None:
+        match step:
+            case RestartPod(component=Component.KAFKA):
+                self._check_broker_restart(step.ordinal)
+                self._delete(self.pods, step.ordinal, step.uid, force=step.force)
+            case RestartPod():
+                self._check_member_restart(step.ordinal)
+                self._delete(self.members, step.ordinal, step.uid, force=step.force)
+            case ReleaseClaims():
+                self._check_release(step.broker)
+                del self.claims[step.broker]
+                if step.pod_uid is not None:
+                    self._delete(self.pods, step.broker, step.pod_uid, force=step.force)
+            case MoveReplicas():
+                self._check_moves(step)
+                self.defaults |= step.broker_defaults
+                for topic, values in step.topic_configs.items():
+                    self.overrides.setdefault(topic, {}).update(values)
+                self.asked = dict(step.targets)
+            case LiftThrottle():
+                assert not self.asked
+                for key in step.broker_defaults:
+                    del self.defaults[key]
+                for topic, keys in step.topics.items():
+                    for key in keys:
+                        del self.overrides[topic][key]
+            case SetBrokerDefaults():
+                self.defaults = dict(step.config)
+
+    def _delete(self, pods: dict[int, PodModel], ordinal: int, uid: str, *, force: bool) -> None:
+        assert pods[ordinal].uid == uid
+        if force:
+            assert pods[ordinal].node in self.bad_nodes, "a pod is killed on a node that is well"
+            del pods[ordinal]
+        else:
+            pods[ordinal].terminating = True
+
+    # What may never happen
+
+    def _check_broker_restart(self, broker: int) -> None:
+        pod = self.pods[broker]
+        assert not pod.terminating
+        assert self.sets[KAFKA].restart_hash == self.hash != pod.hash, "a restart for nothing"
+        if not pod.ready and broker not in self.registered:
+            return
+        assert not self.away, f"{self.away} are away already"
+        assert all(member.ready for member in self.members.values()), "brokers and ensemble roll at once"
+        for topic, partitions in self.topics.items():
+            for number, one in partitions.items():
+                if broker in one.isr:
+                    others = [member for member in one.isr if member != broker and member in self.registered]
+                    needed = min(self.minimum.get(topic, 1), len(one.target) - 1)
+                    assert len(others) >= needed, f"{topic}-{number} would keep {others} in sync of {one}"
+        if pod.ready:
+            size = self.sets[KAFKA].replicas
+            others_ready = [other for number, other in self.pods.items() if number != broker and number < size]
+            assert all(other.ready for other in others_ready), "a ready pod goes while another is not ready"
+            assert self.registered >= {other for other in self.pods if other < size}
+            if broker == self.controller:
+                assert all(other.hash == self.hash for other in others_ready), "the controller is not the last"
+        self.away.add((Component.KAFKA, broker))
+
+    def _check_member_restart(self, number: int) -> None:
+        pod = self.members[number]
+        assert not pod.terminating
+        assert self.sets[ZOOKEEPER].restart_hash == self.hash != pod.hash, "a restart for nothing"
+        modes = self.modes()
+        if number not in modes:
+            return
+        assert not self.away, f"{self.away} are away already"
+        if self.cluster.zookeeper.replicas > 1:
+            assert len(modes) - 1 > self.cluster.zookeeper.replicas // 2, "no majority is left"
+            if number == self.leader:
+                others = [other for ordinal, other in self.members.items() if ordinal != number]
+                assert all(other.hash == self.hash for other in others), "the leader is not the last"
+        self.away.add((Component.ZOOKEEPER, number))
+
+    def _check_release(self, broker: int) -> None:
+        assert broker not in self.registered
+        assert self.claims[broker] in self.bad_nodes
+        assert self.now - self.bad_nodes[self.claims[broker]] >= self.cluster.brokers.release_lost_after_seconds > 0
+        for one in self.all_partitions():
+            if broker in one.replicas:
+                assert (set(one.isr) - {broker}) & self.registered, f"{one} would be lost"
+
+    def _check_moves(self, step: MoveReplicas) -> None:
+        assert not self.asked
+        assert not any(one.adding or one.removing for one in self.all_partitions())
+        assert 1 <= len(step.targets) <= self.cluster.brokers.rebalance.partitions
+        for name, target in step.targets.items():
+            present = self.topics[name.topic][name.partition]
+            assert len(set(target)) == len(target) >= 1
+            assert target != present.replicas, "a move that moves nothing"
+            assert set(target) - set(present.replicas) <= self.registered
+
+    def all_partitions(self) -> list[PartitionModel]:
+        return [one for partitions in self.topics.values() for one in partitions.values()]
+
+    # What may happen
+
+    def sets_act(self) -> None:
+        """The controllers of Kubernetes: templates are seen, pods are made and surplus ones removed."""
+        for name, pods in ((KAFKA, self.pods), (ZOOKEEPER, self.members)):
+            found = self.sets[name]
+            self.sets[name] = dataclasses.replace(found, generation_observed=True)
+            for ordinal in range(found.replicas):
+                if ordinal not in pods:
+                    self.made += 1
+                    pods[ordinal] = PodModel(uid=f"uid-{self.made}", hash=found.restart_hash)
+            for ordinal in [number for number in pods if number >= found.replicas]:
+                pods[ordinal].terminating = True
+
+    def schedule(self) -> None:
+        """Pending pods find their node, where it is well."""
+        for broker, pod in self.pods.items():
+            if pod.node is not None or pod.terminating:
+                continue
+            if broker not in self.claims:
+                self.made += 1
+                self.claims[broker] = f"node-{self.made}"
+            if self.claims[broker] in self.bad_nodes:
+                if pod.pending_since is None:
+                    pod.pending_since = self.now
+            else:
+                pod.node, pod.pending_since = self.claims[broker], None
+        for pod in self.members.values():
+            pod.node = "zoo"
+
+    def end(self, component: Component) -> None:
+        """Pods that are being deleted are gone, where somebody on their node can say so."""
+        pods = self.pods if component is Component.KAFKA else self.members
+        for ordinal in [number for number, pod in pods.items() if pod.terminating]:
+            if pods[ordinal].node not in self.bad_nodes:
+                del pods[ordinal]
+                if component is Component.KAFKA:
+                    self.registered.discard(ordinal)
+
+    def register(self, broker: int) -> None:
+        """A broker that runs registers."""
+        pod = self.pods.get(broker)
+        if pod is not None and self._runs(pod):
+            self.registered.add(broker)
+
+    def become_ready(self, component: Component, ordinal: int) -> None:
+        """Readiness is seen."""
+        pod = (self.pods if component is Component.KAFKA else self.members).get(ordinal)
+        known = component is Component.ZOOKEEPER or ordinal in self.registered
+        if pod is not None and self._runs(pod) and known:
+            pod.ready = True
+            self.away.discard((component, ordinal))
+            if component is Component.ZOOKEEPER and not self._leads():
+                self.leader = ordinal
+
+    def _runs(self, pod: PodModel) -> bool:
+        on_node = pod.node is not None and pod.node not in self.bad_nodes
+        return on_node and not pod.terminating and pod.hash not in self.broken
+
+    def _leads(self) -> bool:
+        pod = self.members.get(self.leader)
+        return pod is not None and pod.ready and not pod.terminating
+
+    def elect(self) -> None:
+        """A controller, leaders and in-sync sets after brokers came or went; a leader of the ensemble."""
+        if not self._leads():
+            ready = [number for number, pod in self.members.items() if pod.ready and not pod.terminating]
+            self.leader = max(ready, default=self.leader)
+        if self.controller not in self.registered:
+            self.controller = max(self.registered, default=None)
+        if self.controller is None:
+            return
+        for one in self.all_partitions():
+            live = tuple(member for member in one.isr if member in self.registered)
+            if live:
+                one.isr = live
+                if one.leader not in live:
+                    ordered = [member for member in one.replicas if member in live]
+                    one.leader = ordered[0] if ordered else live[0]
+            else:
+                one.leader = -1
+
+    def catch_up(self, pick: int) -> None:
+        """One replica that lags comes into its in-sync set."""
+        behind = [
+            (one, broker)
+            for one in self.all_partitions()
+            for broker in one.replicas
+            if one.leader in self.registered and broker in self.registered and broker not in one.isr
+        ]
+        if behind:
+            one, broker = behind[pick % len(behind)]
+            one.isr = (*one.isr, broker)
+
+    def reassign(self) -> None:
+        """The cluster's controller begins what was asked for, and completes what is in sync."""
+        if self.controller not in self.registered:
+            return
+        for name, target in list(self.asked.items()):
+            one = self.topics[name.topic][name.partition]
+            if one.target != target:
+                origin = tuple(broker for broker in one.replicas if broker not in one.adding)
+                one.replicas = tuple(dict.fromkeys([*target, *origin]))
+                one.adding = tuple(broker for broker in one.replicas if broker not in origin)
+                one.removing = tuple(broker for broker in one.replicas if broker not in target)
+            if set(target) <= set(one.isr) and set(target) & self.registered:
+                one.replicas, one.adding, one.removing = target, (), ()
+                one.isr = tuple(broker for broker in one.isr if broker in target)
+                if one.leader not in one.isr:
+                    one.leader = next(broker for broker in target if broker in self.registered)
+                del self.asked[name]
+
+    def crash(self, broker: int) -> None:
+        """A broker's process ends by itself; its pod stays and starts it anew."""
+        if broker in self.pods:
+            self.pods[broker].ready = False
+            self.registered.discard(broker)
+
+    def crash_member(self, number: int) -> None:
+        """The same for a member of the ensemble."""
+        if number in self.members:
+            self.members[number].ready = False
+
+    def lose_node(self, broker: int, *, runs_on: bool = False) -> None:
+        """The node with the broker's disk does not answer any more; its broker may live on, only seen by the others."""
+        if broker in self.claims:
+            self.bad_nodes.setdefault(self.claims[broker], self.now)
+            if not runs_on:
+                self.crash(broker)
+            elif broker in self.pods:
+                self.pods[broker].ready = False
+
+    def regain_nodes(self) -> None:
+        """All nodes answer again; what ran on them is gone."""
+        self.bad_nodes.clear()
+
+    def settle(self, *, replicas_too: bool = True) -> None:
+        """Everything that a fair environment does sooner or later; replicas come into sync last."""
+        for _ in range(3):
+            self.sets_act()
+            for component in Component.KAFKA, Component.ZOOKEEPER:
+                self.end(component)
+            self.schedule()
+            for number in list(self.members):
+                self.become_ready(Component.ZOOKEEPER, number)
+            for broker in list(self.pods):
+                self.register(broker)
+                self.become_ready(Component.KAFKA, broker)
+            self.elect()
+            for one in self.all_partitions():
+                if replicas_too and one.leader in self.registered:
+                    one.isr += tuple(b for b in one.replicas if b in self.registered and b not in one.isr)
+            self.reassign()
+
+
+def make_world(
+    topics: Mapping[str, list[tuple[int, ...]]],
+    *,
+    brokers: int = 3,
+    zookeeper: int = 3,
+    racks: Mapping[int, str] | None = None,
+    minimum: Mapping[str, int] | None = None,
+    portion: int = 2,
+) -> World:
+    """A cluster where all is well."""
+    cluster = Cluster(
+        name=NAME,
+        brokers=Brokers(
+            replicas=brokers,
+            volumes=(Volume(id=0, size="1Gi"),),
+            rebalance=Rebalance(partitions=portion, throttle_bytes_per_second=1_000),
+        ),
+        zookeeper=ZooKeeper(replicas=zookeeper),
+    )
+    world = World(cluster=cluster, racks=racks or {}, minimum=dict(minimum or {}))
+    for name, replicas in ((KAFKA, brokers), (ZOOKEEPER, zookeeper)):
+        world.sets[name] = Set(name=name, replicas=replicas, restart_hash="a", generation_observed=True)
+    world.topics = {
+        topic: {
+            number: PartitionModel(replicas=of_one, isr=of_one, leader=of_one[0])
+            for number, of_one in enumerate(partitions)
+        }
+        for topic, partitions in topics.items()
+    }
+    world.settle()
+    return world
