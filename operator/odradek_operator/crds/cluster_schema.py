@@ -246,42 +246,20 @@ def _listeners() -> Schema:
 
 
 def _zookeeper() -> Schema:
-    default = ZooKeeper()
-    storage = ruled(
-        record(
-            "The disk of each member.",
-            {
-                "size": quantity("Size of the claim, such as 10Gi. May grow where the storage class allows it."),
-                "storageClass": text(
-                    "StorageClass of the claim; left out, the cluster's default one.", max_length=MAX_NAME_LENGTH
-                ),
-                "deleteClaims": truth(
-                    "Whether the claims of the ensemble are deleted when the Cluster is. Without them nobody knows any "
-                    "more what the brokers' disks hold: let them stay when those stay.",
-                    default=default.delete_claims,
-                ),
-            },
-            required=["size"],
-        ),
-        rule(_NOT_SMALLER, "The disk of ZooKeeper cannot shrink: set its size back."),
-        rule(_SAME_CLASS, "The storageClass of ZooKeeper cannot change: set it back."),
-    )
-    own = list(limits.OWN_ENSEMBLE)
-    replicas = "(has({0}.replicas) ? {0}.replicas : " + str(default.replicas) + ")"
     return ruled(
         record(
             "The ensemble that knows the cluster's metadata: one of the cluster's own, or with connect another one.",
             {
                 "replicas": ruled(
                     whole(
-                        f"How many members it has, {default.replicas} when left out. Odd; it lives as long as more "
+                        f"How many members it has, {ZooKeeper().replicas} when left out. Odd; it lives as long as more "
                         "than half of them do.",
                         low=1,
                         high=limits.MAX_ZOOKEEPERS,
                     ),
                     rule("self % 2 == 1", "replicas must be odd: an even ensemble survives no more failures."),
                 ),
-                "storage": storage,
+                "storage": _zookeeper_storage(),
                 "image": image("the ensemble"),
                 "resources": compute_resources("each member"),
                 "template": template("the ensemble"),
@@ -300,6 +278,37 @@ def _zookeeper() -> Schema:
             },
             default={},
         ),
+        *_zookeeper_rules(),
+    )
+
+
+def _zookeeper_storage() -> Schema:
+    return ruled(
+        record(
+            "The disk of each member.",
+            {
+                "size": quantity("Size of the claim, such as 10Gi. May grow where the storage class allows it."),
+                "storageClass": text(
+                    "StorageClass of the claim; left out, the cluster's default one.", max_length=MAX_NAME_LENGTH
+                ),
+                "deleteClaims": truth(
+                    "Whether the claims of the ensemble are deleted when the Cluster is. Without them nobody knows any "
+                    "more what the brokers' disks hold: let them stay when those stay.",
+                    default=ZooKeeper().delete_claims,
+                ),
+            },
+            required=["size"],
+        ),
+        rule(_NOT_SMALLER, "The disk of ZooKeeper cannot shrink: set its size back."),
+        rule(_SAME_CLASS, "The storageClass of ZooKeeper cannot change: set it back."),
+    )
+
+
+def _zookeeper_rules() -> list[dict[str, str]]:
+    """Which fields go together, and what an ensemble can never become."""
+    own = list(limits.OWN_ENSEMBLE)
+    replicas = "(has({0}.replicas) ? {0}.replicas : " + str(ZooKeeper().replicas) + ")"
+    return [
         rule(
             f"!has(self.connect) || !({' || '.join(f'has(self.{name})' for name in own)})",
             f"connect names an ensemble that is there already: leave out {', '.join(own)}.",
@@ -316,7 +325,7 @@ def _zookeeper() -> Schema:
             "has(self.storage) == has(oldSelf.storage)",
             "zookeeper.storage can be neither added nor removed later: set it back.",
         ),
-    )
+    ]
 
 
 def _monitoring() -> Schema:
