@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -90,6 +91,11 @@ def test_kubernetes_says_its_version(kubernetes: Kubernetes) -> None:
     assert '"gitVersion": "v1.' in kubernetes.kubectl.run("get", "--raw", "/version")
 
 
+def addresses(kubectl: Kubectl, pod: str, name: str) -> list[str]:
+    """What a pod finds under a name."""
+    return kubectl.execute(pod, "/pause", "lookup", name).split()
+
+
 def test_a_restricted_pod_runs_on_every_node_and_finds_the_others_by_name(
     kubernetes: Kubernetes, kubectl: Kubectl, namespace: str
 ) -> None:
@@ -97,21 +103,20 @@ def test_a_restricted_pod_runs_on_every_node_and_finds_the_others_by_name(
     nodes = kubernetes.kubectl.nodes()
     headless = {"clusterIP": "None", "selector": {"group": "pause"}, "ports": [{"name": "none", "port": 80}]}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "pauses"}, "spec": headless}
-    pods = [pause_pod(f"on-{node.name}", {"nodeName": node.name, "hostname": f"on-{node.name}", "subdomain": "pauses"})
+    wanted = [pause_pod(f"on-{node.name}", {"nodeName": node.name, "hostname": f"on-{node.name}", "subdomain": "pauses"})
             for node in nodes]  # fmt: skip
-    for pod in pods:
+    for pod in wanted:
         pod["metadata"]["labels"]["group"] = "pause"
 
-    kubectl.apply(service, *pods)
+    kubectl.apply(service, *wanted)
     started = [running(kubectl, f"on-{node.name}") for node in nodes]
 
     assert [pod.node for pod in started] == [node.name for node in nodes]
-    for pod in started:
+    for one in started:
         for other in started:
             name = f"{other.name}.pauses.{namespace}.svc"
             found = eventually(
-                lambda pod=pod, name=name: kubectl.execute(pod.name, "/pause", "lookup", name).split(),
-                what=f"the address of {name} as {pod.name} sees it",
+                partial(addresses, kubectl, one.name, name), what=f"the address of {name} from {one.name}"
             )
             assert found == [other.address]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from support.ledger import Report, Seen, Stream, Verdict, Written, judge
-from support.waiting import scaled
+from support.waiting import eventually, scaled
 
 _E2E: Final = Path(__file__).resolve().parents[1]
 _END_SECONDS: Final = 400.0
@@ -50,6 +50,13 @@ class _Child:
     def running(self) -> bool:
         return self._process.poll() is None
 
+    def count(self) -> int:
+        """Records acknowledged or seen so far, up to a quarter of a second ago."""
+        try:
+            return int(self._report.with_suffix(".count").read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return 0
+
     def end(self) -> Report:
         """Ask for the report and wait for it. Raises `AssertionError` with what the process said if it has none."""
         self._process.terminate()
@@ -80,6 +87,24 @@ class Load:
         """Raise `AssertionError` if a process of the load has given up."""
         for child in (*self._producers, self._consumer):
             assert child.running(), f"{child.name} has ended:\n{child.said()}"
+
+    def acknowledged(self) -> int:
+        """How many records all producers know to be safe so far."""
+        return sum(child.count() for child in self._producers)
+
+    def seen(self) -> int:
+        """How many records the consumer has read so far."""
+        return self._consumer.count()
+
+    def await_more(self, count: int = 100) -> None:
+        """Wait until as many records more are acknowledged and read: the load gets on."""
+        acknowledged, seen = self.acknowledged() + count, self.seen() + count
+        eventually(
+            lambda: (self.acknowledged(), self.seen()),
+            lambda now: now[0] >= acknowledged and now[1] >= seen,
+            what=f"{count} more records under load",
+        )
+        self.check()
 
     def finish(self) -> Outcome:
         """End the producers, let the consumer read to the end, and judge."""

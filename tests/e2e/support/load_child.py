@@ -26,6 +26,7 @@ _POLL_SECONDS: Final = 0.05
 _CALL_SECONDS: Final = 30.0
 _FLUSH_SECONDS: Final = 180.0
 _END_SECONDS: Final = 180.0
+_TELL_SECONDS: Final = 0.25
 _FILLING: Final = b"."
 
 
@@ -53,6 +54,22 @@ class _Pauses:
         self.longest, self._last = max(self.longest, now - self._last), now
 
 
+class _Progress:
+    """A file that says how many records have come so far, for tests that wait for a load to get on."""
+
+    def __init__(self, report: Path) -> None:
+        self._file: Final = report.with_suffix(".count")
+        self._next = 0.0
+
+    def tell(self, count: int) -> None:
+        """Not for every record: a test looks at it twice a second."""
+        if (now := time.monotonic()) >= self._next:
+            self._next = now + _TELL_SECONDS
+            part = self._file.with_suffix(".count.part")
+            part.write_text(str(count), encoding="ascii")
+            part.rename(self._file)
+
+
 def encode(producer: str, sequence: int, size: int) -> bytes:
     """A record's value: who, which, and filling up to the size."""
     return f"{producer} {sequence} ".encode().ljust(size, _FILLING)
@@ -66,7 +83,7 @@ def decode(value: bytes) -> tuple[str, int]:
 
 def produce(options: argparse.Namespace) -> Report:
     """Send at a steady rate to one partition after the other, whatever happens to the cluster."""
-    ended, pauses = _Ended(), _Pauses()
+    ended, pauses, progress = _Ended(), _Pauses(), _Progress(options.report)
     written: dict[Stream, Written] = defaultdict(Written)
     producer = Producer(
         {
@@ -109,6 +126,7 @@ def produce(options: argparse.Namespace) -> Report:
             written[stream].sent += 1
             sent += 1
         producer.poll(_POLL_SECONDS)
+        progress.tell(acknowledged)
     if left := producer.flush(_FLUSH_SECONDS):
         raise SystemExit(f"{left} records have no outcome {_FLUSH_SECONDS:g} s after the end")
     pauses.sign()
@@ -117,7 +135,7 @@ def produce(options: argparse.Namespace) -> Report:
 
 def consume(options: argparse.Namespace) -> Report:
     """Read every partition from its start, without a group: nothing may come twice."""
-    ended, pauses = _Ended(), _Pauses()
+    ended, pauses, progress = _Ended(), _Pauses(), _Progress(options.report)
     seen: dict[Stream, Seen] = defaultdict(Seen)
     consumer = Consumer(
         {
@@ -140,6 +158,7 @@ def consume(options: argparse.Namespace) -> Report:
             wanted, deadline = _ends(consumer, options.topic, partitions), time.monotonic() + _END_SECONDS
         if wanted is not None and time.monotonic() > deadline:
             raise SystemExit(f"not at the end {_END_SECONDS:g} s after the end: at {reached} of {wanted}")
+        progress.tell(count)
         message = consumer.poll(_POLL_SECONDS)
         if message is None or not _is_record(message):
             continue

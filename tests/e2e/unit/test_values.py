@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_a_wait_shows_what_was_seen_last() -> None:
 
 
 def test_a_wait_bears_an_api_server_that_is_away() -> None:
-    answers = iter([KubectlError("connection refused"), 3])
+    answers: Iterator[KubectlError | int] = iter([KubectlError("connection refused"), 3])
 
     def observe() -> int:
         answer = next(answers)
