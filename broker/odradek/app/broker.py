@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry
 
 from odradek.app.controller_link import ControllerLink
 from odradek.app.coordinator_log import CoordinatorLog
@@ -33,8 +33,12 @@ from odradek.coordinator.runtime import CoordinatorRuntime
 from odradek.coordinator.shard import GroupShard
 from odradek.log.cleaner import LogCleaner
 from odradek.log.manager import LogManager
-from odradek.metrics import BrokerCollector, BrokerTopicStats, Quantiles, RequestStats
+from odradek.metrics.collector import BrokerCollector
 from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
+from odradek.metrics.process import ProcessTreeCollector
+from odradek.metrics.quantiles import Quantiles
+from odradek.metrics.requests import RequestStats
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.replication.fetch_session import FetchSessions
 from odradek.replication.leader_channel import LeaderConnector
@@ -106,7 +110,7 @@ class Broker:
         # Notices come before there is a controller, whose reign then begins with settings as they are.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
         self._sessions_expired = 0
-        self._disconnects = 0
+        self._disconnects, self._connects = 0, 0
         self._closers = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -166,7 +170,7 @@ class Broker:
         self._listeners = Listeners(
             self._config, dispatcher.handle, self._clock, bind=self._system.bind, run_blocking=self._system.run_blocking
         )
-        self._provide_metrics(collector)
+        self._provide_metrics(collector, dispatcher)
         self._replicas.start()
         self._closers.push_async_callback(self._replicas.close)
         self._groups.start()
@@ -183,7 +187,9 @@ class Broker:
     def _observation(self) -> tuple[BrokerCollector, HttpServer | None]:
         registry, collector = CollectorRegistry(), BrokerCollector()
         registry.register(collector)
-        ProcessCollector(registry=registry)
+        ProcessTreeCollector(registry=registry)
+        # Before the other series: recovery may take long, and this one tells of it.
+        collector.provide_value("kafka_server_kafkaserver_brokerstate", lambda: self.state)
         if self._config.metrics_port < 0:
             return collector, None
         host, port = self._config.metrics_host, self._config.metrics_port
@@ -207,8 +213,8 @@ class Broker:
 
     async def _connect_zookeeper(self) -> None:
         self._closers.push_async_callback(self._zk.close)
-        await self._zk.start()
         self._zk.on_session(self._session_event)
+        await self._zk.start()
         await registration.prepare(self._zk)
         wait_ms = self._config.zookeeper_session_timeout_ms + REGISTRATION_SLACK_MS
         self._registrar = registration.BrokerRegistrar(self._zk, self._clock, wait_ms=wait_ms)
@@ -414,7 +420,7 @@ class Broker:
         self._closers.push_async_callback(dispatcher.close)
         return dispatcher
 
-    def _provide_metrics(self, collector: BrokerCollector) -> None:
+    def _provide_metrics(self, collector: BrokerCollector, dispatcher: Dispatcher) -> None:
         observe(
             collector,
             Observed(
@@ -434,7 +440,8 @@ class Broker:
                 topic_stats=self._topic_stats,
                 request_stats=self._request_stats,
                 broker_state=lambda: self.state,
-                session_counts=lambda: (self._sessions_expired, self._disconnects),
+                waiting_requests=lambda: dispatcher.waiting,
+                session_counts=lambda: (self._sessions_expired, self._disconnects, self._connects),
                 zookeeper_latency=self._zookeeper_latency,
             ),
         )
@@ -461,6 +468,8 @@ class Broker:
             self._disconnects += 1
         elif event is SessionEvent.EXPIRED:
             self._sessions_expired += 1
+        elif event in (SessionEvent.ESTABLISHED, SessionEvent.RESUMED):
+            self._connects += 1
 
     async def _register_again(self) -> None:
         """A new session stands and everything ephemeral is gone: the controller's runtime has this done first."""

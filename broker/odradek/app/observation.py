@@ -6,11 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from odradek.controller.runtime import ControllerRuntime
 from odradek.log.cleaner import LogCleaner
 from odradek.log.manager import LogManager
 from odradek.log.space import DiskSpace, Room
-from odradek.metrics import BrokerCollector, BrokerTopicStats, Quantiles, Reading, RequestStats
+from odradek.metrics.collector import BrokerCollector, Distribution
+from odradek.metrics.quantiles import Quantiles
+from odradek.metrics.requests import RequestStats
+from odradek.metrics.series import Reading
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.network.listener import Listener
 from odradek.replication.manager import ReplicaManager
 from odradek.timer.purgatory import Purgatory
@@ -29,15 +35,18 @@ class Observed:
     topic_stats: BrokerTopicStats
     request_stats: RequestStats
     broker_state: Callable[[], int]
-    session_counts: Callable[[], tuple[int, int]]
-    """(expired sessions, lost connections) of ZooKeeper."""
+    waiting_requests: Callable[[], int]
+    """Requests whose handlers have not begun."""
+    session_counts: Callable[[], tuple[int, int, int]]
+    """(expired sessions, lost connections, connections made) of ZooKeeper."""
     zookeeper_latency: Quantiles
 
 
 def observe(collector: BrokerCollector, observed: Observed) -> None:
     """Give the collector a source for every series of `SERIES` that is not the process's own."""
     collector.provide_topics(observed.topic_stats)
-    collector.provide_requests(observed.request_stats)
+    collector.provide_requests(observed.request_stats, error_name=_error_name)
+    collector.provide_value("kafka_network_requestchannel_requestqueuesize", observed.waiting_requests)
     _replicas(collector, observed.replicas)
     _partitions(collector, observed.replicas)
     _logs(collector, observed.logs)
@@ -50,8 +59,12 @@ def observe(collector: BrokerCollector, observed: Observed) -> None:
     collector.provide_value(
         "kafka_server_sessionexpirelistener_zookeeperdisconnects_total", lambda: observed.session_counts()[1]
     )
+    collector.provide_value(
+        "kafka_server_sessionexpirelistener_zookeepersyncconnects_total", lambda: observed.session_counts()[2]
+    )
     collector.provide_summary(
-        "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms", lambda: [({}, observed.zookeeper_latency)]
+        "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms",
+        lambda: [Distribution({}, observed.zookeeper_latency)],
     )
     collector.provide(
         "kafka_server_socket_server_metrics_connection_count",
@@ -97,6 +110,13 @@ def _replicas(collector: BrokerCollector, replicas: ReplicaManager) -> None:
     collector.provide(
         "kafka_server_replicafetchermanager_maxlag", lambda: [({"clientId": "Replica"}, replicas.fetchers.max_lag())]
     )
+    collector.provide(
+        "kafka_server_fetcherlagmetrics_consumerlag",
+        lambda: [
+            ({"clientId": client_id, "topic": topic, "partition": str(number)}, lag)
+            for client_id, (topic, number), lag in replicas.fetchers.lags()
+        ],
+    )
 
 
 def _partitions(collector: BrokerCollector, replicas: ReplicaManager) -> None:
@@ -138,6 +158,9 @@ def _logs(collector: BrokerCollector, logs: LogManager) -> None:
             ({"topic": log.topic_partition.topic, "partition": str(log.topic_partition.partition)}, len(log.segments))
             for log in logs.logs()
         ],
+    )
+    collector.provide_summary(
+        "kafka_log_logflushstats_logflushrateandtimems", lambda: [Distribution({}, logs.flush_ms)]
     )
     collector.provide_value("kafka_log_logmanager_offlinelogdirectorycount", lambda: len(logs.offline_directories))
     _space(collector, logs.space)
@@ -191,3 +214,16 @@ def _controller(collector: BrokerCollector, controller: ControllerRuntime) -> No
         "kafka_controller_controllerstats_uncleanleaderelections_total",
         lambda: controller.counts().unclean_elections,
     )
+    collector.provide_value("kafka_controller_kafkacontroller_controllerstate", lambda: controller.state)
+    collector.provide_summary(
+        "kafka_controller_controllerstats_leaderelectionrateandtimems",
+        lambda: [Distribution({}, controller.broker_change_ms)],
+    )
+
+
+def _error_name(code: int) -> str:
+    """The protocol's name of an error, such as NOT_CONTROLLER; the number of one that is not in its table."""
+    try:
+        return ErrorCode(code).name.upper()
+    except ValueError:
+        return str(code)

@@ -53,6 +53,8 @@ from odradek.controller.features import FeatureUpdate
 from odradek.controller.reassigning import Wishes
 from odradek.controller.reign import Surroundings
 from odradek.controller.requested_elections import ElectionKind
+from odradek.controller.states import ControllerState, state_of
+from odradek.metrics.quantiles import Quantiles
 from odradek.protocol.apis import ApiKey
 from odradek.zk import layout
 from odradek.zk.layout import ReplicaAssignment
@@ -120,6 +122,10 @@ class ControllerRuntime:
         self._timers: dict[type[Event], Timer] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self.state = ControllerState.IDLE
+        """What is being handled, for metrics."""
+        self.broker_change_ms: Final = Quantiles()
+        """How long changes of the live brokers took, elections of new leaders included."""
 
     # For the rest of the broker
 
@@ -263,7 +269,11 @@ class ControllerRuntime:
                 await self._wanted.wait()
             event = self._queue.popleft()
             self._queued.discard(event)
+            self.state, began_ms = state_of(event), self._clock.monotonic_ms()
             await self._handle_safely(event)
+            if self.state is ControllerState.BROKER_CHANGE:
+                self.broker_change_ms.observe(self._clock.monotonic_ms() - began_ms)
+            self.state = ControllerState.IDLE
 
     async def _handle_safely(self, event: Event) -> None:
         """Handle one event; whatever goes wrong ends the reign, and the runtime goes on."""

@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from odradek.base.errors import KafkaStorageError, StorageError
-from odradek.base.ports import Files
+from odradek.base.ports import Clock, Files
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
 from odradek.log.background import Background, RunBlocking
 from odradek.log.directory import LogDirectory, write_offsets
 from odradek.log.partition_log import PartitionLog
 from odradek.log.table import LogTable
+from odradek.metrics.quantiles import Quantiles
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,12 @@ class DiskWork:
         *,
         run_blocking: RunBlocking,
         fail: Callable[[LogDirectory, StorageError], None],
+        clock: Clock,
+        flush_ms: Quantiles,
     ) -> None:
-        """`fail` takes a directory offline."""
+        """`fail` takes a directory offline; `flush_ms` is told how long flushes take."""
+        self._clock = clock
+        self._flush_ms = flush_ms
         self._files = files
         self._table = table
         self._background = background
@@ -78,6 +83,7 @@ class DiskWork:
             ticket = log.begin_flush()
             if ticket is None:
                 return
+            began_ms = self._clock.monotonic_ms()
             try:
                 await self._run_blocking(partial(ticket.run, self._files))
             except StorageError as error:
@@ -89,6 +95,7 @@ class DiskWork:
                 log.flush_failed(error)
                 return
             log.end_flush(ticket)
+            self._flush_ms.observe(self._clock.monotonic_ms() - began_ms)
         except KafkaStorageError as error:
             logger.error("%s", error)
 

@@ -90,7 +90,17 @@ class LogManager:
             files=files, clock=clock, host=self, validate_records=config.log_record_validation == "full"
         )
         self._space = DiskSpace(files, lambda: self._config.log_dir_min_free_bytes, run_blocking=run_blocking)
-        self._disk_work = DiskWork(files, table, background, run_blocking=run_blocking, fail=self._fail_directory)
+        self.flush_ms = self._context.flush_ms
+        """How long flushes take, in milliseconds."""
+        self._disk_work = DiskWork(
+            files,
+            table,
+            background,
+            run_blocking=run_blocking,
+            fail=self._fail_directory,
+            clock=clock,
+            flush_ms=self.flush_ms,
+        )
         self._schedules = LogSchedules(table, clock, config, disk_work=self._disk_work, space=self._space)
         self._moves = LogMoves(
             files,

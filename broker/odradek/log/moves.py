@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from posixpath import dirname
 from typing import Final
@@ -131,10 +132,7 @@ class LogMoves:
         """What a future log stands on."""
         context = self._context
         host = FutureHost(context.host)
-        return (
-            LogContext(files=context.files, clock=context.clock, host=host, validate_records=context.validate_records),
-            host,
-        )
+        return replace(context, host=host), host
 
     def create(self, topic_partition: TopicPartition, path: str) -> PartitionLog:
         """Make an empty future log in a directory that works, from the current log's start on.

@@ -510,11 +510,13 @@ class PartitionLog(LogState):
         ticket = self.begin_flush()
         if ticket is None:
             return
+        began_ms = self._clock.monotonic_ms()
         try:
             ticket.run(self._files)
         except StorageError as error:
             raise self._fail(error) from error
         self.end_flush(ticket)
+        self._flush_ms.observe(self._clock.monotonic_ms() - began_ms)
 
     def close(self) -> None:
         """Flush, write indexes and the producer snapshot, close the files; idempotent. Raises `KafkaStorageError`.

@@ -30,6 +30,7 @@ class LogState:
         "_epochs",
         "_failure",
         "_files",
+        "_flush_ms",
         "_host",
         "_is_abandoned",
         "_producers",
@@ -52,6 +53,7 @@ class LogState:
         self._files = context.files
         self._clock = context.clock
         self._host = context.host
+        self._flush_ms = context.flush_ms
         self._validate_records = context.validate_records
         self.topic_partition = loaded.topic_partition
         self.topic_id = topic_id

@@ -6,11 +6,12 @@ Plain values and one protocol; `log.partition_log` makes them, replication and t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.base.errors import StorageError
 from odradek.base.ports import Clock, File, Files
+from odradek.metrics.quantiles import Quantiles
 
 if TYPE_CHECKING:
     from odradek.log.partition_log import PartitionLog
@@ -140,3 +141,5 @@ class LogContext:
     host: LogHost
     validate_records: bool = True
     """`log.record.validation` is `full`: look at each record of what clients produce."""
+    flush_ms: Quantiles = field(default_factory=Quantiles)
+    """How long flushes take, waiting for a thread included."""

@@ -7,11 +7,14 @@ the exporter. A broker's collector takes its parts from here.
 from __future__ import annotations
 
 import gc
+import os
 import resource
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from prometheus_client import ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
@@ -41,6 +44,89 @@ def resident_bytes() -> float:
     """Resident memory of this process, from Linux' `/proc`."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return float(int(file.read().split()[1]) * resource.getpagesize())
+
+
+class IdleShare:
+    """Idle share of the thread that reads it, between two readings at least a second apart."""
+
+    def __init__(self) -> None:
+        """Begin now."""
+        self._wall, self._busy = time.monotonic(), time.thread_time()
+        self.last = 1.0
+
+    def read(self) -> float:
+        """1 − CPU time / elapsed time of the calling thread since the last reading."""
+        wall, busy = time.monotonic(), time.thread_time()
+        if wall - self._wall >= 1.0:
+            self.last = min(1.0, max(0.0, 1.0 - (busy - self._busy) / (wall - self._wall)))
+            self._wall, self._busy = wall, busy
+        return self.last
+
+
+class ProcessTree:
+    """This process and its workers, as Linux' `/proc` tells of them. Sums never fall because a worker has ended."""
+
+    def __init__(self) -> None:
+        """Nothing is read yet."""
+        self._last: dict[str, dict[int, int]] = {}
+        self._ended: dict[str, int] = {}
+
+    def disk_bytes(self, key: str) -> float:
+        """Bytes that all of them read from (`read_bytes`) or wrote to (`write_bytes`) disks so far."""
+        now = {process: _io(process, key) for process in process_ids()}
+        for process, value in self._last.get(key, {}).items():
+            # Ended, or ended and its number given to another, which has done less.
+            if now.get(process, -1) < value:
+                self._ended[key] = self._ended.get(key, 0) + value
+        self._last[key] = now
+        return float(self._ended.get(key, 0) + sum(now.values()))
+
+
+def process_ids() -> list[int]:
+    """This process and those that it started, workers' own children not among them."""
+    own = Path("/proc/self/task")
+    children = []
+    for thread in own.iterdir():
+        try:
+            children += (thread / "children").read_text(encoding="ascii").split()
+        except OSError:
+            continue  # the thread has ended, or the kernel keeps no such list
+    return [os.getpid(), *map(int, children)]
+
+
+def open_descriptors() -> int:
+    """File descriptors that this process and its workers have open."""
+    count = 0
+    for process in process_ids():
+        try:
+            count += len(os.listdir(f"/proc/{process}/fd"))
+        except OSError:
+            continue  # it has ended
+    return count
+
+
+def _io(process: int, key: str) -> int:
+    try:
+        text = Path(f"/proc/{process}/io").read_text(encoding="ascii")
+    except OSError:
+        return 0  # it has ended
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == key:
+            return int(value)
+    return 0
+
+
+class ProcessTreeCollector(ProcessCollector):
+    """`process_*` of this process, with `process_open_fds` summed over its workers."""
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, for a scrape."""
+        for family in super().collect():
+            if family.name == "process_open_fds":
+                yield GaugeMetricFamily(family.name, family.documentation, value=open_descriptors())
+            else:
+                yield family
 
 
 class ProcessSeries(Collector):

@@ -28,6 +28,7 @@ from typing import Final, cast
 
 from odradek.base.errors import MalformedFrameError, StorageError, UnsupportedVersionError
 from odradek.base.ports import Buffer, Clock, FileRegion, Part
+from odradek.metrics.requests import RequestSample
 from odradek.network.buffer import FrameBuffer
 from odradek.network.outflow import FileAccess, Outflow, OutflowEvents, loaded, sendable_descriptor
 from odradek.protocol.apis import API_TABLE, ApiKey
@@ -81,7 +82,7 @@ class Request:
     `frame` is valid until the handler returns; the body starts at `position`.
     """
 
-    __slots__ = ("_answer", "_size", "connection", "frame", "header", "position", "received_ms")
+    __slots__ = ("_answer", "_size", "connection", "frame", "header", "position", "received_ms", "sample")
 
     def __init__(
         self, connection: Connection, header: RequestHeader, frame: memoryview, position: int, received_ms: float
@@ -94,6 +95,8 @@ class Request:
         self.received_ms: Final = received_ms
         self._size: Final = len(frame)
         self._answer: Sequence[Part] | None = None
+        self.sample: RequestSample | None = None
+        """Its times, when its handler has chosen to have them noted."""
 
     @property
     def api_key(self) -> ApiKey:
@@ -192,6 +195,8 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing_bytes = 0
         self._has_regions = False
         self._outflow: Outflow | None = None
+        self._samples: list[RequestSample] = []
+        self._sending_ms = 0.0
         self._together_bytes: Final = min(_TOGETHER_BYTES, self._options.write_high_water_bytes)
         self._exclusive = False
         self._write_paused = False
@@ -247,6 +252,7 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is gone; answers to what is pending are dropped from now on."""
         self._closing = True
         self._transport = None
+        self._samples.clear()
         if self._wake_up is not None:
             self._wake_up.cancel()
             self._wake_up = None
@@ -266,6 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         if self._outflow is not None:
             self._outflow.start()
+        self._note_sent()
         self._schedule()
 
     # Requests in --------------------------------------------------------------------------------------------------
@@ -325,6 +332,8 @@ class Connection(asyncio.BufferedProtocol):
             logger.exception("%s: the handler failed, closing the connection", request)
             self.abort("the handler failed")
         request.frame = _NO_FRAME
+        if request.sample is not None and request._answer is None:
+            request.sample.parked_ms = self._clock.monotonic_ms()
         return True
 
     def _balance_reading(self) -> None:
@@ -357,13 +366,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def on_answer(self, request: Request) -> None:
         """A request was answered: send what its turn has come for. Called by `Request` alone."""
+        if request.sample is not None:
+            request.sample.answered_ms = self._clock.monotonic_ms()
         pending = self._pending
         if not pending or self._transport is None:
             return
         if request is not pending[0]:
             return
         while pending and (parts := pending[0]._answer) is not None:
-            self._pending_bytes -= pending.popleft()._size
+            answered = pending.popleft()
+            self._pending_bytes -= answered._size
+            if answered.sample is not None:
+                self._note_answered(answered.sample, sends=bool(parts))
             if len(parts) == 1:
                 self._outgoing.append(parts[0])
                 self._outgoing_bytes += len(parts[0])
@@ -376,6 +390,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._handing_over or self._outgoing_bytes >= self._together_bytes:
             self._send()
         self._go_on()
+
+    def _note_answered(self, sample: RequestSample, *, sends: bool) -> None:
+        """It is this answer's turn; without a response (acks=0) nothing is waited for."""
+        if sends:
+            self._samples.append(sample)
+        else:
+            sample.sent(sample.answered_ms, sample.answered_ms)
 
     def _go_on(self) -> None:
         """After an answer: close if it was the last one, or look for the next request."""
@@ -390,6 +411,10 @@ class Connection(asyncio.BufferedProtocol):
         if not parts or transport is None:
             return
         self._outgoing, self._outgoing_bytes = [], 0
+        if self._samples and self._loop is not None:
+            self._sending_ms = self._sending_ms or self._clock.monotonic_ms()
+            # An event loop may write at the end of its turn, so the next one is asked.
+            self._loop.call_soon(self._note_sent)
         if self._outflow is not None:
             self._outflow.put(parts)
         elif self._has_regions:
@@ -441,7 +466,18 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=self._options.write_high_water_bytes)
         if rest:
             self._transmit(transport, rest, sum(map(len, rest)))
+        self._note_sent()
         self._go_on()
+
+    def _note_sent(self) -> None:
+        """Tell the samples that their answers are out, unless the peer or a file is waited for: then that tells."""
+        if not self._samples or self._write_paused or self._outflow is not None:
+            return
+        samples, self._samples = self._samples, []
+        sending_ms, self._sending_ms = self._sending_ms, 0.0
+        now_ms = self._clock.monotonic_ms()
+        for sample in samples:
+            sample.sent(max(sending_ms, sample.answered_ms), now_ms)
 
     def _drop_outgoing(self) -> None:
         """Nothing more leaves."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 from zlib import crc32
 
@@ -100,6 +100,12 @@ class FetcherManager:
         return max(
             (one.lag or 0 for fetcher in self._fetchers.values() for one in fetcher.followed.values()), default=0
         )
+
+    def lags(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        """Kafka's name of the fetch loop, partition, and records behind the leader's high watermark."""
+        for (leader_id, number), fetcher in self._fetchers.items():
+            for topic_partition, one in fetcher.followed.items():
+                yield f"ReplicaFetcherThread-{number}-{leader_id}", topic_partition, one.lag or 0
 
     async def close(self) -> None:
         """Cancel every loop and wait until it has ended; idempotent."""

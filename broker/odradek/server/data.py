@@ -43,7 +43,8 @@ from odradek.base.types import (
 from odradek.cluster import ClusterView
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import LogSlice
-from odradek.metrics import BrokerTopicStats, RequestStats
+from odradek.metrics.requests import RequestStats
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.network.connection import Request
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
@@ -124,6 +125,7 @@ class DataHandlers:
         self._view = view
         self._topic_stats = topic_stats
         self._request_stats = request_stats
+        self._produce_times, self._fetch_times = request_stats.times_of("Produce"), request_stats.times_of("Fetch")
         self._clock = clock
         self._conversion = DownConversion(self._topic_config, workers)
 
@@ -150,6 +152,10 @@ class DataHandlers:
 
     def produce(self, request: Request) -> None:
         """Append record sets to leaders' logs."""
+        times = self._produce_times
+        times.countdown -= 1
+        if not times.countdown:
+            request.sample = times.sample(request.received_ms, self._clock.monotonic_ms())
         version = request.header.api_version
         decoded = decode_produce(version, request.frame, request.position)
         acks, entries = decoded.acks, decoded.entries
@@ -181,7 +187,7 @@ class DataHandlers:
             results = [*results, *refused]
         failed = self._count_produced(results)
         version = request.header.api_version
-        self._request_stats.answered("Produce", version, self._clock.monotonic_ms() - request.received_ms)
+        self._request_stats.answered("Produce", version)
         if acks != NO_ACKS:
             rows = [_produced(result) for result in results]
             request.respond((encode_produce_response(version, request.header.correlation_id, rows),))
@@ -196,9 +202,11 @@ class DataHandlers:
         failed = None
         for result in results:
             error_code = result.error_code
-            if error_code and error_code in _NO_SUCH_TOPIC:
-                failed = failed or result
-                continue
+            if error_code:
+                self._request_stats.failed("Produce", error_code)
+                if error_code in _NO_SUCH_TOPIC:
+                    failed = failed or result
+                    continue
             stats = self._topic_stats.of(result.topic_partition.topic)
             stats.total_produce += 1
             if error_code:
@@ -213,6 +221,10 @@ class DataHandlers:
 
     def fetch(self, request: Request) -> None:
         """Read record sets for a consumer or a follower."""
+        times = self._fetch_times
+        times.countdown -= 1
+        if not times.countdown:
+            request.sample = times.sample(request.received_ms, self._clock.monotonic_ms())
         version = request.api_version
         decoded = decode_fetch(version, request.frame, request.position)
         context = self._sessions.open(decoded, self._view.image.topic_name, uses_topic_ids=version >= TOPIC_ID_SINCE)
@@ -256,7 +268,10 @@ class DataHandlers:
 
     def _respond_fetch(self, request: Request, answer: FetchAnswer, rows: Sequence[FetchedPartition]) -> None:
         version = request.api_version
-        self._request_stats.answered("Fetch", version, self._clock.monotonic_ms() - request.received_ms)
+        self._request_stats.answered("Fetch", version)
+        if answer.error_code:
+            self._request_stats.failed("Fetch", answer.error_code)
+            self._request_stats.failed_whole("Fetch")
         request.respond(
             encode_fetch_response(
                 version, request.correlation_id, rows, error_code=answer.error_code, session_id=answer.session_id
@@ -279,6 +294,8 @@ class DataHandlers:
             except StorageError as error:
                 self._cannot_be_read(entry.topic_partition, error)
                 error_code = KafkaStorageError.code
+        if error_code:
+            self._request_stats.failed("Fetch", error_code)
         if error_code not in _NO_SUCH_TOPIC:
             stats = self._topic_stats.of(topic)
             stats.total_fetch += 1

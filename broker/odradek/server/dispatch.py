@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, cast
 
 from odradek.base.errors import OdradekError, ProtocolError, UnknownServerError, UnsupportedVersionError
 from odradek.base.ports import Clock
-from odradek.metrics import RequestStats
+from odradek.metrics.requests import RequestSample, RequestStats
 from odradek.network.connection import Request
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
@@ -65,6 +65,8 @@ class Dispatcher:
         self._stats = stats
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
+        self.waiting = 0
+        """Requests whose handlers have not begun yet."""
 
     def handle(self, request: Request) -> None:
         """Take one request; called by the connection.
@@ -87,11 +89,18 @@ class Dispatcher:
             client_host=request.peer_host,
             listener=request.listener,
         )
+        self.waiting += 1
         task = asyncio.get_running_loop().create_task(self._serve(request, context, entity), name=f"request-{api.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, request: Request, context: RequestContext, entity: object) -> None:
+        self.waiting -= 1
+        name = API_TABLE[context.api_key].name
+        times = self._stats.times_of(name)
+        times.countdown -= 1
+        if not times.countdown:
+            request.sample = times.sample(request.received_ms, self._clock.monotonic_ms())
         try:
             answer = await self._answer(request, context, entity)
         except asyncio.CancelledError:
@@ -104,15 +113,15 @@ class Dispatcher:
         if answer is None:
             request.fail("the request cannot be answered")
             return
-        self._stats.answered(
-            API_TABLE[context.api_key].name, context.api_version, self._clock.monotonic_ms() - request.received_ms
-        )
+        self._stats.answered(name, context.api_version)
         request.respond([answer])
 
     async def _answer(self, request: Request, context: RequestContext, entity: object) -> bytes | None:
         """The response frame, whatever becomes of the request; None where the protocol cannot tell its failure."""
         try:
-            message = await self._handlers[context.api_key](context, entity)
+            work = self._handlers[context.api_key](context, entity)
+            message = await (work if request.sample is None else _FirstStep(work, request.sample, self._clock))
+            self._count_errors(context.api_key, message)
             return codec.encode_response(context.api_key, context.api_version, request.correlation_id, message)
         except OdradekError as caught:
             error = wire_error(caught)
@@ -124,8 +133,17 @@ class Dispatcher:
             error = UnknownServerError("The broker failed; its log says why.")
         return self._failed(request, context, entity, error)
 
+    def _count_errors(self, api_key: ApiKey, message: Message) -> None:
+        name = API_TABLE[api_key].name
+        for code in error_codes(message, _ERROR_DEPTH.get(api_key, _DEEPEST)):
+            self._stats.failed(name, code)
+        if message.get("error_code"):
+            self._stats.failed_whole(name)
+
     def _failed(self, request: Request, context: RequestContext, entity: object, error: ProtocolError) -> bytes | None:
-        self._stats.failed(API_TABLE[context.api_key].name, type(error).__name__.removesuffix("Error"))
+        name = API_TABLE[context.api_key].name
+        self._stats.failed(name, error.code)
+        self._stats.failed_whole(name)
         message = failure(context.api_key, context.api_version, entity, error)
         if message is None:
             return None
@@ -147,3 +165,53 @@ class Dispatcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.waiting = 0
+
+
+class _FirstStep(Awaitable[Message]):
+    """Awaits a handler and notes when it first waits for anything: its own work up to there, that of others then."""
+
+    def __init__(self, work: Awaitable[Message], sample: RequestSample, clock: Clock) -> None:
+        self._work = work
+        self._sample = sample
+        self._clock = clock
+
+    def __await__(self) -> Generator[Any, Any, Message]:
+        steps = self._work.__await__()
+        try:
+            waited_for = next(steps)
+        except StopIteration as end:
+            return cast(Message, end.value)
+        self._sample.parked_ms = self._clock.monotonic_ms()
+        return (yield from _going_on(steps, waited_for))
+
+
+def _going_on(steps: Generator[Any, Any, Message], waited_for: object) -> Generator[Any, Any, Message]:
+    """The rest of a coroutine that was begun already: what it waits for first, then whatever it does."""
+    try:
+        yield waited_for
+    except BaseException as error:  # noqa: BLE001 - a cancellation, mostly: the coroutine's, which may take it or go on
+        try:
+            waited_for = steps.throw(error)
+        except StopIteration as end:
+            return cast(Message, end.value)
+        return (yield from _going_on(steps, waited_for))
+    return (yield from steps)
+
+
+_DEEPEST: Final = 3
+_ERROR_DEPTH: Final = {ApiKey.METADATA: 1, ApiKey.DESCRIBE_LOG_DIRS: 1}
+"""How deep errors are looked for; these two answer about every partition, and errors are above those."""
+
+
+def error_codes(message: Mapping[str, object], depth: int) -> Iterator[int]:
+    """Every error code of a response that is not 0, in it or so many lists below."""
+    for name, value in message.items():
+        if name == "error_code":
+            if value:
+                yield int(cast(int, value))
+        elif depth and isinstance(value, list | tuple):
+            for item in value:
+                if not isinstance(item, Mapping):
+                    break
+                yield from error_codes(item, depth - 1)

@@ -25,7 +25,8 @@ from odradek.controller.features import FeatureUpdate
 from odradek.controller.reassigning import Wishes
 from odradek.controller.requested_elections import ElectionKind
 from odradek.log.manager import LogManager
-from odradek.metrics import BrokerTopicStats, RequestStats
+from odradek.metrics.requests import RequestStats
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.network.connection import Connection
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_request

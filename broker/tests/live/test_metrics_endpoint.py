@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.metrics import SERIES, Kind
+from odradek.metrics.series import SERIES, Kind
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 
@@ -45,7 +45,7 @@ class Scrape:
 
     def __init__(self, url: str) -> None:
         """Read it now."""
-        with urllib.request.urlopen(url, timeout=30) as response:
+        with urllib.request.urlopen(url, timeout=120) as response:
             assert response.headers["Content-Type"].startswith("text/plain")
             text = response.read().decode()
         self.families: list[Metric] = list(text_string_to_metric_families(text))
@@ -74,14 +74,14 @@ def deliver(bootstrap: str, topic: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 50})
     for number in range(RECORDS):
         producer.produce(topic, VALUE, partition=number % PARTITIONS)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
     found = 0
     while found < RECORDS:
-        messages = consumer.consume(RECORDS, timeout=30)
+        messages = consumer.consume(RECORDS, timeout=120)
         assert messages, f"only {found} records came"
         assert all(message.error() is None for message in messages)
         found += len(messages)
@@ -135,7 +135,7 @@ def test_partitions_and_replicas_add_up(odradek_cluster: RunningCluster, traffic
 
     def settled() -> bool:
         # Other tests' topics may still be on their way out.
-        topics = admin.list_topics(timeout=30).topics.values()
+        topics = admin.list_topics(timeout=120).topics.values()
         partitions = [partition for topic in topics for partition in topic.partitions.values()]
         now = Traffic(traffic.topic, scrape(odradek_cluster))
         return (
@@ -220,7 +220,7 @@ def test_request_times_have_the_quantiles_that_dashboards_select(traffic: Traffi
 def test_probes(odradek_cluster: RunningCluster, path: str, status: int) -> None:
     for url in odradek_cluster.metrics_urls:
         try:
-            with urllib.request.urlopen(url.removesuffix("/metrics") + path, timeout=30) as response:
+            with urllib.request.urlopen(url.removesuffix("/metrics") + path, timeout=120) as response:
                 found = response.status
         except urllib.error.HTTPError as error:
             with error:

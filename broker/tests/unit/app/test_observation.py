@@ -11,7 +11,9 @@ from odradek.base.config import BrokerConfig
 from odradek.base.types import TopicPartition
 from odradek.controller.runtime import ControllerRuntime
 from odradek.log.cleaner import LogCleaner
-from odradek.metrics import SERIES, BrokerCollector, Quantiles
+from odradek.metrics.collector import BrokerCollector
+from odradek.metrics.quantiles import Quantiles
+from odradek.metrics.series import SERIES
 from odradek.network.listener import Listener
 from odradek.protocol.apis import ApiKey
 from odradek.testing.disk import MemoryFiles
@@ -69,13 +71,16 @@ def observed(server: MemoryServer) -> Observed:
         replicas=server.replicas,
         logs=server.logs,
         cleaner=LogCleaner(server.logs, InlineWorkers(), MemoryFiles(), server.clock, BrokerConfig()),
-        controller=cast(ControllerRuntime, SimpleNamespace(counts=lambda: COUNTS)),
+        controller=cast(
+            ControllerRuntime, SimpleNamespace(counts=lambda: COUNTS, state=2, broker_change_ms=Quantiles())
+        ),
         listeners=[cast(Listener, listener)],
         purgatories=[server.replicas.fetch_purgatory],
         topic_stats=server.topic_stats,
         request_stats=server.request_stats,
         broker_state=lambda: 3,
-        session_counts=lambda: (9, 10),
+        waiting_requests=lambda: 12,
+        session_counts=lambda: (9, 10, 11),
         zookeeper_latency=Quantiles(),
     )
 
@@ -107,6 +112,9 @@ EXPECTED: dict[tuple[str, Any], float] = {
     ("kafka_server_kafkaserver_brokerstate", ()): 3,
     ("kafka_server_sessionexpirelistener_zookeeperexpires_total", ()): 9,
     ("kafka_server_sessionexpirelistener_zookeeperdisconnects_total", ()): 10,
+    ("kafka_server_sessionexpirelistener_zookeepersyncconnects_total", ()): 11,
+    ("kafka_network_requestchannel_requestqueuesize", ()): 12,
+    ("kafka_controller_kafkacontroller_controllerstate", ()): 2,
     (
         "kafka_server_socket_server_metrics_connection_count",
         (("listener", "PLAINTEXT"), ("networkProcessor", "0")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.metrics import SERIES, BrokerCollector, BrokerTopicStats, Kind, Quantiles, RequestStats
+from odradek.metrics.collector import BrokerCollector
+from odradek.metrics.quantiles import Quantiles
+from odradek.metrics.requests import PARTS, TIMED_SHARE, TIMED_WHOLE, RequestStats
+from odradek.metrics.series import SERIES, Kind
+from odradek.metrics.topics import BrokerTopicStats
 
 
 @pytest.fixture
@@ -48,15 +53,58 @@ def test_topic_series_have_a_sum_and_one_for_each_topic(collector: BrokerCollect
 
 def test_request_series(collector: BrokerCollector) -> None:
     stats = RequestStats()
-    collector.provide_requests(stats)
-    stats.answered("Fetch", 12, 3.0)
-    stats.failed("Fetch", "NotController")
+    collector.provide_requests(stats, error_name=lambda code: f"CODE_{code}")
+    sample = stats.times_of("Fetch").sample(10.0, 11.0)
+    sample.parked_ms, sample.answered_ms = 13.0, 17.0
+    sample.sent(25.0, 41.0)
+    for _ in range(3):
+        stats.answered("Fetch", 12)
+    stats.failed("Fetch", 41)
+    stats.failed_whole("Fetch")
+    stats.failed("Fetch", 6)
     found = scraped(collector)
     prefix = "kafka_network_requestmetrics_"
-    assert found[prefix + "requests_total", (("request", "Fetch"), ("version", "12"))] == 1
-    assert found[prefix + "errors_total", (("error", "NotController"), ("request", "Fetch"))] == 1
-    assert found[prefix + "totaltimems_count", (("request", "Fetch"),)] == 1
-    assert found[prefix + "totaltimems", (("quantile", "0.999"), ("request", "Fetch"))] == pytest.approx(3.0, rel=0.11)
+    assert found[prefix + "requests_total", (("request", "Fetch"), ("version", "12"))] == 3
+    errors = {
+        name: found[prefix + "errors_total", (("error", f"CODE_{name}"), ("request", "Fetch"))] for name in (0, 6, 41)
+    }
+    assert errors == {0: 2, 6: 1, 41: 1}
+    parts = {"requestqueue": 1, "local": 2, "remote": 4, "responsequeue": 8, "responsesend": 16, "total": 31}
+    for part, elapsed_ms in parts.items():
+        name = f"{prefix}{part}timems"
+        assert found[name + "_count", (("request", "Fetch"),)] == 3, "every request is counted, timed or not"
+        value = found[name, (("quantile", "0.999"), ("request", "Fetch"))]
+        assert elapsed_ms <= value <= elapsed_ms * 1.101
+
+
+def test_a_request_that_never_waited_has_no_remote_part() -> None:
+    times = RequestStats().times_of("Fetch")
+    sample = times.sample(10.0, 10.0)
+    sample.answered_ms = 15.0
+    sample.sent(15.0, 15.0)
+    totals = dict(zip(PARTS, (quantiles.total for quantiles in times.parts), strict=True))
+    assert totals == {"requestqueue": 0, "local": 5, "remote": 0, "responsequeue": 0, "responsesend": 0, "total": 5}
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=5, max_size=5), st.booleans())
+def test_the_parts_of_a_request_add_up_to_its_total(steps: list[float], parked: bool) -> None:
+    times = RequestStats().times_of("Fetch")
+    received, begun, waiting, answered, sending = accumulate(steps)
+    sample = times.sample(received, begun)
+    sample.parked_ms, sample.answered_ms = waiting if parked else 0.0, answered
+    sample.sent(sending, sending + 1.0)
+    *parts, total = (quantiles.total for quantiles in times.parts)
+    assert sum(parts) == pytest.approx(total)
+
+
+def test_the_first_thousand_are_timed_and_then_a_share() -> None:
+    times, timed = RequestStats().times_of("Fetch"), 0
+    for _ in range(TIMED_WHOLE + 100 * TIMED_SHARE):
+        times.countdown -= 1
+        if not times.countdown:
+            times.sample(0.0, 0.0)
+            timed += 1
+    assert timed == TIMED_WHOLE + 100
 
 
 def test_a_summary_is_not_provided_as_a_gauge(collector: BrokerCollector) -> None:

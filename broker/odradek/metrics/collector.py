@@ -1,0 +1,137 @@
+"""Turns what rooms count and tell into Prometheus families, at each scrape.
+
+In: sources by the name of a series. Out: families. Built by `app/broker`, given its sources by `app/observation`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from prometheus_client.core import Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from odradek.metrics.process import GarbageCollections, IdleShare, ProcessTree, resident_bytes
+from odradek.metrics.quantiles import Quantiles
+from odradek.metrics.requests import PARTS, RequestStats
+from odradek.metrics.series import SERIES, Kind, Labels, Reading, Series
+from odradek.metrics.topics import BrokerTopicStats
+
+
+class Distribution(NamedTuple):
+    """One set of labels of a summary. `happened`: how often, where only a sample was observed."""
+
+    labels: Labels
+    quantiles: Quantiles
+    happened: int | None = None
+
+
+class BrokerCollector(Collector):
+    """The families of one broker."""
+
+    def __init__(self) -> None:
+        """Nothing is provided yet; the process's own series are."""
+        self._sources: dict[str, Callable[[], Iterable[Reading]]] = {}
+        self._summaries: dict[str, Callable[[], Iterable[Distribution]]] = {}
+        self._collections = GarbageCollections()
+        self.provide_value("jvm_threads_current", threading.active_count)
+        for name in ("jvm_memory_used_bytes", "jvm_memory_bytes_used"):
+            self.provide(name, lambda: [({"area": "heap"}, resident_bytes())])
+        processes = ProcessTree()
+        prefix = "kafka_server_kafkaserver_linux_disk_"
+        self.provide_value(prefix + "read_bytes", lambda: processes.disk_bytes("read_bytes"))
+        self.provide_value(prefix + "write_bytes", lambda: processes.disk_bytes("write_bytes"))
+        idle = IdleShare()
+        self.provide_value("kafka_network_socketserver_networkprocessoravgidle_percent", idle.read)
+        self.provide_value("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", lambda: idle.last)
+
+    def provide(self, name: str, source: Callable[[], Iterable[Reading]]) -> None:
+        """Ask `source` for the readings of a counter or gauge at each scrape."""
+        if SERIES[name].kind is Kind.SUMMARY:
+            raise ValueError(f"{name} is a summary")
+        self._sources[name] = source
+
+    def provide_value(self, name: str, source: Callable[[], float]) -> None:
+        """The same for a series without labels."""
+        self.provide(name, lambda: [({}, source())])
+
+    def provide_summary(self, name: str, source: Callable[[], Iterable[Distribution]]) -> None:
+        """Ask `source` for the distributions of a summary at each scrape."""
+        if SERIES[name].kind is not Kind.SUMMARY:
+            raise ValueError(f"{name} is not a summary")
+        self._summaries[name] = source
+
+    def provide_topics(self, stats: BrokerTopicStats) -> None:
+        """The brokertopicmetrics series."""
+        for suffix, attribute in _TOPIC_SERIES.items():
+            self.provide(
+                f"kafka_server_brokertopicmetrics_{suffix}_total",
+                lambda attribute=attribute: stats.readings(attribute),  # type: ignore[misc]
+            )
+
+    def provide_requests(self, stats: RequestStats, *, error_name: Callable[[int], str]) -> None:
+        """The requestmetrics series; `error_name` gives the protocol's name of a code."""
+        prefix = "kafka_network_requestmetrics_"
+        self.provide(
+            prefix + "requests_total",
+            lambda: [({"request": api, "version": str(version)}, n) for (api, version), n in stats.counts.items()],
+        )
+        self.provide(
+            prefix + "errors_total",
+            lambda: [({"request": api, "error": error_name(code)}, n) for api, code, n in stats.error_counts()],
+        )
+        for index, part in enumerate(PARTS):
+            self.provide_summary(
+                f"{prefix}{part}timems",
+                lambda index=index: _request_times(stats, index),  # type: ignore[misc]
+            )
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, for a scrape."""
+        for name, source in self._sources.items():
+            declared = SERIES[name]
+            family = declared.kind.value(name, declared.help)
+            for labels, value in source():
+                family.samples.append(Sample(name, dict(labels), float(value), None, None))
+            yield family
+        for name, summary_source in self._summaries.items():
+            yield _summary_family(SERIES[name], summary_source())
+        family = SummaryMetricFamily("jvm_gc_collection_seconds", SERIES["jvm_gc_collection_seconds"].help)
+        labels = {"gc": "python"}
+        family.samples.append(Sample("jvm_gc_collection_seconds_count", labels, self._collections.count, None, None))
+        family.samples.append(Sample("jvm_gc_collection_seconds_sum", labels, self._collections.seconds, None, None))
+        yield family
+
+    def close(self) -> None:
+        """Take the hook on the garbage collector away; idempotent."""
+        self._collections.close()
+
+
+_TOPIC_SERIES: Final = {
+    "messagesin": "messages_in",
+    "bytesin": "bytes_in",
+    "bytesout": "bytes_out",
+    "totalproducerequests": "total_produce",
+    "failedproducerequests": "failed_produce",
+    "totalfetchrequests": "total_fetch",
+    "failedfetchrequests": "failed_fetch",
+}
+
+
+def _request_times(stats: RequestStats, part: int) -> Iterator[Distribution]:
+    for api, count in stats.answers().items():
+        yield Distribution({"request": api}, stats.times_of(api).parts[part], count)
+
+
+def _summary_family(declared: Series, readings: Iterable[Distribution]) -> Metric:
+    family = SummaryMetricFamily(declared.name, declared.help)
+    for labels, quantiles, happened in readings:
+        for quantile, value in quantiles.quantiles():
+            # Dashboards select quantiles by text: 0.50, 0.75, ..., 0.999.
+            text = f"{quantile:.3f}" if quantile == 0.999 else f"{quantile:.2f}"
+            family.samples.append(Sample(declared.name, {**labels, "quantile": text}, value, None, None))
+        count = quantiles.count if happened is None else happened
+        family.samples.append(Sample(f"{declared.name}_count", dict(labels), count, None, None))
+    return family

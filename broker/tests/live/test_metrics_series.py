@@ -1,0 +1,241 @@
+"""Every series that dashboards and alerts for Kafka ask of a broker: labels and type, on real brokers with traffic.
+
+The table is what the dashboards ask for, written down here once more on purpose: the broker's own table of names could
+not tell that a name is wrong.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from odradek.testing.cluster import RunningCluster
+from odradek.testing.waiting import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+TOPIC: Final = "asked-for"
+
+
+class Asked(NamedTuple):
+    """One series: its samples' name without `_total` or `_count`, its type, and the labels that it must have."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...] = ()
+
+
+def named(prefix: str, kind: str, names: str, *labels: str) -> list[Asked]:
+    return [Asked(prefix + name, kind, labels) for name in names.split()]
+
+
+COUNTER, GAUGE, SUMMARY = "counter", "gauge", "summary"
+PANELS: Final = [
+    *named("kafka_server_replicamanager_", GAUGE, "leadercount partitioncount underreplicatedpartitions"),
+    *named("kafka_controller_kafkacontroller_", GAUGE, "activecontrollercount offlinepartitionscount"),
+    *named("kafka_controller_controllerstats_", COUNTER, "uncleanleaderelections"),
+    *named("kafka_cluster_partition_", GAUGE, "atminisr underminisr replicascount", "topic", "partition"),
+    *named("process_", GAUGE, "open_fds"),
+    *named("jvm_", GAUGE, "memory_used_bytes memory_bytes_used", "area"),
+    *named("jvm_", GAUGE, "threads_current"),
+    *named(
+        "kafka_server_brokertopicmetrics_",
+        COUNTER,
+        "bytesin bytesout messagesin totalproducerequests failedproducerequests totalfetchrequests failedfetchrequests",
+        "topic",
+    ),
+    *named("kafka_network_socketserver_", GAUGE, "networkprocessoravgidle_percent"),
+    *named("kafka_server_kafkarequesthandlerpool_", GAUGE, "requesthandleravgidle_percent"),
+    *named("kafka_server_kafkaserver_", GAUGE, "linux_disk_write_bytes linux_disk_read_bytes"),
+    *named("kafka_server_socket_server_metrics_", GAUGE, "connection_count", "listener", "networkProcessor"),
+    *named("kafka_log_log_", GAUGE, "size", "topic", "partition"),
+    *named("kafka_server_zookeeperclientmetrics_", SUMMARY, "zookeeperrequestlatencyms", "quantile"),
+]
+ALERTS: Final = [
+    *named("kafka_server_replicamanager_", GAUGE, "underminisrpartitioncount"),
+    *named("kafka_log_logmanager_", GAUGE, "offlinelogdirectorycount"),
+]
+OTHERS: Final = [
+    *named("kafka_network_requestmetrics_", COUNTER, "requests", "request", "version"),
+    *named("kafka_network_requestmetrics_", COUNTER, "errors", "request", "error"),
+    *named(
+        "kafka_network_requestmetrics_",
+        SUMMARY,
+        "totaltimems requestqueuetimems localtimems remotetimems responsequeuetimems responsesendtimems",
+        "request",
+        "quantile",
+    ),
+    *named("kafka_network_requestchannel_", GAUGE, "requestqueuesize"),
+    *named("kafka_server_delayedoperationpurgatory_", GAUGE, "purgatorysize numdelayedoperations", "delayedOperation"),
+    *named("kafka_server_replicamanager_", COUNTER, "isrshrinks isrexpands"),
+    *named("kafka_server_replicamanager_", GAUGE, "offlinereplicacount atminisrpartitioncount reassigningpartitions"),
+    *named("kafka_server_replicafetchermanager_", GAUGE, "maxlag", "clientId"),
+    *named("kafka_server_fetcherlagmetrics_", GAUGE, "consumerlag", "clientId", "topic", "partition"),
+    *named(
+        "kafka_controller_kafkacontroller_",
+        GAUGE,
+        "globaltopiccount globalpartitioncount preferredreplicaimbalancecount controllerstate",
+    ),
+    *named("kafka_controller_controllerstats_", SUMMARY, "leaderelectionrateandtimems", "quantile"),
+    *named("kafka_log_log_", GAUGE, "logstartoffset logendoffset numlogsegments", "topic", "partition"),
+    *named("kafka_log_logflushstats_", SUMMARY, "logflushrateandtimems", "quantile"),
+    *named(
+        "kafka_server_sessionexpirelistener_", COUNTER, "zookeeperdisconnects zookeeperexpires zookeepersyncconnects"
+    ),
+    *named("kafka_server_kafkaserver_", GAUGE, "brokerstate"),
+]
+QUANTILES: Final = {"0.50", "0.75", "0.95", "0.98", "0.99", "0.999"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """Two brokers, one of them the controller, that follow each other; sealed segments make for flushes."""
+    config = {"log.flush.scheduler.interval.ms": 100, "log.flush.interval.ms": 100}
+    made = RunningCluster(tmp_path_factory.mktemp("asked"), brokers=2, config=config)
+    made.start()
+    try:
+        traffic(made.bootstrap)
+        yield made
+    finally:
+        made.close()
+
+
+def traffic(bootstrap: str) -> None:
+    """Produce, fetch in a group, and ask for something that is refused."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 4, 2)])[TOPIC].result(60)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(200):
+        producer.produce(TOPIC, b"v" * 100, partition=number % 4)
+    assert producer.flush(60) == 0
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([TOPIC])
+    found = 0
+    while found < 200:
+        found += len(consumer.consume(200, timeout=60))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    with suppress(confluent_kafka.KafkaException):
+        admin.create_topics([NewTopic(TOPIC, 4, 2)])[TOPIC].result(60)
+
+
+def families(url: str) -> dict[str, Metric]:
+    with urllib.request.urlopen(url, timeout=60) as response:
+        return {family.name: family for family in text_string_to_metric_families(response.read().decode())}
+
+
+@pytest.fixture(scope="module")
+def scraped(cluster: RunningCluster) -> list[dict[str, Metric]]:
+    return [families(url) for url in cluster.metrics_urls]
+
+
+@pytest.mark.parametrize("asked", [*PANELS, *ALERTS, *OTHERS], ids=lambda asked: asked.name)
+def test_every_broker_has_the_series(scraped: list[dict[str, Metric]], asked: Asked) -> None:
+    for broker in scraped:
+        family = broker[asked.name]
+        assert family.type == asked.kind
+        own = asked.name + {COUNTER: "_total"}.get(asked.kind, "")
+        samples = [sample for sample in family.samples if sample.name == own and set(sample.labels) == {*asked.labels}]
+        assert samples, f"no sample of {asked.name} has just the labels {asked.labels}"
+        if asked.kind == SUMMARY:
+            assert {sample.labels["quantile"] for sample in samples} == QUANTILES
+            assert [sample for sample in family.samples if sample.name == f"{asked.name}_count"]
+
+
+def test_garbage_collections_are_counted(scraped: list[dict[str, Metric]]) -> None:
+    for broker in scraped:
+        family = broker["jvm_gc_collection_seconds"]
+        names = {sample.name for sample in family.samples if sample.labels == {"gc": "python"}}
+        assert (family.type, names) == (SUMMARY, {f"{family.name}_sum", f"{family.name}_count"})
+
+
+def test_topics_are_counted_broker_wide_too(scraped: list[dict[str, Metric]]) -> None:
+    for broker in scraped:
+        for asked in PANELS:
+            if asked.name.startswith("kafka_server_brokertopicmetrics_"):
+                assert [sample for sample in broker[asked.name].samples if not sample.labels]
+
+
+def value(broker: dict[str, Metric], name: str, sample: str = "", **labels: str) -> float:
+    """The sum of a series' samples that have these labels, at least."""
+    return sum(
+        each.value
+        for each in broker[name].samples
+        if each.name == (sample or name) and labels.items() <= each.labels.items()
+    )
+
+
+PREFIX: Final = "kafka_network_requestmetrics_"
+PARTS: Final = "requestqueue local remote responsequeue responsesend total".split()
+
+
+def test_the_parts_of_a_request_are_timed(scraped: list[dict[str, Metric]]) -> None:
+    for request in ("Produce", "Fetch", "Metadata"):
+        for broker in scraped:
+            names = [f"{PREFIX}{part}timems" for part in PARTS]
+            counts = {value(broker, name, f"{name}_count", request=request) for name in names}
+            assert len(counts) == 1
+            assert counts.pop() > 0
+            longest = {
+                part: value(broker, f"{PREFIX}{part}timems", request=request, quantile="0.999") for part in PARTS
+            }
+            # The sum of the parts' quantiles is above that of the sums, and each is at most a tenth off.
+            assert all(longest[part] <= longest["total"] * 1.21 for part in PARTS)
+
+
+def test_followers_wait_at_their_leaders(scraped: list[dict[str, Metric]]) -> None:
+    # A follower that has everything is answered after replica.fetch.wait.max.ms, 500 ms.
+    name = f"{PREFIX}remotetimems"
+    assert max(value(broker, name, request="Fetch", quantile="0.999") for broker in scraped) > 100
+    assert max(value(broker, f"{PREFIX}localtimems", request="Fetch", quantile="0.50") for broker in scraped) < 100
+
+
+def test_errors_bear_the_names_of_the_protocol(scraped: list[dict[str, Metric]]) -> None:
+    name = f"{PREFIX}errors"
+    total = f"{name}_total"
+    refused = {"request": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}
+    assert sum(value(broker, name, total, **refused) for broker in scraped) >= 1
+    for broker in scraped:
+        whole = value(broker, f"{PREFIX}requests", f"{PREFIX}requests_total", request="Metadata")
+        assert value(broker, name, total, request="Metadata", error="NONE") == whole
+
+
+def test_the_controller_has_seen_brokers_come(cluster: RunningCluster) -> None:
+    name = "kafka_controller_controllerstats_leaderelectionrateandtimems"
+
+    def counted() -> bool:
+        return sum(value(families(url), name, f"{name}_count") for url in cluster.metrics_urls) >= 1
+
+    wait_until(counted, what="a change of the live brokers")
+
+
+def test_followers_tell_their_lag_by_loop_and_partition(scraped: list[dict[str, Metric]]) -> None:
+    seen: set[str] = set()
+    for number, broker in enumerate(scraped):
+        for sample in broker["kafka_server_fetcherlagmetrics_consumerlag"].samples:
+            assert sample.labels["clientId"] == f"ReplicaFetcherThread-0-{1 - number}"
+            if sample.labels["topic"] == TOPIC:
+                seen.add(sample.labels["partition"])
+    assert seen == {"0", "1", "2", "3"}
+
+
+def test_logs_are_flushed_and_connections_made(cluster: RunningCluster) -> None:
+    name = "kafka_log_logflushstats_logflushrateandtimems"
+
+    def flushed() -> bool:
+        return all(value(families(url), name, f"{name}_count") > 0 for url in cluster.metrics_urls)
+
+    wait_until(flushed, what="flushes")
+    for url in cluster.metrics_urls:
+        connects = "kafka_server_sessionexpirelistener_zookeepersyncconnects"
+        assert value(families(url), connects, f"{connects}_total") >= 1
