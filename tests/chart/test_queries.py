@@ -1,0 +1,40 @@
+"""Queries are filled for their use: whatever they are about, what comes out is a query of that and no other."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek_operator.dashboards.queries import CHOSEN, EVERY, Scope, only
+
+NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
+MATCHERS = st.lists(st.sampled_from(['topic!=""', 'quantile="0.99"', 'container="kafka"']), max_size=2, unique=True)
+
+
+@given(word=st.sampled_from(["SCOPE", "PODS", "CLAIMS", "SETS", "MEMBERS"]), matchers=MATCHERS)
+def test_nothing_of_a_placeholder_is_left(word: str, matchers: list[str]) -> None:
+    query = f"sum(rate(series{{{', '.join([word, *matchers])}}}[5m]))"
+    for scope in (EVERY, CHOSEN, Scope(), only("orders", "demo")):
+        filled = scope.fill(query)
+        assert word not in filled
+        assert "{}" not in filled and "{," not in filled and ", }" not in filled and ",}" not in filled
+        assert all(matcher in filled for matcher in matchers)
+
+
+@given(namespace=NAMES, cluster=NAMES)
+def test_one_cluster_is_meant_in_its_namespace(namespace: str, cluster: str) -> None:
+    scope = only(namespace, cluster)
+    for word in ("SCOPE", "CLAIMS", "SETS", "MEMBERS"):
+        filled = scope.fill(f"series{{{word}}}")
+        assert filled.startswith(f'series{{namespace="{namespace}", ')
+        assert cluster in filled
+
+
+def test_words_within_others_are_no_placeholders() -> None:
+    assert EVERY.fill("up{MY_SCOPE} + SCOPED") == "up{MY_SCOPE} + SCOPED"
+
+
+def test_all_clusters_are_meant_by_what_tells_them_from_other_objects() -> None:
+    assert EVERY.fill("series{SCOPE}") == "series"
+    assert EVERY.fill('series{SCOPE, topic=""}') == 'series{topic=""}'
+    assert EVERY.fill("series{SETS}") == 'series{statefulset=~".+-(kafka|zookeeper)"}'
