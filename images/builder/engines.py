@@ -41,6 +41,8 @@ class Engine:
     """A command that succeeds when the program can work; docker's client may be there without its daemon."""
     build: tuple[str, ...]
     """The command up to the options that all share."""
+    has: Callable[[str], list[str]]
+    """The command that succeeds when an image is in the store."""
     save: Callable[[str, Path], list[str]]
     """The command that writes an image of the store to a docker-archive."""
     environment: Mapping[str, str]
@@ -58,6 +60,7 @@ ENGINES: Final = (
         name="docker",
         answers=("docker", "version"),
         build=("docker", "build", "--progress=plain"),
+        has=lambda reference: ["docker", "image", "inspect", reference],
         save=lambda reference, path: ["docker", "save", "--output", str(path), reference],
         environment={"DOCKER_BUILDKIT": "1"},
     ),
@@ -65,6 +68,7 @@ ENGINES: Final = (
         name="podman",
         answers=("podman", "info"),
         build=("podman", "build", "--layers", "--format=docker"),
+        has=lambda reference: ["podman", "image", "exists", reference],
         save=lambda reference, path: ["podman", "save", "--format=docker-archive", "--output", str(path), reference],
         environment={},
     ),
@@ -73,6 +77,7 @@ ENGINES: Final = (
         answers=("buildah", "info"),
         # chroot: needs no container runtime and works in a container, too.
         build=("buildah", "bud", "--isolation=chroot", "--layers", "--format=docker", "--network=host"),
+        has=lambda reference: ["buildah", "inspect", "--type=image", reference],
         save=lambda reference, path: ["buildah", "push", "--quiet", reference, f"docker-archive:{path}:{reference}"],
         environment={},
     ),
@@ -98,6 +103,11 @@ def works(engine: Engine) -> bool:
     if shutil.which(engine.name) is None:
         return False
     return subprocess.run(engine.answers, capture_output=True, check=False).returncode == 0
+
+
+def has_image(engine: Engine, reference: str) -> bool:
+    """Whether the engine's store has an image."""
+    return subprocess.run(engine.has(reference), capture_output=True, check=False).returncode == 0
 
 
 def run(engine: Engine, command: Sequence[str], log: Path) -> None:

@@ -7,6 +7,7 @@ lives in a temporary folder of its own, readable by nobody else, and only while 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -22,7 +23,7 @@ from typing import Final
 
 from images.builder import base, hashing, machine, wheels
 from images.builder.catalogue import OWN_BASE, OWN_BASE_IMAGE, SOURCES, WHEEL_FILES, Image
-from images.builder.engines import Build, Engine, run
+from images.builder.engines import Build, Engine, has_image, run
 from images.builder.errors import BuildError
 from images.builder.leaks import leaks, private_hosts
 
@@ -66,6 +67,10 @@ class Job:
 
     def run(self) -> list[Built]:
         """Build what is not there; `BuildError` for the first image that cannot be built."""
+        with self._alone():
+            return self._run()
+
+    def _run(self) -> list[Built]:
         options = self._options
         hashes = {image.name: self._hash(image) for image in options.images}
         stale = [image for image in options.images if options.force or not self._is_fresh(image, hashes[image.name])]
@@ -120,19 +125,23 @@ class Job:
             self._make_base(engine, source, secret)
 
     def _make_base(self, engine: Engine, source: machine.Machine, secret: Path) -> None:
-        work = self._options.work
-        folder = work / "base"
+        """The base image, unless the engine has it; its tar, unless that is there from an earlier run."""
+        folder, note = self._options.work / "base", self._options.work / "base.recipe"
         folder.mkdir(parents=True, exist_ok=True)
-        tar, note = folder / "base.tar", work / "base.recipe"
-        if not (tar.exists() and note.exists() and note.read_text(encoding="ascii") == base.recipe()):
+        tar = folder / "base.tar"
+        is_kept = tar.exists() and note.exists() and note.read_text(encoding="ascii") == base.recipe()
+        if is_kept and has_image(engine, OWN_BASE_IMAGE):
+            return
+        if not is_kept:
             with self._step(f"a base of Debian {base.SUITE} by debootstrap"):
                 texts = [data.decode(errors="replace") for data in source.sources.values()]
+                note.unlink(missing_ok=True)
                 base.make_base(tar, texts, self._fresh_log("debootstrap"))
-                note.write_text(base.recipe(), encoding="ascii")
         shutil.copyfile(self._options.root / "images/base/Dockerfile", folder / "Dockerfile")
         with self._step("the base image"):
             build = Build(folder=folder, reference=OWN_BASE_IMAGE, arguments={}, secret=secret)
             run(engine, engine.build_command(build), self._fresh_log("base"))
+        note.write_text(base.recipe(), encoding="ascii")
 
     def _build(self, engine: Engine, image: Image, secret: Path, wanted: str) -> Built:
         options, log, began = self._options, self._fresh_log(image.name), time.monotonic()
@@ -196,6 +205,18 @@ class Job:
         log = self._logs / f"{name}.log"
         log.unlink(missing_ok=True)
         return log
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two runs would take each other's wheels away; the second finds what the first has built."""
+        self._options.work.mkdir(parents=True, exist_ok=True)
+        with (self._options.work / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._tell("another build runs here: waiting for its end ...")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     @contextmanager
     def _step(self, what: str) -> Iterator[None]:
