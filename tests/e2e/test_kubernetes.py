@@ -103,8 +103,10 @@ def test_a_restricted_pod_runs_on_every_node_and_finds_the_others_by_name(
     nodes = kubernetes.kubectl.nodes()
     headless = {"clusterIP": "None", "selector": {"group": "pause"}, "ports": [{"name": "none", "port": 80}]}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "pauses"}, "spec": headless}
-    wanted = [pause_pod(f"on-{node.name}", {"nodeName": node.name, "hostname": f"on-{node.name}", "subdomain": "pauses"})
-            for node in nodes]  # fmt: skip
+    wanted = [
+        pause_pod(f"on-{name}", {"nodeName": name, "hostname": f"on-{name}", "subdomain": "pauses"})
+        for name in (node.name for node in nodes)
+    ]
     for pod in wanted:
         pod["metadata"]["labels"]["group"] = "pause"
 

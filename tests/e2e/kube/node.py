@@ -35,7 +35,7 @@ def containerd_settings(run: Run, number: int) -> str:
     """containerd's configuration, in a form that versions 1.6 to 2 read.
 
     Where the machine forbids a process to lower its OOM score, runc would die of trying. Sandboxes' network namespaces
-    are mounted below the node's folder, so that they go with it.
+    are mounted below the node's folder, and runc keeps its state there, so that they go with it.
     """
     folder = run.node(number)
     return f"""version = 2
@@ -51,6 +51,10 @@ state = "{folder}/containerd/state"
   netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      Root = "{folder}/runc"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "{folder}/cni"
@@ -177,7 +181,7 @@ def kill(run: Run, number: int) -> None:
     leftovers.unmount(folder)
     for socket in sockets:
         socket.unlink(missing_ok=True)
-    for memory in (folder / "containerd" / "state", folder / "addresses"):
+    for memory in (folder / "containerd" / "state", folder / "runc", folder / "addresses"):
         shutil.rmtree(memory, ignore_errors=True)
 
 
