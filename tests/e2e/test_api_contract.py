@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from operator.tests.contract.api_contract import ApiContract
 
 import pytest
@@ -15,18 +15,20 @@ from odradek_operator.kube.client import KubernetesClient
 from support.kubernetes import Kubernetes
 from support.waiting import eventually
 
-KIND = "crd"
 
-
-@pytest.fixture(scope="session")
-def definitions_there(kubernetes: Kubernetes) -> None:
-    """The project's CRDs, as the chart brings them; they stay, as other tests need them, too."""
+@pytest.fixture(scope="module")
+def definitions_there(kubernetes: Kubernetes) -> Iterator[None]:
+    """The project's CRDs. Where they are not there, they are for this module only: the chart brings them otherwise."""
+    kubectl = kubernetes.kubectl
+    missing = [body for body in definitions().values() if kubectl.get("crd", body["metadata"]["name"]) is None]
+    for body in missing:
+        kubectl.run("create", "-f", "-", stdin=json.dumps(body))
     for body in definitions().values():
-        kubernetes.kubectl.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(body))
-    for body in definitions().values():
-        name = body["metadata"]["name"]
-        kubernetes.kubectl.run("wait", "--for=condition=Established", KIND, name, "--timeout=60s")
-    eventually(lambda: kubernetes.kubectl.list("topics.odradek.dev"), lambda _: True, what="topics are served")
+        kubectl.run("wait", "--for=condition=Established", "crd", body["metadata"]["name"], "--timeout=60s")
+    eventually(lambda: kubectl.list("topics.odradek.dev"), lambda _: True, what="topics are served")
+    yield
+    for body in missing:
+        kubectl.delete("crd", body["metadata"]["name"])
 
 
 @pytest.fixture

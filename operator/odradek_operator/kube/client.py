@@ -118,12 +118,16 @@ class KubernetesClient:
         path = which.kind.path(which.namespace, which.name, sub)
         return await self._or_none("PATCH", path, {"fieldManager": FIELD_MANAGER}, patch, MERGE)
 
-    async def delete(self, which: Reference, *, uid: str | None = None, force: bool = False) -> bool:
+    async def delete(
+        self, which: Reference, *, uid: str | None = None, force: bool = False, orphan: bool = False
+    ) -> bool:
         """Delete an object, only the one with this uid if given; False where that one is gone already.
 
-        `force` asks for no grace: the only way to be rid of a pod whose node will never answer again.
+        `force` asks for no grace: the only way to be rid of a pod whose node will never answer again. `orphan` leaves
+        what the object owns alone: it is owned by nobody then, and the object goes a moment later.
         """
-        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        policy = "Orphan" if orphan else "Background"
+        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
         if uid is not None:
             body["preconditions"] = {"uid": uid}
         if force:

@@ -1,0 +1,1 @@
+"""Test kit: a Kubernetes API server in memory. Shipped, and imported by tests only."""

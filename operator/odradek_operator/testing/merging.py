@@ -1,0 +1,187 @@
+"""Two ways in which a patch becomes part of an object: merge patches (RFC 7386) and server-side apply. Pure.
+
+Of server-side apply: values that the applied configuration names are set, those that the same manager applied before
+and names no longer are removed, all others stay; lists of things that have a key are merged by it. `force` is assumed.
+Left out: conflicts between managers, and the fields' owners in `metadata.managedFields`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+Json = Any
+"""A JSON value."""
+
+
+class _Missing(Enum):
+    VALUE = 0
+
+
+_MISSING: Final = _Missing.VALUE
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ownerReferences": ("uid",),
+    "conditions": ("type",),
+    "containers": ("name",),
+    "initContainers": ("name",),
+    "env": ("name",),
+    "volumes": ("name",),
+    "volumeMounts": ("mountPath",),
+    "imagePullSecrets": ("name",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+}
+"""Lists by the name of their field, and what tells their entries apart. Other lists are one value each."""
+_SETS: Final = frozenset({"finalizers"})
+_METADATA_LISTS: Final = frozenset({"ownerReferences", "finalizers"})
+
+
+def merge(value: Json, patch: Json) -> Json:
+    """A merge patch laid over a value."""
+    if not isinstance(patch, Mapping):
+        return patch
+    merged = dict(value) if isinstance(value, Mapping) else {}
+    for key, new in patch.items():
+        if new is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge(merged.get(key), new)
+    return merged
+
+
+def apply(live: Json, config: Json, before: Json, others: Sequence[Json], *, custom: bool) -> Json:
+    """An applied configuration laid over an object.
+
+    `before` is what the same manager applied last, `others` what other managers did. In a `custom` object, lists but
+    those of the metadata are one value each.
+    """
+    at = _At("", custom)
+    return _lay_over(_retract(live, before, config, others, at), config, at)
+
+
+def agreeing(config: Json, live: Json) -> Json:
+    """Of a configuration, what the object still shows: what somebody else has changed since is theirs now."""
+    kept = _agreeing(config, live, _At("", custom=False))
+    return {} if kept is _MISSING else kept
+
+
+def _agreeing(config: Json, live: Json, at: _At) -> Json | _Missing:
+    if isinstance(config, Mapping) and isinstance(live, Mapping):
+        kept = {key: _agreeing(value, live[key], at.field(key)) for key, value in config.items() if key in live}
+        return {key: value for key, value in kept.items() if value is not _MISSING}
+    if at.name in _SETS and isinstance(live, list):
+        return [item for item in config if item in live]
+    if keyed := at.keyed(config):
+        present = at.keyed(live) or {}
+        both = [_agreeing(item, present[key], at.field("")) for key, item in keyed.items() if key in present]
+        return [item for item in both if item is not _MISSING]
+    return config if config == live else _MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A place in an object."""
+
+    name: str
+    """Of the field."""
+    custom: bool
+
+    def field(self, name: str) -> _At:
+        return _At(name, self.custom)
+
+    def key_fields(self, items: Json) -> tuple[str, ...]:
+        """What tells the entries of a list apart; empty for a list that is one value."""
+        if not isinstance(items, list) or not items or not all(isinstance(item, Mapping) for item in items):
+            return ()
+        if self.custom and self.name not in _METADATA_LISTS:
+            return ()
+        if self.name == "ports" and "containerPort" in items[0]:
+            return ("containerPort", "protocol")
+        if self.name == "ports" and ("targetPort" in items[0] or "name" in items[0]):
+            return ("port", "protocol")
+        return _KEYS.get(self.name, ())
+
+    def keyed(self, items: Json) -> dict[tuple[Json, ...], Json] | None:
+        """The entries of a list by their keys; None for a list that is one value."""
+        fields = self.key_fields(items)
+        return {tuple(item.get(field, "") for field in fields): item for item in items} if fields else None
+
+
+def _lay_over(live: Json, config: Json, at: _At) -> Json:
+    if isinstance(config, Mapping):
+        merged = dict(live) if isinstance(live, Mapping) else {}
+        for key, value in config.items():
+            if value is not None:
+                merged[key] = _lay_over(merged.get(key), value, at.field(key))
+        return merged
+    if at.name in _SETS:
+        return [*(live or []), *(item for item in config if item not in (live or []))]
+    wanted = at.keyed(config)
+    if wanted is None:
+        return config
+    present = at.keyed(live) or {}
+    new = {key: _lay_over(present.get(key), item, at.field("")) for key, item in wanted.items()}
+    return [*(new.get(key, item) for key, item in present.items()), *(new[key] for key in new if key not in present)]
+
+
+def _retract(live: Json, before: Json, after: Json, others: Sequence[Json], at: _At) -> Json:
+    """Without what `before` names and `after` does not."""
+    if isinstance(live, Mapping) and isinstance(before, Mapping):
+        rest = dict(live)
+        for key in before.keys() & live.keys():
+            there = [other[key] for other in others if isinstance(other, Mapping) and key in other]
+            if isinstance(after, Mapping) and key in after:
+                rest[key] = _retract(live[key], before[key], after[key], there, at.field(key))
+            else:
+                _set_or_drop(rest, key, _subtract(live[key], before[key], there, at.field(key)))
+        return rest
+    if at.name in _SETS and isinstance(before, list):
+        return [item for item in live if item not in before or item in after or _any_has(others, item)]
+    return _retract_items(live, before, after, others, at)
+
+
+def _retract_items(live: Json, before: Json, after: Json, others: Sequence[Json], at: _At) -> Json:
+    """The same for lists whose entries have keys; other values stay as they are."""
+    olds, present = at.keyed(before), at.keyed(live)
+    if olds is None or present is None:
+        return live
+    afters, theirs = at.keyed(after) or {}, [at.keyed(other) or {} for other in others]
+    kept = []
+    for key, item in present.items():
+        rest: Json | _Missing = item
+        there = [their[key] for their in theirs if key in their]
+        if key in olds and key in afters:
+            rest = _retract(item, olds[key], afters[key], there, at.field(""))
+        elif key in olds:
+            rest = _subtract(item, olds[key], there, at.field(""))
+        if rest is not _MISSING:
+            # Its key stays as long as anything of it does.
+            kept.append({name: item[name] for name in at.key_fields(live) if name in item} | rest)
+    return kept
+
+
+def _subtract(live: Json, old: Json, others: Sequence[Json], at: _At) -> Json | _Missing:
+    """Without all that `old` names, except what others name too; nothing where nothing is left."""
+    if isinstance(live, Mapping) and isinstance(old, Mapping):
+        rest = dict(live)
+        for key in old.keys() & live.keys():
+            there = [other[key] for other in others if isinstance(other, Mapping) and key in other]
+            _set_or_drop(rest, key, _subtract(live[key], old[key], there, at.field(key)))
+        return rest or _MISSING
+    if at.keyed(live) is not None and at.keyed(old) is not None:
+        return _retract(live, old, [], others, at) or _MISSING
+    if at.name in _SETS:
+        return [item for item in live if item not in old or _any_has(others, item)] or _MISSING
+    return live if others else _MISSING
+
+
+def _set_or_drop(target: dict[str, Json], key: str, value: Json | _Missing) -> None:
+    if value is _MISSING:
+        del target[key]
+    else:
+        target[key] = value
+
+
+def _any_has(others: Iterable[Json], item: Json) -> bool:
+    return any(item in other for other in others)

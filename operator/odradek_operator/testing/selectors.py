@@ -1,0 +1,36 @@
+"""Label selectors, as text and as a test of labels. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+Labels = Mapping[str, str]
+_TERM: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")
+_SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<verb>in|notin)\s*\((?P<values>[^)]*)\)")
+_EQUAL: Final = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<verb>==|=|!=)\s*(?P<value>[^\s=!]*)")
+_PRESENT: Final = re.compile(r"(?P<absent>!?)(?P<key>[^\s=!()]+)")
+
+
+def matcher(selector: str) -> Callable[[Labels], bool]:
+    """Whether labels fit. Raises `ValueError` for a selector that cannot be read."""
+    terms = [_term(term.strip()) for term in _TERM.findall(selector) if term.strip()]
+    return lambda labels: all(term(labels) for term in terms)
+
+
+def _term(term: str) -> Callable[[Labels], bool]:
+    if found := _SET.fullmatch(term):
+        key, values = found["key"], {value.strip() for value in found["values"].split(",")}
+        if found["verb"] == "in":
+            return lambda labels: labels.get(key) in values
+        return lambda labels: labels.get(key) not in values
+    if found := _EQUAL.fullmatch(term):
+        key, value = found["key"], found["value"]
+        if found["verb"] == "!=":
+            return lambda labels: labels.get(key) != value
+        return lambda labels: labels.get(key) == value
+    if found := _PRESENT.fullmatch(term):
+        key, absent = found["key"], bool(found["absent"])
+        return lambda labels: (key in labels) != absent
+    raise ValueError(f"unable to parse requirement: {term}")
