@@ -26,6 +26,7 @@ from odradek_operator.crds.pod_schema import compute_resources, image, template
 from odradek_operator.crds.types import MAX_BROKERS, Brokers, Cluster, ListenerType, Monitoring, Rebalance, ZooKeeper
 from odradek_operator.fields import MAX_NAME_LENGTH
 from odradek_operator.objects.names import REPLICATION_LISTENER
+from odradek_operator.objects.storage import DEFAULT_ZOOKEEPER_SIZE
 
 MAX_VOLUMES: Final = 16
 MAX_LISTENERS: Final = 16
@@ -285,7 +286,7 @@ def _zookeeper() -> Schema:
 def _zookeeper_storage() -> Schema:
     return ruled(
         record(
-            "The disk of each member.",
+            f"The disk of each member; left out, {DEFAULT_ZOOKEEPER_SIZE} of the cluster's default StorageClass.",
             {
                 "size": quantity("Size of the claim, such as 10Gi. May grow where the storage class allows it."),
                 "storageClass": text(

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek_operator.crds import Cluster, Topic, read_object, read_resources
 from odradek_operator.crds.generate import FOLDER, main, rendered
@@ -205,6 +207,36 @@ def test_defaults_of_the_schema_are_those_of_the_types(plural: str, kind: str, s
     filled = defaulted(spec, schema_of(plural)["properties"]["spec"])
     assert filled != spec
     assert read_object(wrapped(kind, filled)) == read_object(wrapped(kind, spec))
+
+
+PATHS = {
+    plural: sorted(set(leaves(schema_of(plural)["properties"]["spec"])) - {("zookeeper", "connect")})
+    for plural in ("clusters", "topics")
+}
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=6), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@pytest.mark.parametrize(("plural", "kind", "sample"), [("clusters", "Cluster", CLUSTER), ("topics", "Topic", TOPIC)])
+@given(data=st.data())
+def test_whatever_stands_in_a_field_is_a_value_or_a_sentence(
+    plural: str, kind: str, sample: dict[str, Any], data: st.DataObject
+) -> None:
+    path = data.draw(st.sampled_from(PATHS[plural]))
+    # Also what is around it: a list for a mapping, a number for a list.
+    path = path[: data.draw(st.integers(1, len(path)))]
+    spoiled = copy.deepcopy(sample)
+    inner: Any = spoiled
+    for name in path[:-1]:
+        inner = inner[0] if name == "[]" else inner[name]
+    inner[0 if path[-1] == "[]" else path[-1]] = data.draw(json_values)
+    try:
+        read_object(wrapped(kind, spoiled))
+    except ResourceError as error:
+        assert all(problem.path.startswith("spec.") and problem.message for problem in error.problems)
 
 
 @pytest.mark.parametrize("plural", ["clusters", "topics"])
