@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, Final
@@ -44,7 +45,10 @@ def load_configuration() -> Configuration:
     """The pod's own account, or without one what KUBECONFIG names. Raises `KubernetesError` where there is neither."""
     configuration = Configuration()
     try:
-        config.load_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        if "KUBERNETES_SERVICE_HOST" in os.environ:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        else:
+            config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except config.ConfigException as error:
         raise KubernetesError("configuration", 0, f"{error}; run in a pod, or set KUBECONFIG") from error
     return configuration

@@ -1,12 +1,12 @@
 """kopf's part: watches, and nothing else. Each handler tells the manager what was heard; nothing is decided here.
 
-Only `on.event` handlers: kopf then writes no annotation, no finalizer and no progress of its own, and each resource
+Handlers are coroutines, though they wait for nothing: kopf would run plain functions in threads. Only `on.event` ones: kopf then writes no annotation, no finalizer and no progress of its own, and each resource
 costs the API server what the loops write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import kopf
@@ -36,16 +36,16 @@ def registry(manager: Manager) -> kopf.OperatorRegistry:
 
     # The pod's account, else what KUBECONFIG names; asked again when a token has run out.
     @kopf.on.login(registry=table)
-    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
-    def on_cluster(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
+    async def on_cluster(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
         manager.heard_of_cluster(dict(body), deleted=type == "DELETED")
 
-    def on_topic(body: kopf.Body, **_: Any) -> None:
+    async def on_topic(body: kopf.Body, **_: Any) -> None:
         manager.heard_of_topic(dict(body))
 
-    def on_node(**_: Any) -> None:
+    async def on_node(**_: Any) -> None:
         manager.heard_of_node()
 
     _watch(table, on_cluster, group, version, Kind.CLUSTER.plural)
@@ -58,13 +58,18 @@ def registry(manager: Manager) -> kopf.OperatorRegistry:
 
 
 def _watch(
-    table: kopf.OperatorRegistry, handler: Callable[..., None], group: str, version: str, plural: str, **filters: Any
+    table: kopf.OperatorRegistry,
+    handler: Callable[..., Awaitable[None]],
+    group: str,
+    version: str,
+    plural: str,
+    **filters: Any,
 ) -> None:
     kopf.on.event(group, version, plural, registry=table, id=f"{handler.__name__}-{plural}", **filters)(handler)
 
 
-def _object_handler(manager: Manager, kind: Kind) -> Callable[..., None]:
-    def on_object(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
+def _object_handler(manager: Manager, kind: Kind) -> Callable[..., Awaitable[None]]:
+    async def on_object(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
         manager.heard_of_object(complete(kind, dict(body)), deleted=type == "DELETED")
 
     return on_object
