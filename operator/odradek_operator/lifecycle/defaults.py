@@ -21,6 +21,8 @@ from odradek_operator.observed import Snapshot
 def decide(snapshot: Snapshot, wanted: Mapping[str, str]) -> SetBrokerDefaults | None:
     """What to write, None where nothing differs."""
     observed = snapshot.broker_configs.get(DEFAULT_ENTITY)
+    if observed is None and snapshot.damaged:
+        return None  # They may be there and not be understood; a person is told of it.
     present = {} if observed is None else observed.values
     config = dict(wanted)
     for key in (MARK, *RATES):
@@ -56,6 +58,6 @@ def _same(key: str, left: str, right: str) -> bool:
 
 
 def _shown(key: str, value: str) -> str:
-    """A value as people may read it in Events."""
+    """A value as people may read it in Events; what is not known to be harmless may be a secret."""
     setting = BROKER_SETTINGS.get(key)
-    return "a secret" if setting is not None and setting.sensitive else value
+    return value if setting is not None and not setting.sensitive else "a value that is not shown"

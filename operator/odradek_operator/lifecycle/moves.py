@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from odradek.base.types import TopicPartition
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle import balance
-from odradek_operator.lifecycle.replicas import is_moving, listed, named, partitions_of
+from odradek_operator.lifecycle.replicas import is_moving, listed, named, partitions_of, unreadable
 from odradek_operator.lifecycle.resize import Resized, leaving, resized
 from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, Progress, Waiting
 from odradek_operator.lifecycle.throttle import Mark, entries, lift, lists, mark_of
@@ -52,6 +52,8 @@ def decide(cluster: Cluster, snapshot: Snapshot, *, present: int, factors: Mappi
         mark = Mark.EVEN_OUT if even else Mark.RESIZE
         step = _portion(cluster, snapshot, wish.targets, mark=mark, why=progress.reason)
         return Moves(step=step, waiting=waiting, progress=progress)
+    if even and (unknown := unreadable(snapshot)):
+        return Moves(waiting=(*waiting, _unknown(unknown)), progress=progress)
     if even:
         absent = [broker for broker in brokers if broker not in snapshot.brokers]
         if absent:
@@ -103,6 +105,10 @@ def _stuck(wish: Resized, gone: frozenset[int]) -> tuple[Waiting, ...]:
             sentence=f"Replicas of {named(wish.stuck)} cannot move yet: no leader, or too few brokers, are there.",
         ),
     )
+
+
+def _unknown(sentence: str) -> Waiting:
+    return Waiting(what="rebalance", reason="ZnodeUnreadable", sentence=sentence, needs_person=True)
 
 
 def _absent(brokers: Sequence[int]) -> Waiting:

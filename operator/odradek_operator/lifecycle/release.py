@@ -28,7 +28,7 @@ from typing import Final
 
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle.observed import Claim, KubernetesState, Pod
-from odradek_operator.lifecycle.replicas import named, partitions_of
+from odradek_operator.lifecycle.replicas import named, partitions_of, unreadable
 from odradek_operator.lifecycle.steps import ReleaseClaims, Verdict, Waiting
 from odradek_operator.objects import names
 from odradek_operator.observed import Snapshot
@@ -149,6 +149,8 @@ def _obstacle(cluster: Cluster, snapshot: Snapshot, broker: int, *, waited: floa
         )
     if snapshot.controller_id is None:
         return _wait("NoController", f"The disk of broker {broker} is kept: the cluster has no controller.")
+    if unknown := unreadable(snapshot):
+        return _wait("ZnodeUnreadable", f"The lost disk of broker {broker} is kept. {unknown}", needs_person=True)
     needed = [
         partition.name
         for partition in partitions_of(snapshot)

@@ -66,7 +66,16 @@ def partitions_of(snapshot: Snapshot) -> list[Partition]:
 
 def is_moving(snapshot: Snapshot) -> bool:
     """Whether a reassignment is under way or asked for, by whomever."""
-    return bool(snapshot.reassigning) or any(topic.reassigning for topic in snapshot.topics.values())
+    asked = snapshot.reassignment_requested or bool(snapshot.reassigning)
+    return asked or any(topic.reassigning for topic in snapshot.topics.values())
+
+
+def unreadable(snapshot: Snapshot) -> str:
+    """A sentence about a topic whose znodes cannot be understood; empty where there is none.
+
+    Who holds its records, and who is in sync, is not known: nothing that could cost a replica may be done.
+    """
+    return next((snapshot.unreadable[topic] for topic in sorted(snapshot.unreadable)), "")
 
 
 def holds_nothing(snapshot: Snapshot, broker: int) -> bool:

@@ -35,9 +35,9 @@ def present_size(cluster: Cluster, state: KubernetesState) -> int:
 
 
 def size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
-    """How many brokers the set may have now. It grows at once; without a look into ZooKeeper it never shrinks."""
+    """How many brokers the set may have now. It grows at once; it never shrinks by guess."""
     present, wanted = present_size(cluster, state), cluster.brokers.replicas
-    if snapshot is None or is_moving(snapshot):
+    if snapshot is None or is_moving(snapshot) or snapshot.unreadable:
         return max(present, wanted)
     while present > wanted and holds_nothing(snapshot, present - 1):
         present -= 1
@@ -82,7 +82,13 @@ def resized(
     """Where everything shall be without the brokers `gone`, and with these replication factors by topic."""
     staying = range(cluster.brokers.replicas)
     fitting, waiting = _fitting(partitions, staying, gone, factors)
-    misfits = sorted({one.name.topic for one in partitions if _room(one, staying, gone) < len(one.target)})
+    misfits = sorted(
+        {
+            one.name.topic
+            for one in partitions
+            if _room(one, staying, gone) < fitting.get(one.name.topic, len(one.target))
+        }
+    )
     if misfits and gone:
         waiting.append(_does_not_fit(partitions, misfits, cluster, gone))
         gone = frozenset()

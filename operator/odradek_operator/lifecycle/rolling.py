@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle.observed import KubernetesState, Pod
 from odradek_operator.lifecycle.release import is_homeless
-from odradek_operator.lifecycle.replicas import absence_of, listed, named, refilling
+from odradek_operator.lifecycle.replicas import absence_of, listed, named, refilling, unreadable
 from odradek_operator.lifecycle.steps import RestartPod, Verdict, Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
@@ -146,6 +146,8 @@ def restarting(
 def _first_allowed(
     candidates: Iterable[int], cluster: Cluster, old: Mapping[int, Pod], snapshot: Snapshot, *, why: str
 ) -> Verdict:
+    if unknown := unreadable(snapshot):
+        return _wait("ZnodeUnreadable", unknown, needs_person=True)
     sentences = []
     for broker in candidates:
         absence = absence_of(broker, cluster, snapshot)
@@ -172,5 +174,5 @@ def _restart(broker: int, pod: Pod, why: str, cost: str = "") -> RestartPod:
     )
 
 
-def _wait(reason: str, sentence: str) -> Verdict:
-    return Verdict(waiting=(Waiting(what="roll", reason=reason, sentence=sentence),))
+def _wait(reason: str, sentence: str, *, needs_person: bool = False) -> Verdict:
+    return Verdict(waiting=(Waiting(what="roll", reason=reason, sentence=sentence, needs_person=needs_person),))

@@ -1,0 +1,312 @@
+"""Which broker's pod may restart, rule by rule."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from odradek_operator.lifecycle import rolling
+from odradek_operator.lifecycle.rolling import EnsembleState
+from odradek_operator.lifecycle.steps import RestartPod, Verdict
+from odradek_operator.observed import Snapshot
+
+from .world import KAFKA, PodModel, World, make_world
+
+THREE = {"orders": [(0, 1, 2), (1, 2, 0), (2, 0, 1)]}
+
+
+def outdated_world(topics: dict[str, list[tuple[int, ...]]] | None = None, minimum: int = 2, brokers: int = 3) -> World:
+    """All is well, and brokers' pods have an old template. The controller is the last broker."""
+    world = make_world(THREE if topics is None else topics, minimum={"orders": minimum}, brokers=brokers)
+    for pod in world.pods.values():
+        pod.hash = "old"
+    return world
+
+
+def seen(world: World) -> Snapshot:
+    snapshot = world.snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+def decide(world: World, snapshot: Snapshot | None = None, ensemble: EnsembleState | None = None) -> Verdict:
+    return rolling.decide(
+        world.cluster,
+        world.observe(),
+        snapshot or seen(world),
+        wanted_hash="a",
+        count=world.sets[KAFKA].replicas,
+        ensemble=ensemble or EnsembleState(),
+    )
+
+
+def restarts(verdict: Verdict) -> int:
+    assert isinstance(verdict.step, RestartPod), verdict
+    assert verdict.step.pod == f"demo-kafka-{verdict.step.ordinal}"
+    assert not verdict.waiting
+    return verdict.step.ordinal
+
+
+def waits(verdict: Verdict) -> tuple[str, str]:
+    assert verdict.step is None
+    (waiting,) = verdict.waiting
+    assert waiting.what == "roll"
+    assert waiting.sentence.endswith(".")
+    return waiting.reason, waiting.sentence
+
+
+def test_nothing_is_outdated() -> None:
+    assert decide(make_world(THREE)) == Verdict()
+
+
+def test_others_go_by_id_and_the_controller_last() -> None:
+    world = outdated_world()
+    order = []
+    for _ in range(3):
+        broker = restarts(decide(world))
+        order.append(broker)
+        world.pods[broker].hash = "a"
+    assert order == [0, 1, 2]
+    world = outdated_world()
+    world.controller = 0
+    assert restarts(decide(world)) == 1
+
+
+def test_nothing_before_the_template_is_there() -> None:
+    world = outdated_world()
+    for change in ({"restart_hash": "b"}, {"generation_observed": False}):
+        world.sets[KAFKA] = dataclasses.replace(make_world(THREE).sets[KAFKA], **change)
+        assert decide(world) == Verdict()
+
+
+def down(world: World) -> None:
+    world.crash(1)
+
+
+def unready(world: World) -> None:
+    world.pods[1].ready = False
+
+
+@pytest.mark.parametrize("trouble", [down, unready])
+def test_what_is_not_ready_goes_first(trouble: Callable[[World], None]) -> None:
+    world = outdated_world()
+    trouble(world)
+    assert restarts(decide(world)) == 1
+
+
+def test_a_broken_pod_goes_though_others_are_broken_too() -> None:
+    world = outdated_world(minimum=3)
+    for broker in (1, 2):
+        world.crash(broker)
+    world.controller = None
+    world.elect()
+    assert restarts(decide(world)) == 1
+    world.pods[1] = PodModel(uid="new", hash="a", node="node-x")
+    assert restarts(decide(world)) == 2, "it was down before, so no second one goes"
+
+
+def missing(world: World) -> None:
+    del world.pods[0]
+
+
+def terminating(world: World) -> None:
+    world.pods[0].terminating = True
+
+
+def starting(world: World) -> None:
+    world.pods[0] = PodModel(uid="new", hash="a", node="node-1")
+
+
+def not_registered(world: World) -> None:
+    world.pods[0].hash = "a"
+    world.registered.discard(0)
+
+
+@pytest.mark.parametrize(
+    ("away", "sentence"),
+    [
+        (missing, "Broker 0 has no pod yet."),
+        (terminating, "Pod demo-kafka-0 is ending."),
+        (starting, "Pod demo-kafka-0 does not serve yet: It is starting."),
+        (not_registered, "Pod demo-kafka-0 does not serve yet: Its broker is not registered yet."),
+    ],
+)
+def test_one_at_a_time(away: Callable[[World], None], sentence: str) -> None:
+    world = outdated_world()
+    away(world)
+    assert waits(decide(world)) == ("BrokerRestarting", sentence)
+    world.pods[1].ready = False
+    assert waits(decide(world))[0] == "BrokerRestarting", "nor one that is registered and not ready"
+
+
+def test_an_outdated_broker_that_is_ready_and_not_registered_is_waited_for() -> None:
+    world = outdated_world()
+    world.registered.discard(1)
+    assert waits(decide(world)) == ("BrokerNotRegistered", "Broker 1: not registered in ZooKeeper.")
+
+
+def test_no_controller() -> None:
+    world = outdated_world()
+    assert waits(decide(world, dataclasses.replace(seen(world), controller_id=None)))[0] == "NoController"
+
+
+def test_one_beyond_the_size_is_none_of_ours() -> None:
+    world = outdated_world()
+    world.pods[3] = PodModel(uid="u3", hash="old", node="n", terminating=True)
+    assert restarts(decide(world)) == 0
+
+
+def test_a_pod_on_a_lost_node_does_not_restart_and_is_waited_for() -> None:
+    world = outdated_world()
+    world.lose_node(1)
+    assert waits(decide(world))[0] == "NodeLost"
+    world.crash(0)
+    assert restarts(decide(world)) == 0
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "minimum", "expected"),
+    [
+        # Restarting broker 0 of brokers 0 to 3: is it allowed, and at what cost?
+        ((0, 1, 2), (0, 1, 2), 2, "goes"),
+        ((0, 1, 2), (0, 1), 2, "waits"),
+        ((0, 1, 2), (0, 1), 1, "goes"),
+        ((0, 1, 2), (0,), 1, "waits"),
+        ((0, 1, 2), (1, 2), 2, "goes"),
+        ((0, 1, 2), (1,), 2, "goes"),
+        # Never could keep the minimum: all the others are needed, then it goes and says so.
+        ((0, 1, 2), (0, 1, 2), 3, "costs"),
+        ((0, 1, 2), (0, 1), 3, "waits"),
+        ((0, 1), (0, 1), 2, "costs"),
+        ((0, 1), (0,), 2, "waits"),
+        ((0,), (0,), 1, "costs"),
+        ((0,), (0,), 2, "costs"),
+    ],
+)
+def test_in_sync_replicas(replicas: tuple[int, ...], isr: tuple[int, ...], minimum: int, expected: str) -> None:
+    # Other partitions keep brokers from passing for ones that are refilling.
+    world = outdated_world({"orders": [replicas], "rest": [(0,), (1,), (2,)] * 3}, minimum=minimum, brokers=4)
+    world.pods[1].hash = world.pods[2].hash = world.pods[3].hash = "a"
+    world.topics["orders"][0].isr = isr
+    verdict = decide(world)
+    if expected == "waits":
+        assert waits(verdict) == (
+            "InSyncReplicas",
+            "Without broker 0, orders-0 would have fewer in-sync replicas than needed.",
+        )
+        return
+    assert restarts(verdict) == 0
+    assert verdict.step is not None
+    assert ("orders-0" in verdict.step.reason) == (expected == "costs")
+
+
+def test_one_that_may_go_is_not_kept_by_one_that_may_not() -> None:
+    world = outdated_world({"orders": [(0, 1, 2)], "rest": [(0,), (1,), (2,), (3,)] * 3}, brokers=4)
+    world.topics["orders"][0].isr = (0, 2)
+    assert restarts(decide(world)) == 1, "it is not in sync, so its absence takes nothing"
+
+
+def test_in_sync_replicas_on_brokers_that_are_not_there_do_not_count() -> None:
+    world = outdated_world({"orders": [(0, 1, 9)], "rest": [(0,), (1,), (2,)] * 3})
+    world.controller = 1
+    assert restarts(decide(world)) == 2, "which has nothing of orders"
+    world.pods[2].hash = "a"
+    assert waits(decide(world))[0] == "InSyncReplicas"
+
+
+@pytest.mark.parametrize(
+    ("topic", "default", "static", "allowed"),
+    [
+        (None, None, None, True),
+        ("1", "2", "2", True),
+        ("2", "1", "1", False),
+        (None, "1", "2", True),
+        (None, "2", "1", False),
+        (None, None, "2", False),
+        ("nonsense", None, "2", False),
+        (None, "0", None, True),
+    ],
+)
+def test_where_the_minimum_stands(topic: str | None, default: str | None, static: str | None, allowed: bool) -> None:
+    world = outdated_world({"orders": [(0, 1, 2)], "rest": [(0,), (1,), (2,)] * 3})
+    for broker in (1, 2):
+        world.pods[broker].hash = "a"
+    world.topics["orders"][0].isr = (0, 1)
+    world.minimum = {}
+    key = "min.insync.replicas"
+    world.overrides = {"orders": {} if topic is None else {key: topic}}
+    world.defaults = {} if default is None else {key: default}
+    brokers = dataclasses.replace(world.cluster.brokers, config={} if static is None else {key: static})
+    world.cluster = dataclasses.replace(world.cluster, brokers=brokers)
+    assert (decide(world).step is not None) == allowed
+
+
+def test_a_topic_that_is_being_deleted_keeps_nobody() -> None:
+    world = outdated_world({"orders": [(0, 1)]})
+    world.topics["orders"][0].isr = (0,)
+    world.pods[1].hash = world.pods[2].hash = "a"
+    assert waits(decide(world))[0] == "BrokerRefilling"
+    assert restarts(decide(world, dataclasses.replace(seen(world), deleting=frozenset({"orders"})))) == 0
+
+
+def test_a_move_under_way_is_no_reason_to_wait() -> None:
+    world = outdated_world()
+    one = world.topics["orders"][0]
+    one.replicas, one.adding, one.removing = (3, 0, 1, 2), (3,), (0,)
+    world.registered.add(3)
+    assert restarts(decide(world)) == 0
+
+
+def test_a_factor_that_grows_is_waited_for() -> None:
+    world = outdated_world({"orders": [(0,)], "rest": [(0,), (1,), (2,)] * 3}, minimum=1)
+    world.pods[1].hash = world.pods[2].hash = "a"
+    one = world.topics["orders"][0]
+    one.replicas, one.adding = (0, 1), (1,)
+    assert waits(decide(world))[0] == "InSyncReplicas"
+
+
+def test_while_a_broker_refills_only_its_own_pod_may_go() -> None:
+    world = outdated_world(minimum=1)
+    for one in world.all_partitions():
+        one.isr = (0, 2)
+        one.leader = 0
+    assert restarts(decide(world)) == 1
+    world.pods[1].hash = "a"
+    assert waits(decide(world)) == ("BrokerRefilling", "Broker 1: most replicas are not in sync yet.")
+    for one in world.all_partitions()[:2]:
+        one.isr = (0, 2, 1)
+    assert restarts(decide(world)) == 0
+
+
+def test_the_ensemble_goes_first_unless_a_broker_is_not_ready() -> None:
+    world = outdated_world()
+    due = EnsembleState(due="Pod z restarts first.")
+    away = EnsembleState(away="Pod z is not ready.", due="Pod z restarts first.")
+    assert waits(decide(world, ensemble=due)) == ("EnsembleRestarting", "Pod z restarts first.")
+    assert waits(decide(world, ensemble=away)) == ("EnsembleRestarting", "Pod z is not ready.")
+    world.pods[1].ready = False
+    assert restarts(decide(world, ensemble=due)) == 1
+    assert waits(decide(world, ensemble=away))[0] == "EnsembleRestarting"
+    world.crash(1)
+    assert restarts(decide(world, ensemble=away)) == 1
+
+
+def test_nothing_is_concluded_from_what_cannot_be_read() -> None:
+    world = outdated_world()
+    snapshot = dataclasses.replace(seen(world), unreadable={"x": "A znode cannot be understood: /x."})
+    verdict = decide(world, snapshot)
+    assert waits(verdict) == ("ZnodeUnreadable", "A znode cannot be understood: /x.")
+    assert verdict.waiting[0].needs_person
+    world.crash(0)
+    down = dataclasses.replace(seen(world), unreadable=snapshot.unreadable)
+    assert restarts(decide(world, down)) == 0, "who is down already loses nothing"
+
+
+def test_topics_known_by_name_only_are_refused() -> None:
+    world = outdated_world()
+    snapshot = seen(world)
+    bare = {name: dataclasses.replace(topic, version=-1) for name, topic in snapshot.topics.items()}
+    with pytest.raises(ValueError, match="orders was not read"):
+        decide(world, dataclasses.replace(snapshot, topics=bare))
