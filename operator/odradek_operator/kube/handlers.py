@@ -1,7 +1,8 @@
 """kopf's part: watches, and nothing else. Each handler tells the manager what was heard; nothing is decided here.
 
-Handlers are coroutines, though they wait for nothing: kopf would run plain functions in threads. Only `on.event` ones: kopf then writes no annotation, no finalizer and no progress of its own, and each resource
-costs the API server what the loops write.
+Handlers are coroutines, though they wait for nothing: plain functions kopf runs in threads. Only `on.event` ones: then
+kopf writes no annotation, no finalizer and no progress of its own, and each resource costs the API server what the
+loops write.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from odradek_operator.kube.api import Kind
 from odradek_operator.kube.manager import Manager
 from odradek_operator.kube.view import complete
 from odradek_operator.objects.names import CLUSTER_LABEL
+
+Handler = Callable[..., Awaitable[None]]
 
 WATCHED: Final = (
     Kind.POD,
@@ -68,7 +71,7 @@ def _watch(
     kopf.on.event(group, version, plural, registry=table, id=f"{handler.__name__}-{plural}", **filters)(handler)
 
 
-def _object_handler(manager: Manager, kind: Kind) -> Callable[..., Awaitable[None]]:
+def _object_handler(manager: Manager, kind: Kind) -> Handler:
     async def on_object(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
         manager.heard_of_object(complete(kind, dict(body)), deleted=type == "DELETED")
 

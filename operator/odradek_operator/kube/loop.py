@@ -26,9 +26,10 @@ from odradek_operator.kube.extras import extras_of
 from odradek_operator.kube.finalizers import keep_finalizers, release_finalizers
 from odradek_operator.kube.metrics import Outcome, Reconciliations
 from odradek_operator.kube.reports import Reports
-from odradek_operator.kube.session import ZooKeeperSession
+from odradek_operator.kube.session import Opener, ZooKeeperSession, open_kazoo
 from odradek_operator.kube.settings import OperatorSettings
 from odradek_operator.kube.statuses import Findings, Statuses
+from odradek_operator.kube.unowned import remove_unowned
 from odradek_operator.kube.view import View, is_paused, read_view
 from odradek_operator.lifecycle.plan import decide
 from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod
@@ -61,6 +62,8 @@ class Shared:
     settings: OperatorSettings
     reconciliations: Reconciliations
     reports: Reports
+    opened: Opener = open_kazoo
+    """How a cluster's ZooKeeper is reached."""
 
 
 class ClusterLoop:
@@ -74,7 +77,7 @@ class ClusterLoop:
         self._stirred = asyncio.Event()
         self._applier = Applier(shared.client)
         self._statuses = Statuses(shared.client)
-        self._session = ZooKeeperSession(self.wake)
+        self._session = ZooKeeperSession(self.wake, shared.opened)
         self._resync_at = 0.0
 
     def wake(self) -> None:
@@ -127,6 +130,7 @@ class ClusterLoop:
     async def _round(self, outcome: Outcome) -> float | None:
         view = await read_view(self._shared.client, self.namespace, self.name)
         if view is None:
+            await remove_unowned(self._shared.client, (self.namespace, self.name))
             return None
         if view.leaving:
             await release_finalizers(self._shared.client, view.topics.values())

@@ -11,11 +11,12 @@ import logging
 from collections import Counter
 from typing import Final
 
-from odradek_operator.kube.api import Kind, Object, Reference
+from odradek_operator.kube.api import Kind, Object
 from odradek_operator.kube.client import KubernetesError
 from odradek_operator.kube.finalizers import release_finalizers
 from odradek_operator.kube.loop import ClusterLoop, Shared
 from odradek_operator.kube.statuses import Statuses
+from odradek_operator.kube.unowned import Key, key_of, present_unowned, remove
 from odradek_operator.kube.view import cluster_of, complete, is_paused
 from odradek_operator.objects import names
 
@@ -24,8 +25,6 @@ logger = logging.getLogger(__name__)
 SWEEP_SECONDS: Final = 30.0
 STIR_SECONDS: Final = 1.0
 """After something was heard of a Cluster or a Topic without one, so that many together are one sweep."""
-Key = tuple[str, str]
-"""Namespace and name of a Cluster."""
 
 
 class Manager:
@@ -80,6 +79,8 @@ class Manager:
 
     def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
         self._loops.pop(key, None)
+        # A Cluster of that name may have come while this one ended.
+        self._stirred.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("the loop of cluster %s/%s ended", *key, exc_info=error)
 
@@ -106,6 +107,7 @@ class Manager:
 
     async def _sweep(self) -> None:
         """Whatever the watches may have missed, from lists."""
+        unowned = await present_unowned(self._shared.client)
         clusters = await self._all(Kind.CLUSTER)
         keys = {(body["metadata"]["namespace"], body["metadata"]["name"]) for body in clusters}
         for key in keys:
@@ -119,7 +121,9 @@ class Manager:
                     await release_finalizers(self._shared.client, [topic])
                 else:
                     await self._statuses.without_cluster(topic, cluster_of(topic))
-        await self._sweep_bindings(keys)
+        watched = self._shared.settings.namespaces
+        ours = [body for body in unowned if not watched or key_of(body)[0] in watched]
+        await remove(self._shared.client, ours, keep=keys)
 
     async def _all(self, kind: Kind) -> list[Object]:
         watched = self._shared.settings.namespaces or (None,)
@@ -132,15 +136,3 @@ class Manager:
         self._shared.reconciliations.counted(
             word, {namespace: (count, paused[namespace]) for namespace, count in counts.items()}
         )
-
-    async def _sweep_bindings(self, keys: set[Key]) -> None:
-        """Delete our ClusterRoleBindings of clusters that are gone, in the namespaces that are ours to look after."""
-        kind = Kind.CLUSTER_ROLE_BINDING
-        selector = f"{names.CLUSTER_LABEL},app.kubernetes.io/managed-by={names.FIELD_MANAGER}"
-        watched = self._shared.settings.namespaces
-        for body in await self._shared.client.list(kind, None, selector=selector):
-            subject = (body.get("subjects") or [{}])[0].get("namespace", "")
-            key = (subject, body["metadata"]["labels"][names.CLUSTER_LABEL])
-            if key not in keys and (not watched or subject in watched):
-                which = Reference(kind=kind, namespace=None, name=body["metadata"]["name"])
-                await self._shared.client.delete(which, uid=body["metadata"]["uid"])

@@ -5,7 +5,7 @@ Enters: a connect string. Leaves: a connected client, or `ZkError`. What is watc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from odradek.zk.client import KazooZkClient
 from odradek.zk.layout import BROKER_IDS, CONTROLLER, DELETE_TOPICS, REASSIGN_PARTITIONS, TOPICS
@@ -16,21 +16,37 @@ _SESSION_MS = 15_000
 _SUSPENDED_MS = 4_000
 
 
+Opener = Callable[[ZkSettings], Awaitable[ZkClient]]
+"""Gives a connected client, or raises `ZkError`."""
+
+
+async def open_kazoo(settings: ZkSettings) -> ZkClient:
+    """The one for a real ensemble."""
+    client = KazooZkClient(settings)
+    try:
+        await client.start()
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
 class ZooKeeperSession:
     """The session of one cluster's loop."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], opened: Opener) -> None:
         """`wake` is called when brokers, topics, the controller or reassignments come and go."""
         self._wake = wake
+        self._opened = opened
         self._connect = ""
-        self._client: KazooZkClient | None = None
+        self._client: ZkClient | None = None
 
     async def client(self, connect: str) -> ZkClient:
         """The connected client. Raises `ZkError` when ZooKeeper does not answer in time."""
         if self._client is not None and (connect != self._connect or self._client.state is SessionState.CLOSED):
             await self.close()
         if self._client is None:
-            client = KazooZkClient(
+            client = await self._opened(
                 ZkSettings(
                     connect=connect,
                     session_timeout_ms=_SESSION_MS,
@@ -38,11 +54,6 @@ class ZooKeeperSession:
                     suspended_wait_ms=_SUSPENDED_MS,
                 )
             )
-            try:
-                await client.start()
-            except BaseException:
-                await client.close()
-                raise
             client.watch_children(BROKER_IDS, self._wake)
             client.watch_children(TOPICS, self._wake)
             client.watch_children(DELETE_TOPICS, self._wake)

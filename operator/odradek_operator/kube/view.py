@@ -28,6 +28,10 @@ class View:
     topics: Mapping[str, Object]
     """Topic resources that name the cluster, by their name."""
     services: tuple[Object, ...] = ()
+    sets: Mapping[str, Object] = field(default_factory=dict)
+    """StatefulSets by name."""
+    claims: Mapping[str, Object] = field(default_factory=dict)
+    """Volume claims by name."""
     state: KubernetesState = field(default_factory=KubernetesState)
 
     @property
@@ -71,6 +75,8 @@ async def read_view(client: KubernetesClient, namespace: str, name: str) -> View
         topics={
             topic["metadata"]["name"]: complete(Kind.TOPIC, topic) for topic in topics if cluster_of(topic) == name
         },
+        sets={body["metadata"]["name"]: body for body in sets},
+        claims={body["metadata"]["name"]: body for body in claims},
         services=tuple(complete(Kind.SERVICE, service) for service in services),
         state=observe(name, pods=pods, claims=claims, volumes=volumes, nodes=nodes, sets=sets),
     )
