@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from odradek.zk.layout import LayoutError
@@ -19,6 +19,7 @@ from odradek_operator.crds import Cluster, Topic, notices_of, read_object
 from odradek_operator.errors import ResourceError
 from odradek_operator.kube.api import Kind, Object, Reference, kind_named
 from odradek_operator.kube.applier import Applier
+from odradek_operator.kube.claims import grow_claims, remake_sets
 from odradek_operator.kube.client import KubernetesClient, KubernetesError
 from odradek_operator.kube.ensemble import modes
 from odradek_operator.kube.events import Events, Mood
@@ -94,15 +95,15 @@ class ClusterLoop:
 
     async def run(self) -> None:
         """Until the Cluster resource is gone."""
-        periodic = False
+        periodic, now = False, asyncio.get_running_loop().time
         try:
             while True:
                 self._stirred.clear()
-                began = time.monotonic()
+                began = now()
                 pause = await self._guarded_round(periodic=periodic)
                 if pause is None:
                     return
-                await asyncio.sleep(max(MIN_PAUSE_SECONDS, time.monotonic() - began))
+                await asyncio.sleep(max(MIN_PAUSE_SECONDS, now() - began))
                 try:
                     async with asyncio.timeout(pause):
                         await self._stirred.wait()
@@ -156,7 +157,7 @@ class ClusterLoop:
         settled, trouble = await self._zookeeper(cluster, topics, view)
         snapshot = None if settled is None else settled.snapshot
         decision = await self._decide(cluster, topics, view, snapshot)
-        await self._apply(cluster, decision)
+        decision = await self._apply(cluster, view, decision)
         await self._carry_out(cluster, view, decision, snapshot)
         await self._tell_waiting(view, decision)
         if settled is not None:
@@ -247,8 +248,9 @@ class ClusterLoop:
             now=time.time(),
         )
 
-    async def _apply(self, cluster: Cluster, decision: ClusterDecision) -> None:
-        now = time.monotonic()
+    async def _apply(self, cluster: Cluster, view: View, decision: ClusterDecision) -> ClusterDecision:
+        """Apply what differs; the decision, with what Kubernetes refuses among what waits."""
+        client, now = self._shared.client, asyncio.get_running_loop().time()
         resync = now >= self._resync_at
         if resync:
             self._applier.forget()
@@ -258,7 +260,10 @@ class ClusterLoop:
             broker_count=decision.broker_count,
             extras=extras_of(cluster),
         )
-        written = await self._applier.apply(wanted)
+        refused = await grow_claims(client, cluster, view.claims, broker_count=decision.broker_count)
+        settled_size = decision.broker_count == cluster.brokers.replicas
+        held = await remake_sets(client, wanted, view.sets, settled_size=settled_size)
+        written = await self._applier.apply([item for item in wanted if item.name not in held])
         if written or resync:
             await self._applier.prune(
                 wanted,
@@ -267,6 +272,7 @@ class ClusterLoop:
                 selector=prune_selector(cluster),
             )
         self._resync_at = now + self._shared.settings.resync_seconds if resync else self._resync_at
+        return replace(decision, waiting=(*decision.waiting, *refused))
 
     async def _carry_out(
         self, cluster: Cluster, view: View, decision: ClusterDecision, snapshot: Snapshot | None

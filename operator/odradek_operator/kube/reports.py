@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,7 +51,7 @@ class Reports:
             self._known.pop(key, None)
             return None
         known = self._known.setdefault(key, _Known())
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         if now - known.asked_at >= ASK_SECONDS and (known.task is None or known.task.done()):
             known.asked_at = now
             host = f"{names.exporter(cluster.name)}.{cluster.namespace}.svc"
@@ -66,7 +65,7 @@ class Reports:
             async with self._session.get(url) as answer:
                 answer.raise_for_status()
                 known.report = decode(await answer.content.read(_MAX_BYTES))
-            known.told_at = time.monotonic()
+            known.told_at = asyncio.get_running_loop().time()
             known.trouble = ""
         except (aiohttp.ClientError, TimeoutError, ReportError) as error:
             trouble = f"{url} told no sizes and no lag: {error or type(error).__name__}"

@@ -8,6 +8,7 @@ only so many, so that none lasts long. What was put off is written by the next r
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -125,7 +126,7 @@ class Statuses:
 
     def _due(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
         """Whether a change is told now."""
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         first = self._first_seen.setdefault(name, now)
         if not before.get("conditions") and not _is_ready(after):
             return now - first >= SETTLE_SECONDS
