@@ -21,6 +21,8 @@ PREFIX: Final = "odradek"
 VERSION: Final = "0.1.0"
 BASE: Final = "ODRADEK_E2E_BASE"
 """The image to build on; without it a Debian is made by debootstrap, which needs no registry."""
+READY: Final = "ODRADEK_E2E_IMAGES"
+"""A folder of archives that are ready: nothing is built then, whatever has changed."""
 
 _BUILD_SECONDS: Final = 3600.0
 _TAIL: Final = 6000
@@ -46,12 +48,20 @@ def build_command(names: Sequence[str], output: Path, environment: Mapping[str, 
 
 def ensure(names: Sequence[str], say: Callable[[str], None]) -> dict[str, Path]:
     """Archives of images by name, as the sources are now; those that are up to date are not built again."""
+    if ready := os.environ.get(READY):
+        return {name: _ready(Path(ready) / f"{name}.tar") for name in names}
     output = cache_folder() / "images"
     if names:
         with locked(cache_folder() / "images.lock"):
             say(f"images of {', '.join(names)}: building what has changed")
             _build(build_command(names, output, os.environ))
     return {name: output / f"{name}.tar" for name in names}
+
+
+def _ready(archive: Path) -> Path:
+    if not archive.is_file():
+        raise ImagesError(f"{READY} names a folder without {archive.name}: {archive.parent}")
+    return archive
 
 
 def _build(command: list[str]) -> None:

@@ -9,6 +9,8 @@ import shutil
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from kube import certificates, dns, node, packages, pause, versions
 from kube.state import Run
 from support import diagnostics, images
@@ -93,6 +95,15 @@ def test_images_are_built_on_the_base_that_was_named() -> None:
     assert own[own.index("--base") + 1] == "debian"
     assert named[named.index("--base") + 1] == "python:3.12-slim"
     assert own[-4:] == ["--only", "broker", "--only", "operator"]
+
+
+def test_ready_images_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(images.READY, str(tmp_path))
+    (tmp_path / "broker.tar").touch()
+
+    assert images.ensure(["broker"], lambda _: None) == {"broker": tmp_path / "broker.tar"}
+    with pytest.raises(images.ImagesError, match=r"without operator\.tar"):
+        images.ensure(["broker", "operator"], lambda _: None)
 
 
 def test_a_failed_test_has_a_folder_of_its_own() -> None:
