@@ -62,10 +62,10 @@ def portion(
 ) -> dict[TopicPartition, Replicas]:
     """The next targets, of at most `limit` partitions; none where everything is even, or as even as racks allow.
 
-    Partitions without a live leader stay where they are. `brokers` are all live.
+    Partitions without a live leader, or with a broker that is not there, stay: their moves could not end.
     """
     alive = set(live)
-    movable = {one.name: one.target for one in partitions if one.is_led(alive)}
+    movable = {one.name: one.target for one in partitions if one.is_led(alive) and alive.issuperset(one.target)}
     spread = _Spread(movable, _held(partitions, brokers), brokers, racks)
     targets: dict[TopicPartition, Replicas] = {}
     while len(targets) < limit:

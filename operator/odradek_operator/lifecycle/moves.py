@@ -102,7 +102,7 @@ def _stuck(wish: Resized, gone: frozenset[int]) -> tuple[Waiting, ...]:
         Waiting(
             what="scale-in" if gone else "replication-factor",
             reason="PartitionsStuck",
-            sentence=f"Replicas of {named(wish.stuck)} cannot move yet: no leader, or too few brokers, are there.",
+            sentence=f"Replicas of {named(wish.stuck)} cannot move yet: their leader, or other brokers, are not there.",
         ),
     )
 

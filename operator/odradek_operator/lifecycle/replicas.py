@@ -6,7 +6,7 @@ absence would do to them. Called by all deciders of this room.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -117,24 +117,27 @@ class Absence:
     """They would lack in-sync replicas whenever the broker goes: they have too few replicas for their minimum."""
 
 
-def absence_of(broker: int, cluster: Cluster, snapshot: Snapshot) -> Absence:
-    """What taking a broker away now would do.
+def absences(brokers: Iterable[int], cluster: Cluster, snapshot: Snapshot) -> Iterator[tuple[int, Absence]]:
+    """What taking each of these brokers away now would do, in their order.
 
     A partition keeps `others` in sync, the live members of its in-sync set without the broker. It needs its minimum;
     one with so few replicas that it never could have the minimum without the broker needs all the others instead:
     `needed = min(minimum, replicas - 1)`. A partition in whose in-sync set the broker is not loses nothing by it.
     """
-    forbids, costs = [], []
-    for partition in partitions_of(snapshot):
-        if broker not in partition.in_sync:
-            continue
-        minimum = minimum_in_sync(cluster, snapshot, partition.name.topic)
-        others = [member for member in partition.in_sync if member != broker and member in snapshot.brokers]
-        if len(others) < min(minimum, len(partition.target) - 1):
-            forbids.append(partition.name)
-        elif len(others) < max(minimum, 1):
-            costs.append(partition.name)
-    return Absence(forbids=tuple(forbids), costs=tuple(costs))
+    partitions = partitions_of(snapshot)
+    minimums = {topic: minimum_in_sync(cluster, snapshot, topic) for topic in {one.name.topic for one in partitions}}
+    for broker in brokers:
+        forbids, costs = [], []
+        for partition in partitions:
+            if broker not in partition.in_sync:
+                continue
+            minimum = minimums[partition.name.topic]
+            others = sum(member != broker and member in snapshot.brokers for member in partition.in_sync)
+            if others < min(minimum, len(partition.target) - 1):
+                forbids.append(partition.name)
+            elif others < minimum:
+                costs.append(partition.name)
+        yield broker, Absence(forbids=tuple(forbids), costs=tuple(costs))
 
 
 def refilling(snapshot: Snapshot) -> list[int]:

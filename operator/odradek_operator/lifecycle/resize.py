@@ -9,6 +9,8 @@ leaders stay as spread as they were. Factors change by the same choice. A replic
 there, else one that is not in sync, else one whose rack holds another, else one on the broker with the most replicas;
 never the preferred leader while another can go.
 
+A partition waits while a broker of its target is not there: its move could not end, and no other could begin.
+
 Nothing moves when one topic would not fit: a cluster that is half drained helps nobody. The set shrinks from the top,
 by brokers that hold nothing any more, and while nothing moves, since a move under way may end on them.
 """
@@ -64,7 +66,7 @@ class Resized:
     targets: Mapping[TopicPartition, tuple[int, ...]]
     """Of partitions that are not yet as they shall be and can be moved now."""
     stuck: tuple[TopicPartition, ...]
-    """Those that cannot: they have no leader, or too few brokers are there."""
+    """Those that cannot: they have no leader, or brokers that they shall be on are not there."""
     waiting: tuple[Waiting, ...]
     """What is refused."""
     drains: bool
@@ -104,7 +106,7 @@ def resized(
         if len(one.target) == factor and gone.isdisjoint(one.target):
             continue
         target = choice.replicas(one, factor, gone) if one.is_led(snapshot.brokers) else None
-        if target is None:
+        if target is None or not all(broker in snapshot.brokers for broker in target):
             stuck.append(one.name)
         elif target != one.target:
             targets[one.name] = target

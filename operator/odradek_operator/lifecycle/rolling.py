@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle.observed import KubernetesState, Pod
 from odradek_operator.lifecycle.release import is_homeless
-from odradek_operator.lifecycle.replicas import absence_of, listed, named, refilling, unreadable
+from odradek_operator.lifecycle.replicas import absences, listed, named, refilling, unreadable
 from odradek_operator.lifecycle.steps import RestartPod, Verdict, Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
@@ -149,8 +149,7 @@ def _first_allowed(
     if unknown := unreadable(snapshot):
         return _wait("ZnodeUnreadable", unknown, needs_person=True)
     sentences = []
-    for broker in candidates:
-        absence = absence_of(broker, cluster, snapshot)
+    for broker, absence in absences(candidates, cluster, snapshot):
         if not absence.forbids:
             cost = ""
             if absence.costs:

@@ -91,6 +91,12 @@ def test_a_partition_without_a_leader_stays() -> None:
     assert balance.portion(found, range(2), {}, live=range(2), limit=10) == {}
 
 
+def test_a_partition_with_a_broker_that_is_not_there_stays() -> None:
+    found = partitions([(0, 7), (0, 8), (0, 8), (0, 7)])
+    targets = balance.portion(found, range(2), {}, live=[0, 1, 8], limit=10)
+    assert [name.partition for name in targets] == [1, 2]
+
+
 def test_leaders_are_handed_on_along_a_chain() -> None:
     # 0 leads three and shares none with 2: 0 hands one to 1, and 1 one to 2. Nobody's records move.
     found = partitions([(0, 1), (0, 1), (0, 1), (1, 2), (2, 1), (2, 0), (1, 2), (1, 0)])

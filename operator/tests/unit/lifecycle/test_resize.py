@@ -108,6 +108,7 @@ def test_where_replicas_go(
         snapshot((4, 0), leader=-1),
         snapshot((4, 0), leader=4, live=(0, 1, 2)),
         snapshot((4, 0), leader=0, live=(0, 4)),
+        snapshot((4, 0, 1), live=(0, 2, 4)),
     ],
 )
 def test_what_cannot_move_yet(seen: Snapshot) -> None:
