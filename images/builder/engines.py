@@ -76,7 +76,7 @@ ENGINES: Final = (
         name="buildah",
         answers=("buildah", "info"),
         # chroot: needs no container runtime and works in a container, too.
-        build=("buildah", "bud", "--isolation=chroot", "--layers", "--format=docker", "--network=host"),
+        build=("buildah", "bud", "--isolation=chroot", "--layers", "--force-rm", "--format=docker", "--network=host"),
         has=lambda reference: ["buildah", "inspect", "--type=image", reference],
         save=lambda reference, path: ["buildah", "push", "--quiet", reference, f"docker-archive:{path}:{reference}"],
         environment={},

@@ -151,7 +151,10 @@ async def test_slow_header_is_given_up(served: tuple[HttpServer, Probes], monkey
     assert (await raw(served[0], b"GET / HT")).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_too_many_connections_are_closed_and_places_come_back(served: tuple[HttpServer, Probes]) -> None:
+async def test_too_many_connections_are_closed_and_places_come_back(
+    served: tuple[HttpServer, Probes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REQUEST_SECONDS", 120.0)  # so that no place comes back by time
     server = served[0]
     held = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(module.MAX_CONNECTIONS)]
     try:
