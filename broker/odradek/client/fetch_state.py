@@ -6,7 +6,8 @@ was fetched before a seek or a new assignment is never seen after it.
 
 Theory of operation. A partition without a position waits for one (`reset` names the timestamp to look up). With one it
 may be fetched while less than `BUFFERED_FETCHES` answers wait for the application: so one is read while the next is on
-its way. `epoch` counts seeks; an answer that was asked for under another epoch is dropped.
+its way. `epoch` counts seeks; an answer that was asked for under another epoch is dropped. `fetches` counts fetches: a
+leader that stands still may answer when the next one has long been asked for the same, so only the last fetch counts.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class PartitionState:
         "epoch",
         "error",
         "fetch_offset",
+        "fetches",
         "high_watermark",
         "last_stable_offset",
         "log_start_offset",
@@ -58,6 +60,7 @@ class PartitionState:
         self.reset_timestamp: int | None = None
         """A timestamp whose offset is to become the position."""
         self.epoch = 0
+        self.fetches = 0
         self.paused = False
         self.error: ProtocolError | None = None
         """To be raised when the application next asks for records."""

@@ -2,7 +2,7 @@
 
 In: assignment, seeks, pauses. Out: records and raw answers. Called by `consumer`. Invariants: one fetch at a time to
 one broker; no more than `fetch_max_bytes` twice over wait in buffers before fetching stops; an answer reaches a
-partition only if nobody moved it meanwhile.
+partition only if nobody moved it meanwhile, nor asked another broker.
 
 One task looks at all partitions whenever it is woken; each fetch is a task of its own, and so is the look-up of
 positions.
@@ -205,7 +205,9 @@ class Fetcher:
 
     async def _fetch(self, node: int, states: list[PartitionState]) -> None:
         session = self._sessions.setdefault(node, FetchSession())
-        asked = {state.topic_partition: (state, state.epoch, state.fetch_offset or 0) for state in states}
+        for state in states:
+            state.fetches += 1
+        asked = {s.topic_partition: (s, (s.epoch, s.fetches), s.fetch_offset or 0) for s in states}
         try:
             request = self._request(session.next_request({s.topic_partition: self._wish(s) for s in states}))
             timeout_ms = self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms
@@ -216,7 +218,7 @@ class Fetcher:
             session.answered(response.session_id)
             for answer in response.partitions:
                 known = asked.get(TopicPartition(answer.topic or "", answer.partition))
-                if known is not None and known[0].epoch == known[1]:
+                if known is not None and (known[0].epoch, known[0].fetches) == known[1]:
                     self._take_in(known[0], known[2], answer, session)
         except OdradekError as error:
             session.failed(_NO_ANSWER)

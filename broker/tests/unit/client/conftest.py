@@ -119,6 +119,8 @@ class FakeCluster:
         self.open_links = 0
         self.held: asyncio.Event | None = None
         """While set to an unset event, no answer comes."""
+        self.held_fetches: dict[int, asyncio.Event] = {}
+        """By node: while the event is not set, no answer to a fetch comes from it."""
         self.parked_ms = 0
         """How long the answer that was just made is held back: a fetch without data waits, once."""
         self._producer_id = 100
@@ -292,6 +294,8 @@ class FakeLink:
         await asyncio.sleep(0.001 + cluster.parked_ms / 1000)
         if cluster.held is not None:
             await cluster.held.wait()
+        if api_key is ApiKey.FETCH and self._node in cluster.held_fetches:
+            await cluster.held_fetches[self._node].wait()
         if fault.lose_answer:
             self._open = False
             raise NetworkError("the connection broke")

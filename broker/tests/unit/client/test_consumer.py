@@ -95,6 +95,25 @@ def test_a_moved_leader_is_found(fakes: Any) -> None:
     run_virtual(main())
 
 
+def test_what_a_former_leader_answers_late_is_passed_over(fakes: Any) -> None:
+    """It was asked, and stood still; meanwhile the next leader was asked for the same, and more."""
+    cluster = fakes.cluster({"t": 1})
+    expected = fill(cluster, FIRST, 20)
+    awake = cluster.held_fetches[1] = asyncio.Event()
+
+    async def main() -> None:
+        async with consumer_of(cluster, "t", metadata_max_age_ms=100) as consumer:
+            assert await consumer.getmany(timeout_ms=50) == {}
+            assert (ApiKey.FETCH, 1) in cluster.asked
+            cluster.logs[FIRST].leader, cluster.logs[FIRST].epoch = 2, 1
+            assert await read(consumer, 20) == {FIRST: expected}
+            awake.set()
+            assert await consumer.getmany(timeout_ms=500) == {}
+            assert await consumer.position(FIRST) == 20
+
+    run_virtual(main())
+
+
 def test_a_seek_drops_what_is_on_its_way(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     expected = fill(cluster, FIRST, 60)
