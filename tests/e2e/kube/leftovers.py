@@ -22,6 +22,7 @@ from kube.host import HarnessError, Process, identify, kill, read_process, reap,
 _CNI_CACHES: Final = (Path("/var/lib/cni/results"), Path("/var/lib/cni/cache"))
 _CONTAINER_LOGS: Final = Path("/var/log/containers")
 _DEADLINE_SECONDS: Final = 30.0
+_REMOVALS: Final = 5
 
 
 def sweep(say: Callable[[str], None]) -> None:
@@ -65,9 +66,17 @@ def demolish(tag: str, folder: Path) -> None:
     remove_groups(tag)
     for path in traces:
         path.unlink(missing_ok=True)
-    if folder.exists():
-        shutil.rmtree(folder)
+    _remove(folder)
     (state.REGISTRY / tag).unlink(missing_ok=True)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder whatever vanishes meanwhile: a lazy unmount may still take files away."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+    shutil.rmtree(folder)
 
 
 def end_processes(find: Callable[[], list[Process]]) -> None:
