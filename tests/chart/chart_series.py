@@ -1,36 +1,24 @@
-"""Every series that a query may name: what the broker and the exporter declare in code, and what others serve.
+"""Every series that a query may name: what our processes declare in code, and what Kubernetes and Prometheus serve.
 
-The tables are those of the facts that existing dashboards were read for; ZooKeeper's come from its answer to `mntr`,
-the operator's from its own metrics, the rest from the kubelet, from cAdvisor, kube-state-metrics and Prometheus itself.
+Those of the kubelet, of cAdvisor and kube-state-metrics, and `up` of Prometheus itself are others' and stand here.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from prometheus_client import CollectorRegistry
+
 from odradek.metrics.series import SERIES as BROKER_SERIES
 from odradek.metrics.series import Kind
 from odradek_operator.exporter.series import SERIES as EXPORTER_SERIES
+from odradek_operator.kube.metrics import Reconciliations
+from odradek_operator.pod.mntr import SERIES as ZOOKEEPER_SERIES
 
 PROCESS: Final = frozenset(
     """
     process_open_fds process_max_fds jvm_memory_used_bytes jvm_threads_current
     jvm_gc_collection_seconds_sum jvm_gc_collection_seconds_count
-    """.split()
-)
-ZOOKEEPER: Final = frozenset(
-    """
-    zookeeper_quorumsize zookeeper_numaliveconnections zookeeper_outstandingrequests zookeeper_avgrequestlatency
-    zookeeper_minrequestlatency zookeeper_maxrequestlatency zookeeper_inmemorydatatree_nodecount
-    zookeeper_inmemorydatatree_watchcount
-    """.split()
-)
-OPERATOR: Final = frozenset(
-    """
-    strimzi_resources strimzi_resources_paused strimzi_reconciliations_total strimzi_reconciliations_periodical_total
-    strimzi_reconciliations_successful_total strimzi_reconciliations_failed_total strimzi_reconciliations_locked_total
-    strimzi_reconciliations_duration_seconds_max strimzi_reconciliations_duration_seconds_bucket
-    strimzi_reconciliations_duration_seconds_sum strimzi_reconciliations_duration_seconds_count
     jvm_gc_pause_seconds_sum jvm_gc_pause_seconds_count
     """.split()
 )
@@ -50,7 +38,20 @@ def _broker() -> frozenset[str]:
     return frozenset(names)
 
 
-KNOWN: Final = _broker() | {series.name for series in EXPORTER_SERIES} | PROCESS | ZOOKEEPER | OPERATOR | KUBERNETES
+def _operator() -> frozenset[str]:
+    registry = CollectorRegistry()
+    Reconciliations(registry, ())
+    return frozenset(sample.name for family in registry.collect() for sample in family.samples)
+
+
+KNOWN: Final = (
+    _broker()
+    | _operator()
+    | {series.name for series in EXPORTER_SERIES}
+    | {series.name for series in ZOOKEEPER_SERIES}
+    | PROCESS
+    | KUBERNETES
+)
 
 LABELS: Final = frozenset(
     """

@@ -74,9 +74,15 @@ def test_spark_satisfies_the_restricted_standard(spark: list[Object]) -> None:
 
 def test_spark_may_do_what_it_needs_in_its_namespace(spark: list[Object]) -> None:
     assert {each["kind"] for each in spark}.isdisjoint({"ClusterRole", "ClusterRoleBinding"})
-    for _, rule in rules(spark):
-        assert {*rule["resources"]} == {"pods", "services", "configmaps", "persistentvolumeclaims"}
-        assert "*" not in rule["verbs"]
+    given = [rule for _, rule in rules(spark)]
+    assert {resource for rule in given for resource in rule["resources"]} == {
+        "pods",
+        "services",
+        "configmaps",
+        "persistentvolumeclaims",
+        "networkpolicies",
+    }
+    assert not any("*" in rule["verbs"] for rule in given)
 
 
 def test_sparks_pods_are_owned_and_as_restricted_as_the_job(spark: list[Object]) -> None:
