@@ -74,7 +74,7 @@ images: $(STAMP) ## Build the images with docker, podman or buildah: PREFIX=odra
 .PHONY: crds
 crds: $(STAMP) ## Write what is generated from code: resource definitions and dashboards in the chart
 	@$(BIN)/python -m odradek_operator.crds.generate
-	@$(BIN)/python -m odradek_operator.dashboards.generate
+	@$(BIN)/python -m odradek_operator.dashboards
 
 .PHONY: chart
 chart: crds ## Lint the chart and render manifests/operator.yaml from it (needs helm)
