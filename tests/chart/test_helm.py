@@ -58,11 +58,11 @@ def template(environment: dict[str, str], *options: str) -> subprocess.Completed
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_stored_renderings_are_fresh(name: str, environment: dict[str, str]) -> None:
-    assert rendering(name, environment) == read(GOLDEN / f"{name}.yaml"), "run `make manifests` and look at the changes"
+    assert rendering(name, environment) == read(GOLDEN / f"{name}.yaml"), "run `make chart` and look at the changes"
 
 
 def test_the_manifest_without_helm_is_fresh(environment: dict[str, str]) -> None:
-    assert rendering("operator", environment) == read(ROOT / "manifests/operator.yaml"), "run `make manifests`"
+    assert rendering("operator", environment) == read(ROOT / "manifests/operator.yaml"), "run `make chart`"
 
 
 def test_definitions_are_installed_as_generated_and_kept(environment: dict[str, str]) -> None:
