@@ -1,0 +1,87 @@
+"""One installation by Helm and the cluster of the examples, for all tests of this folder; how long it took is told."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from support.images import Images
+from support.kubernetes import Kubernetes
+from support.product import EXAMPLES, EXTERNAL, IMAGES, NAMESPACE, Demo, Release, Times, make_default
+from support.volumes import Volumes
+from support.waiting import eventually
+
+DISKS_EACH: Final = 3
+"""A broker and a member of ZooKeeper on each node, and one to choose."""
+
+
+@pytest.fixture(scope="package")
+def release(kubernetes: Kubernetes, images: Images) -> Iterator[tuple[Release, float]]:
+    """The operator, and the seconds of its installation."""
+    images.bring(*IMAGES)
+    made = Release(helm=kubernetes.helm, kubectl=kubernetes.kubectl.within(NAMESPACE))
+    there = kubernetes.helm.releases(namespace=NAMESPACE)
+    assert not there, f"somebody's release is in {NAMESPACE} already: these tests would take it away"
+    began = time.monotonic()
+    try:
+        made.install()
+        yield made, time.monotonic() - began
+    finally:
+        made.remove()
+
+
+@pytest.fixture(scope="package")
+def operator_release(release: tuple[Release, float]) -> Release:
+    """The operator, installed by Helm."""
+    return release[0]
+
+
+@pytest.fixture(scope="package")
+def first_cluster(kubernetes: Kubernetes, release: tuple[Release, float]) -> Iterator[tuple[Demo, Times]]:
+    """The examples' cluster as soon as it is Ready, and how long that took."""
+    namespace = f"e2e-{secrets.token_hex(3)}"
+    kubernetes.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    volumes = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=namespace)
+    volumes.provide(DISKS_EACH, size="100Gi")
+    if kubernetes.own is not None:
+        make_default(kubernetes.kubectl, volumes.storage_class)
+    made = Demo(kubectl=kubernetes.kubectl.within(namespace), storage_class=volumes.storage_class)
+    try:
+        began = time.monotonic()
+        made.apply(EXAMPLES)
+        made.await_ready()
+        yield made, Times(install=release[1], ready=time.monotonic() - began)
+    finally:
+        kubernetes.kubectl.delete("namespace", namespace)
+        volumes.remove()
+
+
+@pytest.fixture(scope="package")
+def times(first_cluster: tuple[Demo, Times]) -> Times:
+    """How long it took."""
+    return first_cluster[1]
+
+
+@pytest.fixture(scope="package")
+def demo(first_cluster: tuple[Demo, Times]) -> Demo:
+    """The examples' cluster, Ready."""
+    return first_cluster[0]
+
+
+@pytest.fixture(scope="package")
+def outside(demo: Demo) -> str:
+    """Where this machine reaches the cluster: it got the example's listener by node ports, and was rolled for it."""
+    demo.apply(EXTERNAL)
+    demo.await_ready()
+    return eventually(lambda: demo.bootstrap("external"), what="an address for clients from outside")
+
+
+@pytest.fixture(scope="package")
+def admin(outside: str) -> AdminClient:
+    """The brokers' own word, by librdkafka."""
+    return AdminClient({"bootstrap.servers": outside})

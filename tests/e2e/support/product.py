@@ -1,0 +1,158 @@
+"""Odradek as its users install it: the release of the chart, and the cluster of the examples.
+
+Enters: a Kubernetes with the images, disks. Leaves: `Release` and `Demo`. Called by tests of the product. Invariant:
+what is applied are the files that users have; on a cluster that is not the harness's own only the names of storage
+classes are others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from support.helm import Helm
+from support.images import ROOT
+from support.kubectl import Kubectl
+from support.values import Object, Pod, condition
+from support.volumes import LOCAL_SSD
+from support.waiting import eventually, scaled
+
+CHART: Final = ROOT / "charts" / "odradek"
+EXAMPLES: Final = ROOT / "manifests" / "examples"
+EXTERNAL: Final = EXAMPLES / "external"
+IMAGES: Final = ("broker", "operator", "zookeeper")
+CRDS: Final = ("clusters.odradek.dev", "topics.odradek.dev")
+CLUSTER: Final = "cluster.odradek.dev"
+TOPIC: Final = "topic.odradek.dev"
+NAMESPACE: Final = "odradek-system"
+READY_SECONDS: Final = 240.0
+_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The operator, installed by Helm."""
+
+    helm: Helm
+    kubectl: Kubectl
+    """In the operator's namespace."""
+    name: str = "odradek"
+
+    def install(self, **values: Any) -> None:
+        """Install or upgrade, and wait until the operator is ready."""
+        self.helm.install(self.name, CHART, namespace=self.kubectl.namespace, values=values)
+
+    def uninstall(self) -> None:
+        """Take it away; definitions and resources stay."""
+        self.helm.uninstall(self.name, namespace=self.kubectl.namespace)
+        eventually(self.pods, lambda pods: not pods, what="the end of the operator's pods")
+
+    def test(self) -> str:
+        """What `helm test` says."""
+        return self.helm.run("test", self.name, "--namespace", self.kubectl.namespace)
+
+    def pods(self) -> tuple[Pod, ...]:
+        """The operator's pods."""
+        return self.kubectl.pods("app.kubernetes.io/component=operator")
+
+    def remove(self) -> None:
+        """Uninstall, and take away what an uninstall leaves."""
+        self.uninstall()
+        self.kubectl.delete("namespace", self.kubectl.namespace)
+        self.kubectl.delete("crd", *CRDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """The cluster of the examples, in a namespace of its own."""
+
+    kubectl: Kubectl
+    storage_class: str
+    name: str = "demo"
+
+    def apply(self, folder: Path) -> None:
+        """What `kubectl apply -f` of a folder of examples does."""
+        if self.storage_class == LOCAL_SSD:
+            self.kubectl.run("apply", "--filename", str(folder))
+            return
+        for path in sorted(folder.glob("*.yaml")):
+            self.kubectl.apply_text(path.read_text(encoding="utf-8").replace(LOCAL_SSD, self.storage_class))
+
+    def cluster(self) -> dict[str, Any]:
+        """The Cluster resource."""
+        return self.kubectl.require(CLUSTER, self.name)
+
+    def topic(self, name: str) -> dict[str, Any]:
+        """A Topic resource."""
+        return self.kubectl.require(TOPIC, name)
+
+    def make_topic(self, name: str, **spec: Any) -> None:
+        """Apply a Topic and wait until it is as specified."""
+        self.kubectl.apply(topic_of(name, **spec))
+        self.await_topic(name)
+
+    def await_ready(self, seconds: float = READY_SECONDS) -> dict[str, Any]:
+        """The Cluster once it is as last specified."""
+        return eventually(self.cluster, is_settled, what="readiness of the cluster", seconds=seconds)
+
+    def await_topic(self, name: str) -> dict[str, Any]:
+        """The Topic once it is as last specified."""
+        return eventually(lambda: self.topic(name), is_settled, what=f"readiness of topic {name}")
+
+    def pods(self, component: str = "") -> tuple[Pod, ...]:
+        """Pods of the cluster: of kafka, zookeeper, exporter, or of all."""
+        chosen = f",app.kubernetes.io/component={component}" if component else ""
+        return self.kubectl.pods(f"odradek.dev/cluster={self.name}{chosen}")
+
+    def bootstrap(self, listener: str) -> str:
+        """What clients are told of a listener, empty while it is not known."""
+        listeners = self.cluster().get("status", {}).get("listeners", [])
+        return next((str(entry.get("bootstrap", "")) for entry in listeners if entry["name"] == listener), "")
+
+    def command(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run `odradek` in the pod of broker 0."""
+        return self.kubectl.execute(f"{self.name}-kafka-0", "odradek", *arguments, container="kafka", stdin=stdin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Seconds that passed, the images being on the nodes."""
+
+    install: float
+    ready: float
+    """From `kubectl apply` of the examples until the Cluster was Ready."""
+
+
+def topic_of(name: str, **spec: Any) -> Object:
+    """A Topic resource of the demonstration's cluster."""
+    return {
+        "apiVersion": "odradek.dev/v1",
+        "kind": "Topic",
+        "metadata": {"name": name},
+        "spec": {"cluster": "demo", "partitions": 3, "replicas": 3, **spec},
+    }
+
+
+def is_settled(resource: Object) -> bool:
+    """Whether a resource is Ready, and that is said of its newest specification."""
+    seen = resource.get("status", {}).get("observedGeneration")
+    return condition(resource, "Ready") and seen == resource["metadata"]["generation"]
+
+
+def make_default(kubectl: Kubectl, storage_class: str) -> None:
+    """Claims that name no class get this one; the examples leave ZooKeeper's out."""
+    kubectl.run("annotate", "storageclass", storage_class, "--overwrite", f"{_DEFAULT_CLASS}=true")
+
+
+def example(name: str) -> Object:
+    """A file of the examples, of one document."""
+    found: Object = yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
+    return found
+
+
+def patience(seconds: float) -> str:
+    """A deadline as kubectl takes it."""
+    return f"--timeout={scaled(seconds):g}s"
