@@ -72,8 +72,12 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def odradek_cluster(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[RunningCluster]:
-    """Three brokers and a ZooKeeper, shared by the tests of the session: leave its brokers alive, use own topics."""
-    yield from _run(tmp_path_factory.mktemp("cluster"), request.config, {})
+    """Three brokers and a ZooKeeper, shared by the tests of the session: leave its brokers alive, use own topics.
+
+    Nobody hurts them, so silence is no sign of death: on a machine that is busy with other things they may be slow.
+    """
+    patient = {"zookeeper.session.timeout.ms": 60_000, "process.hang.timeout.ms": 120_000}
+    yield from _run(tmp_path_factory.mktemp("cluster"), request.config, {"config": patient})
 
 
 @pytest.fixture

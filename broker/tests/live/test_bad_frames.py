@@ -16,7 +16,7 @@ from odradek.protocol.apis import ApiKey
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.frames import every_api, mutated, random_request
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 FRAMES = 10_000
 FRAMES_PER_CONNECTION = 5
@@ -90,7 +90,7 @@ async def test_mutated_frames(odradek_single: RunningCluster, seed: int) -> None
         for number in range(0, count, FRAMES_PER_CONNECTION):
             picked = [apis[(number + step) % len(apis)] for step in range(FRAMES_PER_CONNECTION)]
             frames = [mutated(random_request(api, version, source), source) for api, version in picked]
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 await throw(host, int(port), frames, many_trips())
 
     asking = asyncio.create_task(keep_asking())

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
@@ -39,12 +40,24 @@ def odradek(odradek_cluster: RunningCluster) -> Odradek:
 
 
 @pytest.fixture
-def topic(odradek: Odradek) -> Iterator[str]:
+def topic(odradek: Odradek, odradek_cluster: RunningCluster) -> Iterator[str]:
     name = f"cli-{uuid4().hex}"
     assert odradek("topic", "create", name, "-p", "2", "-r", "3", "-c", "retention.ms=-1").returncode == 0
     wait_until(lambda: has_leaders(odradek, name), what="leaders of every partition")
+    # Each command asks another broker, and each broker learns of the topic in its own time.
+    wait_until(lambda: is_known_everywhere(odradek_cluster, name), what="the topic on every broker")
     yield name
     odradek("topic", "delete", name, "--if-exists")
+
+
+def is_known_everywhere(cluster: RunningCluster, name: str) -> bool:
+    """Whether every broker tells of a topic, with leaders, when it alone is asked."""
+
+    def tells(address: str) -> bool:
+        topics = AdminClient({"bootstrap.servers": address}).list_topics(timeout=60).topics
+        return name in topics and all(part.leader >= 0 for part in topics[name].partitions.values())
+
+    return all(tells(address) for address in cluster.bootstrap.split(","))
 
 
 def has_leaders(odradek: Odradek, name: str) -> bool:

@@ -20,7 +20,7 @@ from odradek.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
-SECONDS = 30
+SECONDS = 90
 BROKERS = (0, 1)
 SET, DELETE = 0, 1
 LARGE = 50_000

@@ -18,7 +18,7 @@ from odradek.client.settings import ClientSettings
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RECORDS_BETWEEN_FAULTS = 200
 
@@ -45,7 +45,7 @@ class Writer:
     async def more(self) -> None:
         """Return when as many records again were acknowledged."""
         target = len(self.acknowledged) + RECORDS_BETWEEN_FAULTS
-        async with asyncio.timeout(60), self._progress:
+        async with asyncio.timeout(120), self._progress:
             await self._progress.wait_for(lambda: len(self.acknowledged) >= target)
 
 
@@ -56,7 +56,7 @@ async def leader_of(admin: Admin, topic: str) -> int:
 async def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
     partition = TopicPartition(topic, 0)
     found: list[bytes] = []
-    async with Consumer(bootstrap) as consumer, asyncio.timeout(60):
+    async with Consumer(bootstrap) as consumer, asyncio.timeout(120):
         consumer.assign([partition])
         await consumer.seek_to_beginning(partition)
         end = (await consumer.end_offsets([partition]))[partition]
@@ -76,7 +76,7 @@ def described(cluster: RunningCluster, topic: str) -> list[list[int]]:
 
 
 async def until_in_sync(cluster: RunningCluster, topic: str) -> None:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(180):
         while any(len(isr) < 3 for isr in await asyncio.to_thread(described, cluster, topic)):
             continue
 
@@ -151,7 +151,7 @@ async def test_a_dead_broker_is_spoken_for(odradek_cluster_factory: ClusterFacto
             await writer.more()
             leader = await leader_of(admin, topic)
             await asyncio.to_thread(cluster.crash, leader)
-            async with asyncio.timeout(session_seconds / 2):
+            async with asyncio.timeout(0.8 * session_seconds):
                 await writer.more()
             assert await leader_of(admin, topic) != leader
             await asyncio.to_thread(cluster.kill, leader)

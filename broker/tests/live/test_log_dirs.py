@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),
 ]
 
-SECONDS = 30
+SECONDS = 90
 BROKERS = (0, 1, 2)
 SEGMENT_BYTES = 256 << 10
 RECORDS_AROUND = 1000
@@ -120,7 +120,16 @@ def make_topic(cluster: RunningCluster) -> str:
 
 
 def places(admin: kafka.admin.KafkaAdminClient, topic: str) -> dict[int, dict[str, bool]]:
-    """Of each broker: in which directories the replica lies, and whether it only is on its way there."""
+    """Of each broker: in which directories the replica lies, and whether it only is on its way there.
+
+    Nothing while a broker cannot be asked: the client notices that one was stopped when it asks for the next time.
+    """
+    import kafka.errors
+
+    try:
+        brokers = admin.describe_log_dirs()
+    except (kafka.errors.KafkaConnectionError, kafka.errors.NodeNotReadyError):
+        return {}
     return {
         broker["broker"]: {
             directory["log_dir"]: partition["is_future_key"]
@@ -129,7 +138,7 @@ def places(admin: kafka.admin.KafkaAdminClient, topic: str) -> dict[int, dict[st
             if each["name"] == topic
             for partition in each["partitions"]
         }
-        for broker in admin.describe_log_dirs()
+        for broker in brokers
     }
 
 

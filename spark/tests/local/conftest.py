@@ -28,6 +28,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        # A machine that is busy may take its time: the defaults of 15 s and 2 min are meant for one that is not.
+        .config("spark.python.authenticate.socketTimeout", "120s")
+        .config("spark.network.timeout", "600s")
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .getOrCreate()

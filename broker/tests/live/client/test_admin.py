@@ -37,7 +37,7 @@ async def eventually(ask: Callable[[], Awaitable[T]], enough: Callable[[T], bool
 
 async def test_topics_come_grow_and_go(settings: ClientSettings, topic: str) -> None:
     name = f"{topic}-own"
-    async with Admin(settings) as admin, asyncio.timeout(60):
+    async with Admin(settings) as admin, asyncio.timeout(120):
         await admin.create_topics([NewTopic(name=name, partitions=2, configs=(("retention.ms", "60000"),))])
         with pytest.raises(TopicAlreadyExistsError):
             await admin.create_topics([NewTopic(name=name, partitions=2)])
@@ -67,7 +67,7 @@ async def test_validate_only_changes_nothing(settings: ClientSettings, topic: st
 
 async def test_configurations(settings: ClientSettings, topic: str) -> None:
     resource = ConfigResource.topic(topic)
-    async with Admin(settings) as admin, asyncio.timeout(60):
+    async with Admin(settings) as admin, asyncio.timeout(120):
         await admin.incremental_alter_configs({resource: [ConfigChange(name="retention.ms", value="12345")]})
         await eventually(
             lambda: admin.describe_configs([resource]),
@@ -103,7 +103,7 @@ async def test_the_cluster_and_its_disks(settings: ClientSettings, topic: str) -
 async def test_groups(settings: ClientSettings, topic: str) -> None:
     name = f"group-{topic}"
     group = settings.replace(group_id=name)
-    async with Admin(settings) as admin, asyncio.timeout(60):
+    async with Admin(settings) as admin, asyncio.timeout(120):
         async with Consumer(group, topic) as consumer:
             while len(consumer.assignment()) != 3:
                 await consumer.getmany(timeout_ms=50)

@@ -1,6 +1,8 @@
 """One fault of each kind under load, as `make faults` does for half an hour: nothing acknowledged is lost.
 
-No time is held to a goal here, since the machine may be busy; the figures are printed.
+No time is held to a goal here, since the machine may be busy; the figures are printed. For the same reason the run ends
+after its one round, however long that takes, and brokers are given as long as in `make faults` before they pass for
+dead: what nobody did to them must not happen.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from ordeal.running import Settings, run
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(2400)
 def test_nothing_acknowledged_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = Settings(seed=1, minutes=5.0, rounds=1, session_ms=3_000.0, hang_ms=2_000.0, together=0.0)
+    settings = Settings(seed=1, minutes=30.0, rounds=1, session_ms=6_000.0, hang_ms=5_000.0, together=0.0)
     report = run(settings, tmp_path, lambda seconds, doing: None)
     with capsys.disabled():
         click.echo(f"\n{rendered(report, 'table')}")

@@ -13,7 +13,7 @@ from odradek.client.blocking import BlockingClient
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 TOPIC = "killed"
 KILLS = 2
@@ -37,7 +37,7 @@ class Writer:
                 value = b"%d" % number
                 number += 1
                 try:
-                    told = producer.send(TOPIC, value, partition=0).result(60)
+                    told = producer.send(TOPIC, value, partition=0).result(240)
                 except OdradekError:
                     continue  # not acknowledged: it may be there or not
                 self.acknowledged[told.offset] = value
@@ -45,7 +45,7 @@ class Writer:
     def more(self) -> None:
         """Return when some records more were acknowledged."""
         target = len(self.acknowledged) + RECORDS_BETWEEN
-        wait_until(lambda: len(self.acknowledged) >= target, what="progress of the producer")
+        wait_until(lambda: len(self.acknowledged) >= target, what="progress of the producer", seconds=240)
 
     def __enter__(self) -> Writer:
         self._thread.start()
@@ -53,7 +53,7 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        self._thread.join(90)
+        self._thread.join(300)
 
 
 def test_a_killed_broker_keeps_what_it_acknowledged(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ class Answers:
         self._event.set()
 
     async def until(self, condition: Callable[[list[Any]], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition(self.seen):
                 self._event.clear()
                 await self._event.wait()
