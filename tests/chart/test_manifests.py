@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from chart_files import CHART, ROOT, Object, objects, pod_specs, read, rules
+from chart_files import CHART, ROOT, Object, objects, pod_specs, read, rendered, rules
 from odradek_operator.crds import read_resources
 from odradek_operator.crds.types import ListenerType
 from odradek_operator.documents import parse_documents
@@ -56,6 +56,7 @@ def test_the_manifest_without_helm_brings_everything_into_one_namespace() -> Non
     kinds = [each["kind"] for each in found]
     assert "CustomResourceDefinition" not in kinds, "they are files of the chart already, applied beside it"
     assert "Pod" not in kinds, "the test's pod is Helm's"
+    assert found[1:] == [each for each in rendered("default") if each["kind"] != "Pod"]
 
 
 @pytest.fixture

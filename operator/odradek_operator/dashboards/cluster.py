@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek_operator.dashboards import queries
+from odradek_operator.dashboards import machines, queries
 from odradek_operator.dashboards.grafana import Dashboard, Look, Panel, Query, Row, Variable, lines
+from odradek_operator.dashboards.machines import POD
 
 _LED: Final = "kafka_server_replicamanager_leadercount"
 _TOPICS: Final = "kafka_server_brokertopicmetrics"
-_POD: Final = "{{kubernetes_pod_name}}"
 _TIMES: Final = "kafka_network_requestmetrics_totaltimems"
 
 NAMESPACE: Final = Variable(name="namespace", label="Namespace", series=_LED, value="namespace")
@@ -92,7 +92,7 @@ _TRAFFIC: Final = Row(
             description="Bytes appended by producers, for each broker; replication is not counted.",
             queries=lines(
                 f'sum by (kubernetes_pod_name) (rate({_TOPICS}_bytesin_total{{PODS, topic!=""}}[$__rate_interval]))',
-                _POD,
+                POD,
             ),
             look=Look.AREAS,
             unit="Bps",
@@ -102,7 +102,7 @@ _TRAFFIC: Final = Row(
             description="Bytes sent to consumers, for each broker; replication is not counted.",
             queries=lines(
                 f'sum by (kubernetes_pod_name) (rate({_TOPICS}_bytesout_total{{PODS, topic!=""}}[$__rate_interval]))',
-                _POD,
+                POD,
             ),
             look=Look.AREAS,
             unit="Bps",
@@ -112,7 +112,7 @@ _TRAFFIC: Final = Row(
             description="Records appended by producers, for each broker.",
             queries=lines(
                 f'sum by (kubernetes_pod_name) (rate({_TOPICS}_messagesin_total{{PODS, topic!=""}}[$__rate_interval]))',
-                _POD,
+                POD,
             ),
             look=Look.AREAS,
             unit="wps",
@@ -160,13 +160,13 @@ _LATENCY: Final = Row(
         Panel(
             title="Produce, 99 of 100",
             description="Time from a produce request's arrival to its answer; with acks=all, followers are waited for.",
-            queries=lines(f'max by (kubernetes_pod_name) ({_TIMES}{{PODS, request="Produce", quantile="0.99"}})', _POD),
+            queries=lines(f'max by (kubernetes_pod_name) ({_TIMES}{{PODS, request="Produce", quantile="0.99"}})', POD),
             unit="ms",
         ),
         Panel(
             title="Fetch, 99 of 100",
             description="Time from a fetch request's arrival to its answer. Who has read everything waits on purpose.",
-            queries=lines(f'max by (kubernetes_pod_name) ({_TIMES}{{PODS, request="Fetch", quantile="0.99"}})', _POD),
+            queries=lines(f'max by (kubernetes_pod_name) ({_TIMES}{{PODS, request="Fetch", quantile="0.99"}})', POD),
             unit="ms",
         ),
         Panel(
@@ -200,14 +200,14 @@ _REPLICATION: Final = Row(
         Panel(
             title="Largest follower lag",
             description="Records that the hindmost replica on each broker is behind its leader.",
-            queries=lines("max by (kubernetes_pod_name) (kafka_server_replicafetchermanager_maxlag{PODS})", _POD),
+            queries=lines("max by (kubernetes_pod_name) (kafka_server_replicafetchermanager_maxlag{PODS})", POD),
             width=6,
         ),
         Panel(
             title="Partitions on the move",
             description="Partitions whose replicas come or go by a reassignment, on the brokers that lead them.",
             queries=lines(
-                "sum by (kubernetes_pod_name) (kafka_server_replicamanager_reassigningpartitions{PODS})", _POD
+                "sum by (kubernetes_pod_name) (kafka_server_replicamanager_reassigningpartitions{PODS})", POD
             ),
             look=Look.AREAS,
             width=6,
@@ -225,147 +225,15 @@ _REPLICATION: Final = Row(
         Panel(
             title="Leaders",
             description="Partitions that each broker leads. Uneven for long: the preferred leaders are not in place.",
-            queries=lines(f"sum by (kubernetes_pod_name) ({_LED}{{PODS}})", _POD),
+            queries=lines(f"sum by (kubernetes_pod_name) ({_LED}{{PODS}})", POD),
             look=Look.AREAS,
             width=12,
         ),
         Panel(
             title="Replicas",
             description="Replicas that each broker holds, leading or following.",
-            queries=lines("sum by (kubernetes_pod_name) (kafka_server_replicamanager_partitioncount{PODS})", _POD),
+            queries=lines("sum by (kubernetes_pod_name) (kafka_server_replicamanager_partitioncount{PODS})", POD),
             look=Look.AREAS,
-            width=12,
-        ),
-    ),
-)
-
-_LOAD: Final = Row(
-    title="Load",
-    panels=(
-        Panel(
-            title="Event loop idle",
-            description="Share of time in which a broker's event loop waits for work. Below a tenth, requests queue.",
-            queries=lines("kafka_network_socketserver_networkprocessoravgidle_percent{PODS}", _POD),
-            unit="percentunit",
-            high=1,
-        ),
-        Panel(
-            title="CPU",
-            description="Processors in use by the brokers' containers.",
-            queries=lines(
-                'sum by (pod) (rate(container_cpu_usage_seconds_total{namespace="$namespace", pod=~"$pod", '
-                'container="kafka"}[$__rate_interval]))',
-                "{{pod}}",
-            ),
-            unit="short",
-        ),
-        Panel(
-            title="Memory",
-            description="Resident memory of the broker processes.",
-            queries=lines("sum by (kubernetes_pod_name) (jvm_memory_used_bytes{PODS})", _POD),
-            unit="bytes",
-        ),
-        Panel(
-            title="Connections",
-            description="Open connections of each listener.",
-            queries=lines(
-                "sum by (listener) (kafka_server_socket_server_metrics_connection_count{PODS})", "{{listener}}"
-            ),
-            look=Look.AREAS,
-        ),
-        Panel(
-            title="Waiting operations",
-            description="Produce requests that wait for followers, fetch requests that wait for records, and the like.",
-            queries=lines(
-                "sum by (delayedOperation) (kafka_server_delayedoperationpurgatory_numdelayedoperations{PODS})",
-                "{{delayedOperation}}",
-            ),
-        ),
-        Panel(
-            title="Open files",
-            description="File descriptors of each broker: two or three for each segment in use, one a connection.",
-            queries=lines("sum by (kubernetes_pod_name) (process_open_fds{PODS})", _POD),
-        ),
-    ),
-)
-
-_DISKS: Final = Row(
-    title="Disks",
-    panels=(
-        Panel(
-            title="Free room of claims",
-            description="Free share of each volume claim. A full disk stops a broker's writes before it is damaged.",
-            queries=lines(queries.CLAIM_FREE.replace("CLAIMS", queries.BROKERS_CLAIM), "{{persistentvolumeclaim}}"),
-            unit="percentunit",
-            high=1,
-        ),
-        Panel(
-            title="Free room of log directories",
-            description="Free bytes of each directory's file system, as the broker last saw it.",
-            queries=lines("odradek_log_directory_free_bytes{PODS}", f"{_POD} {{{{directory}}}}"),
-            unit="bytes",
-        ),
-        Panel(
-            title="Log size",
-            description="Bytes of all logs of each broker.",
-            queries=lines("sum by (kubernetes_pod_name) (kafka_log_log_size{PODS})", _POD),
-            look=Look.AREAS,
-            unit="bytes",
-        ),
-        Panel(
-            title="Disk writes and reads",
-            description="Bytes that the broker processes wrote to disks and read from disks, page cache excluded.",
-            queries=(
-                Query(text="sum(irate(kafka_server_kafkaserver_linux_disk_write_bytes{PODS}[5m]))", legend="written"),
-                Query(text="sum(irate(kafka_server_kafkaserver_linux_disk_read_bytes{PODS}[5m]))", legend="read"),
-            ),
-            unit="Bps",
-        ),
-        Panel(
-            title="Dirtiest compacted log",
-            description="Dirty share of the dirtiest compacted log. Near 100 % for long: the cleaner is behind.",
-            queries=lines("kafka_log_logcleanermanager_max_dirty_percent{PODS}", _POD),
-            unit="percent",
-            high=100,
-        ),
-        Panel(
-            title="Logs that cannot be compacted",
-            description="Logs that the cleaner leaves alone after an error.",
-            queries=lines(
-                "sum by (kubernetes_pod_name) (kafka_log_logcleanermanager_uncleanable_partitions_count{PODS})", _POD
-            ),
-        ),
-    ),
-)
-
-_ZOOKEEPER: Final = Row(
-    title="Towards ZooKeeper",
-    panels=(
-        Panel(
-            title="Round trips, 99 of 100",
-            description="Time of the brokers' requests to ZooKeeper. Elections and in-sync changes wait for these.",
-            queries=lines(
-                "max by (kubernetes_pod_name) (kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms{PODS, "
-                'quantile="0.99"})',
-                _POD,
-            ),
-            unit="ms",
-            width=12,
-        ),
-        Panel(
-            title="Lost connections and sessions",
-            description="A connection may be lost without loss when it comes back within the session; after an expired "
-            "session the broker registers anew and its partitions move.",
-            queries=(
-                Query(
-                    text="sum(increase(kafka_server_sessionexpirelistener_zookeeperdisconnects_total{PODS}[5m]))",
-                    legend="connections",
-                ),
-                Query(
-                    text="sum(increase(kafka_server_sessionexpirelistener_zookeeperexpires_total{PODS}[5m]))",
-                    legend="sessions",
-                ),
-            ),
             width=12,
         ),
     ),
@@ -376,5 +244,5 @@ DASHBOARD: Final = Dashboard(
     title="Odradek: cluster",
     description="The brokers of one cluster: is it whole, what does it do, how long do clients wait, what gets short?",
     variables=(NAMESPACE, CLUSTER, _PODS),
-    rows=(_HEALTH, _TRAFFIC, _LATENCY, _REPLICATION, _LOAD, _DISKS, _ZOOKEEPER),
+    rows=(_HEALTH, _TRAFFIC, _LATENCY, _REPLICATION, machines.LOAD, machines.DISKS, machines.ZOOKEEPER),
 )
