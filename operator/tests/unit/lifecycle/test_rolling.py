@@ -211,6 +211,7 @@ def test_one_that_may_go_is_not_kept_by_one_that_may_not() -> None:
 def test_in_sync_replicas_on_brokers_that_are_not_there_do_not_count() -> None:
     world = outdated_world({"orders": [(0, 1, 9)], "rest": [(0,), (1,), (2,)] * 3})
     world.controller = 1
+    world.topics["orders"][0].isr = (0, 1, 9)
     assert restarts(decide(world)) == 2, "which has nothing of orders"
     world.pods[2].hash = "a"
     assert waits(decide(world))[0] == "InSyncReplicas"
@@ -257,6 +258,8 @@ def test_a_move_under_way_is_no_reason_to_wait() -> None:
     one.replicas, one.adding, one.removing = (3, 0, 1, 2), (3,), (0,)
     world.registered.add(3)
     assert restarts(decide(world)) == 0
+    world.minimum = {"orders": 3}
+    assert restarts(decide(world)) == 0, "three replicas are what it shall have, so two others are all there can be"
 
 
 def test_a_factor_that_grows_is_waited_for() -> None:
