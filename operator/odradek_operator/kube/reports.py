@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,11 +37,17 @@ class _Known:
     trouble: str = field(default="")
 
 
+def exporter_url(cluster: Cluster) -> str:
+    """Where a cluster's exporter tells its report."""
+    return f"http://{names.exporter(cluster.name)}.{cluster.namespace}.svc:{names.METRICS_PORT}/topics"
+
+
 class Reports:
     """The exporters of all clusters."""
 
-    def __init__(self) -> None:
-        """Nothing is asked before somebody wants to know."""
+    def __init__(self, url_of: Callable[[Cluster], str] = exporter_url) -> None:
+        """Nothing is asked before somebody wants to know. `url_of` says where a cluster's exporter is."""
+        self._url_of = url_of
         self._known: dict[tuple[str, str], _Known] = {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -54,8 +61,7 @@ class Reports:
         now = asyncio.get_running_loop().time()
         if now - known.asked_at >= ASK_SECONDS and (known.task is None or known.task.done()):
             known.asked_at = now
-            host = f"{names.exporter(cluster.name)}.{cluster.namespace}.svc"
-            known.task = asyncio.create_task(self._ask(f"http://{host}:{names.METRICS_PORT}/topics", known))
+            known.task = asyncio.create_task(self._ask(self._url_of(cluster), known))
         return known.report if now - known.told_at < STALE_SECONDS else None
 
     async def _ask(self, url: str, known: _Known) -> None:
@@ -64,7 +70,7 @@ class Reports:
         try:
             async with self._session.get(url) as answer:
                 answer.raise_for_status()
-                known.report = decode(await answer.content.read(_MAX_BYTES))
+                known.report = decode(await _whole(answer.content))
             known.told_at = asyncio.get_running_loop().time()
             known.trouble = ""
         except (aiohttp.ClientError, TimeoutError, ReportError) as error:
@@ -83,3 +89,13 @@ class Reports:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+
+async def _whole(content: aiohttp.StreamReader) -> bytes:
+    """All that comes, in however many pieces. Raises `ReportError` for more than a report can have."""
+    found = bytearray()
+    async for piece in content.iter_any():
+        found += piece
+        if len(found) > _MAX_BYTES:
+            raise ReportError(f"it is longer than {_MAX_BYTES} bytes")
+    return bytes(found)

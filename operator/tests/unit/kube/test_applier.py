@@ -1,0 +1,158 @@
+"""What is wanted is applied when it differs or was touched, and what is wanted no longer goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.testing.loop import run_virtual
+from odradek_operator.crds.types import Cluster, Monitoring
+from odradek_operator.kube.api import Kind, Reference, kind_named
+from odradek_operator.kube.applier import Applier
+from odradek_operator.kube.client import KubernetesError
+from odradek_operator.kube.view import complete
+from odradek_operator.objects import names
+from odradek_operator.objects.podspec import ImageSettings
+from odradek_operator.objects.wanted import PRUNED_KINDS, WantedObject, prune_selector, wanted_objects
+from odradek_operator.testing.api import KubernetesApi
+from odradek_operator.testing.client import MemoryClient
+from odradek_operator.testing.store import key_of
+
+CLUSTER = Cluster(name="demo", namespace="shop", uid="1")
+
+
+def wanted(cluster: Cluster = CLUSTER, brokers: int = 3) -> tuple[WantedObject, ...]:
+    return wanted_objects(cluster, settings=ImageSettings(), broker_count=brokers)
+
+
+def begin() -> tuple[KubernetesApi, MemoryClient, Applier]:
+    api = KubernetesApi()
+    client = MemoryClient(api, writes_per_second=100_000)
+    return api, client, Applier(client)
+
+
+async def prune(applier: Applier, items: tuple[WantedObject, ...]) -> list[Reference]:
+    kinds = [kind_named(*kind) for kind in PRUNED_KINDS]
+    return await applier.prune(items, kinds, namespace="shop", selector=prune_selector(CLUSTER))
+
+
+def test_everything_is_applied_once() -> None:
+    async def run() -> None:
+        api, _, applier = begin()
+        assert await applier.apply(wanted()) == [Reference.of(item.body) for item in wanted()]
+        count = len(api.writes)
+        assert await applier.apply(wanted()) == []
+        assert len(api.writes) == count
+
+    run_virtual(run())
+
+
+def test_only_what_differs_is_applied() -> None:
+    async def run() -> None:
+        _, _, applier = begin()
+        await applier.apply(wanted())
+        assert [which.name for which in await applier.apply(wanted(brokers=4))] == ["demo-kafka"]
+
+    run_virtual(run())
+
+
+def test_what_somebody_touched_is_applied_anew() -> None:
+    async def run() -> None:
+        _, client, applier = begin()
+        await applier.apply(wanted())
+        for kind, name in ((Kind.STATEFUL_SET, "demo-kafka"), (Kind.SERVICE, "demo-kafka-brokers")):
+            which = Reference(kind=kind, namespace="shop", name=name)
+            before = await client.get(kind, "shop", name)
+            assert before is not None
+            assert not applier.touched(complete(kind, before))
+            after = await client.merge(which, {"spec": {"replicas": 9}})
+            assert after is not None
+            assert applier.touched(complete(kind, after))
+            assert await applier.apply(wanted()) == [which]
+
+    run_virtual(run())
+
+
+def test_a_status_is_nobodys_meddling() -> None:
+    async def run() -> None:
+        _, client, applier = begin()
+        await applier.apply(wanted())
+        which = Reference(kind=Kind.STATEFUL_SET, namespace="shop", name="demo-kafka")
+        after = await client.merge(which, {"status": {"readyReplicas": 3}}, sub="status")
+        assert after is not None
+        assert not applier.touched(after)
+        assert await applier.apply(wanted()) == []
+
+    run_virtual(run())
+
+
+def test_what_was_deleted_is_made_anew() -> None:
+    async def run() -> None:
+        _, client, applier = begin()
+        await applier.apply(wanted())
+        which = Reference(kind=Kind.CONFIG_MAP, namespace="shop", name="demo-kafka-config")
+        await client.delete(which)
+        assert applier.vanished(which)
+        assert not applier.vanished(which)
+        assert await applier.apply(wanted()) == [which]
+        assert await client.get(Kind.CONFIG_MAP, "shop", "demo-kafka-config") is not None
+
+    run_virtual(run())
+
+
+def test_what_is_forgotten_is_applied_and_changes_nothing() -> None:
+    async def run() -> None:
+        api, _, applier = begin()
+        await applier.apply(wanted())
+        version = api.store.version
+        applier.forget()
+        assert len(await applier.apply(wanted())) == len(wanted())
+        assert api.store.version == version
+
+    run_virtual(run())
+
+
+def test_an_object_that_fails_is_tried_again_and_the_others_are_not() -> None:
+    async def run() -> None:
+        api, _, applier = begin()
+        api.faults.status = 500
+        api.faults.concerns = lambda asked: "statefulsets/demo-kafka" in asked.path
+        with pytest.raises(KubernetesError):
+            await applier.apply(wanted())
+        api.faults.status = 0
+        done = {Reference.of(item.body) for item in wanted() if api.store.find(key_of(item.body)) is not None}
+        rest = await applier.apply(wanted())
+        assert rest == [Reference.of(item.body) for item in wanted() if Reference.of(item.body) not in done]
+
+    run_virtual(run())
+
+
+def test_what_is_wanted_no_longer_goes() -> None:
+    async def run() -> None:
+        api, client, applier = begin()
+        await applier.apply(wanted())
+        foreign = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "theirs", "namespace": "shop", "labels": {names.CLUSTER_LABEL: "demo"}},
+        }
+        api.put(foreign)
+        assert await prune(applier, wanted()) == []
+        bare = Cluster(name="demo", namespace="shop", uid="1", monitoring=Monitoring(exporter=False))
+        gone = {Reference.of(item.body) for item in wanted()} - {Reference.of(item.body) for item in wanted(bare)}
+        assert gone
+        assert set(await prune(applier, wanted(bare))) == gone
+        assert await client.get(Kind.CONFIG_MAP, "shop", "theirs") is not None
+        assert await client.get(Kind.STATEFUL_SET, "shop", "demo-kafka") is not None
+        assert set(await applier.apply(wanted())) == gone
+
+    run_virtual(run())
+
+
+def test_kinds_that_are_not_installed_have_nothing_to_prune() -> None:
+    async def run() -> None:
+        api, _, applier = begin()
+        api.faults.status = 404
+        api.faults.concerns = lambda asked: "monitoring.coreos.com" in asked.path
+        assert await prune(applier, wanted()) == []
+
+    run_virtual(run())

@@ -1,0 +1,150 @@
+"""At most one holder at a time, whatever happens to the API server and to the holders."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from odradek.testing.loop import run_virtual
+from odradek_operator.kube.api import Kind, Object, Reference
+from odradek_operator.kube.lease import DURATION_SECONDS, MARGIN_SECONDS, RENEW_SECONDS, RETRY_SECONDS, Lease
+from odradek_operator.testing.api import KubernetesApi
+from odradek_operator.testing.client import MemoryClient
+
+WHICH = Reference(kind=Kind.LEASE, namespace="odradek", name="operator")
+
+
+def lease(api: KubernetesApi, identity: str) -> Lease:
+    return Lease(MemoryClient(api), WHICH, identity)
+
+
+async def held(client: MemoryClient) -> Object:
+    found = await client.get(Kind.LEASE, "odradek", "operator")
+    assert found is not None
+    return found["spec"]
+
+
+async def stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def test_the_second_waits_until_the_first_gives_it_back() -> None:
+    async def run() -> None:
+        api, now = KubernetesApi(), asyncio.get_running_loop().time
+        first, second = lease(api, "a"), lease(api, "b")
+        await first.acquire()
+        keeping = asyncio.create_task(first.keep())
+        waiting = asyncio.create_task(second.acquire())
+        await asyncio.sleep(20 * DURATION_SECONDS)
+        assert not waiting.done() and not keeping.done()
+        await stop(keeping)
+        released = now()
+        await first.release()
+        await waiting
+        assert now() - released <= RETRY_SECONDS
+        spec = await held(MemoryClient(api))
+        assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("b", 2)
+
+    run_virtual(run())
+
+
+def test_a_dead_holder_is_followed_after_its_time() -> None:
+    async def run() -> None:
+        api, now = KubernetesApi(), asyncio.get_running_loop().time
+        await lease(api, "a").acquire()
+        began = now()
+        await lease(api, "b").acquire()
+        # By its own clock, from when it first saw the lease as it stayed; what "a" wrote of time counts for nothing.
+        assert DURATION_SECONDS < now() - began <= DURATION_SECONDS + 2 * RETRY_SECONDS
+
+    run_virtual(run())
+
+
+def test_who_starts_again_under_its_own_name_need_not_wait() -> None:
+    async def run() -> None:
+        api, now = KubernetesApi(), asyncio.get_running_loop().time
+        await lease(api, "a").acquire()
+        began = now()
+        await lease(api, "a").acquire()
+        assert now() == began
+
+    run_virtual(run())
+
+
+def test_two_that_begin_at_once_are_one_holder() -> None:
+    async def run() -> None:
+        api = KubernetesApi()
+        tasks = [asyncio.create_task(lease(api, name).acquire()) for name in "abc"]
+        await asyncio.sleep(RETRY_SECONDS)
+        assert sum(task.done() for task in tasks) == 1
+        for task in tasks:
+            await stop(task)
+
+    run_virtual(run())
+
+
+def test_a_holder_whose_lease_was_taken_stops() -> None:
+    async def run() -> None:
+        api, now = KubernetesApi(), asyncio.get_running_loop().time
+        client, mine = MemoryClient(api), lease(api, "a")
+        await mine.acquire()
+        body = await client.get(Kind.LEASE, "odradek", "operator")
+        assert body is not None
+        await client.replace(body | {"spec": body["spec"] | {"holderIdentity": "thief"}})
+        began = now()
+        await mine.keep()
+        assert now() - began <= RENEW_SECONDS + 1
+        await mine.release()
+        assert (await held(client))["holderIdentity"] == "thief"
+
+    run_virtual(run())
+
+
+def test_a_holder_that_cannot_renew_stops_before_another_may_begin() -> None:
+    async def run(fault: str, value: object) -> None:
+        api, now = KubernetesApi(), asyncio.get_running_loop().time
+        mine = lease(api, "a")
+        await mine.acquire()
+        began = now()
+        other = lease(api, "b")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await other.acquire()
+        setattr(api.faults, fault, value)
+        await mine.keep()
+        assert DURATION_SECONDS - MARGIN_SECONDS <= now() - began < DURATION_SECONDS
+
+    for fault, value in (("refuses", True), ("status", 500), ("delay_seconds", 60.0)):
+        run_virtual(run(fault, value))
+
+
+def test_a_short_outage_is_survived() -> None:
+    async def run() -> None:
+        api = KubernetesApi()
+        mine = lease(api, "a")
+        await mine.acquire()
+        keeping = asyncio.create_task(mine.keep())
+        for _ in range(5):
+            api.faults.refuses = True
+            await asyncio.sleep(DURATION_SECONDS / 3)
+            api.faults.refuses = False
+            await asyncio.sleep(DURATION_SECONDS / 2)
+        assert not keeping.done()
+        await stop(keeping)
+
+    run_virtual(run())
+
+
+def test_an_api_server_that_is_away_is_waited_for() -> None:
+    async def run() -> None:
+        api = KubernetesApi()
+        api.faults.refuses = True
+        waiting = asyncio.create_task(lease(api, "a").acquire())
+        await asyncio.sleep(100)
+        assert not waiting.done()
+        api.faults.refuses = False
+        await waiting
+
+    run_virtual(run())

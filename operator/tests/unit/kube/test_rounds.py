@@ -1,0 +1,246 @@
+"""Whole rounds of the operator, against an API server and ZooKeeper in memory, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from odradek.testing.loop import run_virtual
+from odradek.zk.port import ConnectionLost
+from odradek_operator.kube.api import Kind
+from odradek_operator.kube.finalizers import FINALIZER
+from odradek_operator.objects import names
+
+from .surroundings import (
+    IDLE_SECONDS,
+    Operator,
+    World,
+    cluster_body,
+    condition,
+    scenario,
+    topic_body,
+    until,
+)
+
+
+def play(steps: Callable[[World, Operator], Awaitable[None]], **options: object) -> None:
+    run_virtual(scenario(steps, **options)())
+
+
+async def made(world: World, *topics: str) -> None:
+    world.api.put(cluster_body())
+    for topic in topics:
+        world.api.put(topic_body(topic))
+    await until(lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, *topics), "all is ready")
+
+
+def test_a_cluster_and_its_topics_become_ready() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(topic_body("early", partitions=2))
+        await until(lambda: condition(world.find(Kind.TOPIC, "early")) == ("False", "NoCluster"), "it says so")
+        await made(world, "orders")
+        await until(lambda: world.ready(Kind.TOPIC, "early"), "the early one is ready, too")
+        assert world.topics() == {"early", "orders"}
+        status = world.get(Kind.TOPIC, "early")["status"]
+        assert (status["partitions"], status["replicas"], status["underReplicated"]) == (2, 3, 0)
+        cluster = world.get(Kind.CLUSTER, "demo")["status"]
+        assert (cluster["brokersReady"], cluster["clusterId"]) == ("3/3", "the-id")
+        assert [one["bootstrap"] for one in cluster["listeners"]] == ["demo-kafka-bootstrap.shop.svc:9092"]
+
+    play(steps)
+
+
+def test_nothing_is_written_when_nothing_changes() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        await asyncio.sleep(5 * IDLE_SECONDS)
+        before = (world.api.store.version, world.tree.last_zxid)
+        await asyncio.sleep(operator.settings.resync_seconds * 3)
+        # A resync applies anew, which changes nothing.
+        assert (world.api.store.version, world.tree.last_zxid) == before
+
+    play(steps)
+
+
+def test_what_somebody_changed_or_deleted_comes_back() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world)
+        service = names.bootstrap_service("demo")
+        wanted = world.get(Kind.SERVICE, service)["spec"]
+        world.change(Kind.SERVICE, service, {"spec": {"ports": None}})
+        await until(lambda: world.get(Kind.SERVICE, service)["spec"] == wanted, "it is set back", IDLE_SECONDS / 2)
+        world.delete(Kind.SERVICE, service)
+        await until(lambda: world.find(Kind.SERVICE, service) is not None, "it is made anew", IDLE_SECONDS / 2)
+
+    play(steps)
+
+
+def test_a_topic_that_may_go_goes_before_its_resource() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(topic_body("loose", deletion="Delete"))
+        await made(world, "kept")
+        await until(lambda: world.ready(Kind.TOPIC, "loose"), "it is ready")
+        assert world.get(Kind.TOPIC, "loose")["metadata"]["finalizers"] == [FINALIZER]
+        assert "finalizers" not in world.get(Kind.TOPIC, "kept")["metadata"]
+        world.delete(Kind.TOPIC, "loose")
+        world.delete(Kind.TOPIC, "kept")
+        assert world.find(Kind.TOPIC, "kept") is None
+        seen = set[tuple[bool, bool]]()
+
+        def gone() -> bool:
+            state = (world.find(Kind.TOPIC, "loose") is None, "loose" not in world.topics())
+            seen.add(state)
+            return all(state)
+
+        await until(gone, "both are gone")
+        assert (True, False) not in seen
+        assert world.topics() == {"kept"}
+
+    play(steps)
+
+
+def test_a_resource_may_change_its_mind_about_deletion() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        world.change(Kind.TOPIC, "orders", {"spec": {"deletion": "Delete"}})
+        await until(lambda: "finalizers" in world.get(Kind.TOPIC, "orders")["metadata"], "it has one")
+        world.change(Kind.TOPIC, "orders", {"spec": {"deletion": "Protect"}})
+        await until(lambda: not world.get(Kind.TOPIC, "orders")["metadata"].get("finalizers"), "it has none")
+
+    play(steps)
+
+
+def test_a_cluster_that_goes_lets_its_topics_go() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(topic_body("loose", deletion="Delete"))
+        await made(world)
+        await until(lambda: world.ready(Kind.TOPIC, "loose"), "it is ready")
+        world.delete(Kind.CLUSTER, "demo")
+        world.delete(Kind.TOPIC, "loose")
+        await until(lambda: world.find(Kind.TOPIC, "loose") is None, "nothing holds it")
+        assert world.find(Kind.STATEFUL_SET, "demo-kafka") is None
+        assert world.find(Kind.CLAIM, "data-demo-kafka-0") is not None
+
+    play(steps)
+
+
+def test_a_paused_cluster_is_left_alone() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: "true"}}})
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == ("Unknown", "Paused"), "it says so")
+        world.delete(Kind.SERVICE, names.bootstrap_service("demo"))
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 4}}})
+        world.api.put(topic_body("late"))
+        await asyncio.sleep(5 * IDLE_SECONDS)
+        assert world.find(Kind.SERVICE, names.bootstrap_service("demo")) is None
+        assert world.get(Kind.STATEFUL_SET, "demo-kafka")["spec"]["replicas"] == 3
+        assert world.topics() == {"orders"}
+        world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: None}}})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, "late"), "it goes on")
+        assert world.get(Kind.STATEFUL_SET, "demo-kafka")["spec"]["replicas"] == 4
+
+    play(steps)
+
+
+def test_a_paused_topic_is_left_alone() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        world.change(Kind.TOPIC, "orders", {"metadata": {"annotations": {names.PAUSED: "true"}}})
+        world.change(Kind.TOPIC, "orders", {"spec": {"partitions": 4}})
+        await until(lambda: condition(world.get(Kind.TOPIC, "orders")) == ("Unknown", "Paused"), "it says so")
+        await asyncio.sleep(2 * IDLE_SECONDS)
+        assert world.get(Kind.TOPIC, "orders")["status"]["partitions"] == 1
+        world.change(Kind.TOPIC, "orders", {"metadata": {"annotations": {names.PAUSED: None}}})
+        await until(lambda: world.ready(Kind.TOPIC, "orders"), "it goes on")
+        assert world.get(Kind.TOPIC, "orders")["status"]["partitions"] == 4
+
+    play(steps)
+
+
+def test_what_cannot_be_read_is_told_and_spoils_nothing() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        world.api.put(topic_body("wrong", partitions=0))
+        world.api.put(topic_body("right"))
+        await until(lambda: world.ready(Kind.TOPIC, "right"), "the other one is ready")
+        await until(lambda: condition(world.get(Kind.TOPIC, "wrong")) == ("False", "InvalidSpec"), "it says so")
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 0}}})
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == ("False", "InvalidSpec"), "it says so")
+        assert world.get(Kind.STATEFUL_SET, "demo-kafka")["spec"]["replicas"] == 3
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 3}}})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready again")
+
+    play(steps)
+
+
+def test_the_api_server_may_be_away() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        for fault in ("refuses", "status", "loses_answers"):
+            setattr(world.api.faults, fault, 503 if fault == "status" else True)
+            world.api.put(topic_body(f"during-{fault.replace('_', '-')}"))
+            world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"config": {"num.io.threads": "9"}}}})
+            await asyncio.sleep(4 * IDLE_SECONDS)
+            setattr(world.api.faults, fault, 0 if fault == "status" else False)
+            topic = f"during-{fault.replace('_', '-')}"
+            await until(lambda name=topic: world.ready(Kind.TOPIC, name), "it is caught up", 4 * IDLE_SECONDS)
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "the cluster is ready")
+
+    play(steps)
+
+
+def test_zookeeper_may_be_away() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        await operator.lose_zookeeper(ConnectionLost("nobody answers"))
+        world.change(Kind.SERVICE, names.bootstrap_service("demo"), {"spec": {"ports": None}})
+        reason = ("False", "ZooKeeperUnreachable")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "the cluster says so")
+        await until(lambda: condition(world.get(Kind.TOPIC, "orders"))[0] == "Unknown", "the topic says so")
+        assert world.get(Kind.CLUSTER, "demo")["status"]["clusterId"] == "the-id"
+        assert world.get(Kind.SERVICE, names.bootstrap_service("demo"))["spec"]["ports"]
+        operator.zookeeper_trouble = None
+        await until(lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, "orders"), "all is well")
+        assert world.deleted_pods == []
+
+    play(steps)
+
+
+def test_a_roll_restarts_each_broker_once_the_controller_last() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        world.change(Kind.CLUSTER, "demo", {"spec": {"version": "0.1.1"}})
+        await until(lambda: len(world.deleted_pods) == 3, "all are restarted")
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready again")
+        assert world.deleted_pods == ["demo-kafka-1", "demo-kafka-2", "demo-kafka-0"]
+        events = [body["reason"] for body in world.api.store.all(_events(world), None)]
+        assert events.count("RestartPod") == 3
+
+    play(steps)
+
+
+def _events(world: World):  # type: ignore[no-untyped-def]
+    return world.api.place("/api/v1/events").resource
+
+
+def test_volumes_grow_around_running_pods() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        before = world.get(Kind.STATEFUL_SET, "demo-kafka")["metadata"]["uid"]
+        volumes = [{"id": 0, "size": "2Gi", "storageClass": "disks"}]
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"storage": {"volumes": volumes}}}})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready again")
+        after = world.get(Kind.STATEFUL_SET, "demo-kafka")
+        assert after["metadata"]["uid"] != before
+        assert after["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"] == "2Gi"
+        for number in range(3):
+            claim = world.get(Kind.CLAIM, f"data-demo-kafka-{number}")
+            assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
+            pod = f"demo-kafka-{number}"
+            await until(lambda name=pod: "ownerReferences" in world.get(Kind.POD, name)["metadata"], "it is adopted")
+            owners = world.get(Kind.POD, pod)["metadata"]["ownerReferences"]
+            assert [one["uid"] for one in owners] == [after["metadata"]["uid"]]
+        assert world.deleted_pods == []
+
+    play(steps)
