@@ -38,3 +38,15 @@ def is_balanced(query: str) -> bool:
         elif character in _PAIRS and (not opened or opened.pop() != _PAIRS[character]):
             return False
     return not opened
+
+
+def selections_of(query: str) -> list[tuple[str, set[str]]]:
+    """Every series in a query, in its order, with the labels that are demanded of it there."""
+    bare = _GROUPING.sub("", _TEXT.sub('""', query))
+    found = re.findall(r"([a-zA-Z_:][\w:]*)\s*\{([^{}]*)\}", bare)
+    return [(name, set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))) for name, matchers in found]
+
+
+def grouping_of(query: str) -> set[str]:
+    """The labels by which a query groups."""
+    return {label.strip() for group in _GROUPING.findall(query) for label in group.split(",") if label.strip()}

@@ -1,0 +1,84 @@
+"""Queries beside real brokers: the labels by which they choose and group are labels that the brokers' series have."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.parser import text_string_to_metric_families
+
+from chart_promql import grouping_of, selections_of, series_of
+from odradek.metrics.series import SERIES
+from odradek.testing.cluster import RunningCluster
+from odradek_operator.dashboards.files import DASHBOARDS
+from odradek_operator.dashboards.grafana import model
+from odradek_operator.dashboards.rules import rule_groups
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+OF_PROMETHEUS = {
+    "namespace",
+    "pod",
+    "container",
+    "kubernetes_pod_name",
+    "strimzi_io_cluster",
+    "strimzi_io_kind",
+    "strimzi_io_name",
+}
+"""Labels that the PodMonitor's relabelling and the target give."""
+BY_OCCASION = {
+    "kafka_network_requestmetrics_errors_total",
+    "kafka_log_logcleanermanager_uncleanable_partitions_count",
+}
+"""Series without a sample while nothing is amiss."""
+
+
+def queries() -> Iterator[str]:
+    """All queries of dashboards and alerts."""
+    for dashboard in DASHBOARDS:
+        for panel in model(dashboard)["panels"]:
+            yield from (target["expr"] for target in panel.get("targets", ()))
+    for group in rule_groups():
+        yield from (rule["expr"] for rule in group["rules"])
+
+
+@pytest.fixture(scope="module")
+def labels(odradek_cluster: RunningCluster) -> Mapping[str, set[str]]:
+    """The labels of each series of all brokers, once a record was written and copied."""
+    admin = AdminClient({"bootstrap.servers": odradek_cluster.bootstrap})
+    admin.create_topics([NewTopic("labels", 1, 3)])["labels"].result(60)
+    producer = confluent_kafka.Producer({"bootstrap.servers": odradek_cluster.bootstrap, "acks": "all"})
+    producer.produce("labels", b"value")
+    assert producer.flush(120) == 0
+    found: dict[str, set[str]] = defaultdict(set)
+    for url in odradek_cluster.metrics_urls:
+        with urllib.request.urlopen(url, timeout=120) as answer:
+            for family in text_string_to_metric_families(answer.read().decode()):
+                for sample in family.samples:
+                    found[sample.name] |= {*sample.labels}
+    admin.delete_topics(["labels"])["labels"].result(60)
+    return found
+
+
+def test_brokers_serve_what_queries_name(labels: Mapping[str, set[str]]) -> None:
+    named = {series for query in queries() for series in series_of(query)} & {*SERIES}
+    assert len(named) > 30
+    assert named - BY_OCCASION <= {*labels}
+
+
+def test_queries_choose_and_group_by_labels_that_there_are(labels: Mapping[str, set[str]]) -> None:
+    looked_at = 0
+    for query in queries():
+        of_brokers = (series_of(query) & {*SERIES}) - BY_OCCASION
+        for series, chosen in selections_of(query):
+            if series in of_brokers:
+                assert chosen <= labels[series] | OF_PROMETHEUS, query
+                looked_at += 1
+        for series in of_brokers:
+            if series_of(query) == {series}:
+                assert grouping_of(query) <= labels[series] | OF_PROMETHEUS, query
+    assert looked_at > 50
