@@ -26,6 +26,7 @@ from odradek_operator.kube.events import Events, Mood
 from odradek_operator.kube.extras import extras_of
 from odradek_operator.kube.finalizers import keep_finalizers, release_finalizers
 from odradek_operator.kube.metrics import Outcome, Reconciliations
+from odradek_operator.kube.news import Done, tell_done
 from odradek_operator.kube.reports import Reports
 from odradek_operator.kube.session import Opener, ZooKeeperSession, open_kazoo
 from odradek_operator.kube.settings import OperatorSettings
@@ -206,20 +207,18 @@ class ClusterLoop:
             topics={name: topic for name, topic in topics.items() if name not in leaving and not topic.paused},
             removed={name: topic for name, topic in topics.items() if name in leaving},
         )
-        done: list[tuple[str, str, str]] = []
+        done: list[Done] = []
         try:
             zk = await self._session.client(zookeeper_connect(cluster))
             outcome = await reconcile(
                 zk,
                 wanted,
-                lambda action: done.append((action.topic, type(action).__name__, action.reason)),
+                lambda action: done.append(Done(topic=action.topic, what=type(action).__name__, reason=action.reason)),
                 everything=True,
             )
         except ZkError as error:
             return None, f"ZooKeeper at {zookeeper_connect(cluster)} cannot be asked: {error}."
-        for topic, what, reason in done:
-            if topic in view.topics:
-                await self._shared.events.tell(view.topics[topic], what, reason)
+        await tell_done(self._shared.events, view.cluster, view.topics, done)
         if done:
             self.wake()
         return outcome, ""
