@@ -65,7 +65,7 @@ interop: check-java $(STAMP) ## Against real Apache Kafka tools and clients from
 
 .PHONY: e2e
 e2e: check-java $(STAMP) ## On a real Kubernetes: KUBECONFIG's, else one built here (root, Go); LEVEL=short or full
-	@$(BIN)/pytest tests/e2e -m "$(if $(filter full,$(LEVEL)),e2e,e2e_short)" -p no:randomly
+	@$(BIN)/pytest tests/e2e tests/chart -m "$(if $(filter full,$(LEVEL)),e2e,e2e_short)" -p no:randomly
 
 .PHONY: images
 images: $(STAMP) ## Build the images with docker, podman or buildah: PREFIX=odradek ONLY=broker BASE=...
