@@ -61,7 +61,7 @@ class Reports:
         now = asyncio.get_running_loop().time()
         if now - known.asked_at >= ASK_SECONDS and (known.task is None or known.task.done()):
             known.asked_at = now
-            known.task = asyncio.create_task(self._ask(self._url_of(cluster), known))
+            known.task = asyncio.create_task(self._ask(self._url_of(cluster), known), name=f"report of {cluster.name}")
         return known.report if now - known.told_at < STALE_SECONDS else None
 
     async def _ask(self, url: str, known: _Known) -> None:

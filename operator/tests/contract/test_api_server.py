@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 from kubernetes.client import Configuration
@@ -10,9 +12,10 @@ from kubernetes.client import Configuration
 from odradek_operator.kube.client import KubernetesClient
 from odradek_operator.testing.api import KubernetesApi
 from odradek_operator.testing.client import MemoryClient
-from odradek_operator.testing.server import serving
+from odradek_operator.testing.server import ApiServer, serving
 
-from .api_contract import ApiContract
+from .api_contract import ApiContract, topic
+from .watch_contract import Listener, WatchContract, watching
 
 FAST = 10_000.0
 """Writes a second: nobody else uses this server."""
@@ -23,13 +26,85 @@ def namespace() -> str:
     return "shop"
 
 
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    async with serving() as found:
+        yield found
+
+
+@pytest.fixture
+async def client(server: ApiServer) -> AsyncIterator[KubernetesClient]:
+    found = KubernetesClient(Configuration(host=server.url), writes_per_second=FAST)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def kubeconfig(server: ApiServer, tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
+    path.write_text(server.kubeconfig(), encoding="utf-8")
+    return path
+
+
 class TestOverHttp(ApiContract):
-    @pytest.fixture
-    async def client(self) -> AsyncIterator[KubernetesClient]:
-        async with serving() as server:
-            client = KubernetesClient(Configuration(host=server.url), writes_per_second=FAST)
-            yield client
-            client.close()
+    """The operator's own client."""
+
+
+class TestWatches(WatchContract):
+    """kopf."""
+
+    async def test_watches_come_again_after_an_outage(
+        self, server: ApiServer, client: KubernetesClient, namespace: str
+    ) -> None:
+        listener = Listener(namespace)
+        async with watching(listener):
+            await client.create(topic(namespace, "before"))
+            await listener.hears(lambda heard: ("Topic", "before", False) in heard)
+            await server.down()
+            server.api.put(topic(namespace, "during"))
+            await server.up()
+            await listener.hears(lambda heard: ("Topic", "during", False) in heard)
+
+    async def test_watches_that_missed_too_much_begin_anew(
+        self, server: ApiServer, client: KubernetesClient, namespace: str
+    ) -> None:
+        listener = Listener(namespace)
+        async with watching(listener):
+            await client.create(topic(namespace, "before"))
+            await listener.hears(lambda heard: ("Topic", "before", False) in heard)
+            await server.down()
+            server.api.put(topic(namespace, "during"))
+            server.api.store.forget_history()
+            await server.up()
+            await listener.hears(lambda heard: ("Topic", "during", False) in heard)
+
+    async def test_nodes_that_only_report_wake_nobody(self, server: ApiServer, namespace: str) -> None:
+        listener = Listener(namespace)
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}
+        key = server.api.place("/api/v1/nodes").key("node")
+
+        def report(status: str, seen: int) -> None:
+            conditions = [{"type": "Ready", "status": status, "lastHeartbeatTime": f"{seen}"}]
+            server.api.store.merge(key, {"status": {"conditions": conditions}}, status_only=True)
+
+        server.api.put(node)
+        async with watching(listener):
+            await _eventually(lambda: listener.nodes == 1)
+            report("True", 0)
+            await _eventually(lambda: listener.nodes == 2)
+            for number in range(10):
+                report("True", number)
+            report("False", 11)
+            await _eventually(lambda: listener.nodes >= 3)
+            server.api.store.delete(key, {})
+            await _eventually(lambda: listener.nodes >= 4)
+        assert listener.nodes == 4
+
+
+async def _eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - kopf tells nobody
+            await asyncio.sleep(0.02)
 
 
 class TestWithinTheProcess(ApiContract):

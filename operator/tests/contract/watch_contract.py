@@ -1,0 +1,120 @@
+"""What the operator's watches rely upon: kopf itself, with the operator's own handlers, hears of what happens.
+
+A subclass gives the fixtures `client`, `namespace` and `kubeconfig`, the path of one. As `api_contract`, it runs over
+the API server in memory and over a real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import kopf
+import pytest
+
+from odradek_operator.kube import handlers
+from odradek_operator.kube.api import Kind, Object, Reference
+from odradek_operator.kube.client import KubernetesClient
+from odradek_operator.objects import names
+
+from .api_contract import SECONDS, config_map, topic
+
+Heard = tuple[str, str, bool]
+"""Kind and name, and whether it was deleted."""
+
+
+class Listener:
+    """In the place of the manager: notes what was heard in one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self.heard: list[Heard] = []
+        self.bodies: list[Object] = []
+        self.nodes = 0
+        self._namespace = namespace
+        self._changed = asyncio.Event()
+
+    def heard_of_cluster(self, body: Object, *, deleted: bool) -> None:
+        self._note(body, deleted)
+
+    def heard_of_topic(self, body: Object) -> None:
+        self._note(body, False)
+
+    def heard_of_object(self, body: Object, *, deleted: bool) -> None:
+        self._note(body, deleted)
+
+    def heard_of_node(self) -> None:
+        self.nodes += 1
+
+    def _note(self, body: Object, deleted: bool) -> None:
+        if body["metadata"]["namespace"] == self._namespace:
+            self.heard.append((body["kind"], body["metadata"]["name"], deleted))
+            self.bodies.append(body)
+            self._changed.set()
+
+    async def hears(self, condition: Callable[[list[Heard]], object]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not condition(self.heard):
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def watching(listener: Listener, *namespaces: str) -> AsyncIterator[None]:
+    """kopf runs inside the block."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(
+        kopf.operator(
+            registry=handlers.registry(listener),  # type: ignore[arg-type]
+            settings=handlers.settings(),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=list(namespaces),
+            stop_flag=stop,
+        )
+    )
+    try:
+        yield
+    finally:
+        stop.set()
+        await asyncio.wait([task])
+
+
+def labelled(namespace: str, name: str) -> Object:
+    body = config_map(namespace, name, a="1")
+    body["metadata"]["labels"] = {names.CLUSTER_LABEL: "demo"}
+    return body
+
+
+class WatchContract:
+    """Changes are heard of, and nothing is written for it."""
+
+    @pytest.fixture(autouse=True)
+    def _environment(self, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+
+    @pytest.mark.parametrize("everywhere", [True, False])
+    async def test_what_happens_is_heard_of(
+        self, client: KubernetesClient, namespace: str, *, everywhere: bool
+    ) -> None:
+        listener = Listener(namespace)
+        there = await client.create(topic(namespace, "early"))
+        async with watching(listener, *(() if everywhere else (namespace,))):
+            await listener.hears(lambda heard: ("Topic", "early", False) in heard)
+            made = await client.create(labelled(namespace, "ours"))
+            await client.create(config_map(namespace, "theirs"))
+            await listener.hears(lambda heard: ("ConfigMap", "ours", False) in heard)
+            count = len(listener.heard)
+            await client.merge(Reference.of(made), {"data": {"a": "2"}})
+            await listener.hears(lambda heard: len(heard) > count)
+            assert listener.bodies[-1]["data"] == {"a": "2"}
+            await client.delete(Reference.of(made))
+            await listener.hears(lambda heard: ("ConfigMap", "ours", True) in heard)
+            count = len(listener.heard)
+            await client.merge(Reference.of(there), {"status": {"partitions": 3}}, sub="status")
+            await listener.hears(lambda heard: len(heard) > count)
+        assert not [one for one in listener.heard if one[1] == "theirs"]
+        after = await client.get(Kind.TOPIC, namespace, "early")
+        assert after is not None
+        assert "annotations" not in after["metadata"] and "finalizers" not in after["metadata"]
