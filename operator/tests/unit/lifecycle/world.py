@@ -445,6 +445,8 @@ class World:
         """The node with the broker's disk does not answer any more; its broker may live on, only seen by the others."""
         if broker in self.claims:
             self.bad_nodes.setdefault(self.claims[broker], self.now)
+            # Whatever took it away before, from now on it is the node that keeps it away.
+            self.away.discard((Component.KAFKA, broker))
             if not runs_on:
                 self.crash(broker)
             elif broker in self.pods:
