@@ -48,8 +48,8 @@ from odradek_operator.zkwriter import OutdatedError, carry_out_step
 logger = logging.getLogger(__name__)
 
 MIN_PAUSE_SECONDS: Final = 0.3
-"""Between two rounds, so that many events in a row make one round. A round that took longer is followed by a pause as
-long as itself: a loop takes at most half of what there is."""
+"""Between two rounds, so that many events in a row make one round. A round that computed for longer is followed by a
+pause as long: a loop takes at most half of a processor. To wait for one's turn to write is no reason to pause."""
 ERROR_PAUSE_SECONDS: Final = 3.0
 BUSY_SECONDS: Final = 2.0
 """Between two rounds while something is under way that tells nobody of its end, such as an in-sync set that grows."""
@@ -96,15 +96,15 @@ class ClusterLoop:
 
     async def run(self) -> None:
         """Until the Cluster resource is gone."""
-        periodic, now = False, asyncio.get_running_loop().time
+        periodic = False
         try:
             while True:
                 self._stirred.clear()
-                began = now()
+                began = time.process_time()
                 pause = await self._guarded_round(periodic=periodic)
                 if pause is None:
                     return
-                await asyncio.sleep(max(MIN_PAUSE_SECONDS, now() - began))
+                await asyncio.sleep(max(MIN_PAUSE_SECONDS, time.process_time() - began))
                 try:
                     async with asyncio.timeout(pause):
                         await self._stirred.wait()
@@ -173,7 +173,7 @@ class ClusterLoop:
                 trouble=trouble,
                 decision=decision,
                 report=await self._shared.reports.of(cluster),
-                notices=notices_of(cluster),
+                notices=(*notices_of(cluster), *self._applier.warnings()),
             )
         )
         outcome.failed = trouble != "" or bool(invalid)

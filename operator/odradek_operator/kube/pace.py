@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-BURST_SECONDS: Final = 0.5
+BURST_SECONDS: Final = 0.2
 """How much of the rate may be used at once after a rest."""
 
 
