@@ -97,11 +97,14 @@ QUANTILES: Final = {"0.50", "0.75", "0.95", "0.98", "0.99", "0.999"}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """Two brokers, one of them the controller, that follow each other; sealed segments make for flushes."""
+    """Two brokers that follow each other and flush, one of them the controller; the other was away for a moment."""
     config = {"log.flush.scheduler.interval.ms": 100, "log.flush.interval.ms": 100}
     made = RunningCluster(tmp_path_factory.mktemp("asked"), brokers=2, config=config)
     made.start()
     try:
+        # A controller that begins after both have registered has seen neither come.
+        made.stop_broker(1)
+        made.start_broker(1)
         traffic(made.bootstrap)
         yield made
     finally:
