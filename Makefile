@@ -77,10 +77,8 @@ crds: $(STAMP) ## Write what is generated from code: resource definitions and da
 	@$(BIN)/python -m odradek_operator.dashboards
 
 .PHONY: chart
-chart: crds ## Lint the chart and render manifests/operator.yaml from it (needs helm)
-	@command -v helm >/dev/null || { echo "helm is needed: install it, or put it on the PATH." >&2; exit 1; }
-	@helm lint --strict charts/odradek
-	@{ echo "# Rendered from charts/odradek by 'make chart': change that, not this."; helm template odradek charts/odradek --namespace odradek-system --skip-tests; } > manifests/operator.yaml
+chart: crds ## Lint the chart; render manifests/operator.yaml and its tests' stored renderings (needs helm)
+	@charts/render all
 
 .PHONY: bench
 bench: check-java $(STAMP) ## Odradek beside Apache Kafka, an hour and a half; QUICK=1 or ONLY=name for less (needs mvn)

@@ -29,6 +29,8 @@ class Applier:
         self._client = client
         self._applied: dict[Reference, tuple[str, str]] = {}
         """Of each object: the hash of what was applied, and the mark that the server's answer bore."""
+        self.unknown: set[Kind] = set()
+        """Kinds of other projects that were to be applied and are not installed."""
 
     def touched(self, body: Object) -> bool:
         """Note that an object was seen; True where it is one of ours and not as we left it."""
@@ -50,15 +52,29 @@ class Applier:
     async def apply(self, wanted: Sequence[WantedObject]) -> list[Reference]:
         """Apply what differs, in order; what was written. Raises `KubernetesError` at the first that fails."""
         written = []
+        self.unknown.clear()
         for item in wanted:
             which = Reference.of(item.body)
             digest = sha256(json.dumps(item.body, sort_keys=True).encode()).hexdigest()
             if self._applied.get(which, ("", ""))[0] == digest:
                 continue
-            answer = await self._client.apply(item.body)
+            try:
+                answer = await self._client.apply(item.body)
+            except KubernetesError as error:
+                if error.status == HTTPStatus.NOT_FOUND and which.kind in _OPTIONAL:
+                    self.unknown.add(which.kind)
+                    continue
+                raise
             self._applied[which] = (digest, _mark(answer))
             written.append(which)
         return written
+
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence about each kind that is asked for and that this Kubernetes does not know."""
+        return tuple(
+            f"{kind.word} is unknown here: install the Prometheus operator, or ask for none (spec.monitoring)."
+            for kind in sorted(self.unknown, key=lambda kind: kind.word)
+        )
 
     async def prune(
         self, wanted: Sequence[WantedObject], kinds: Iterable[Kind], *, namespace: str, selector: str

@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 import kopf
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 
 from odradek.base.errors import OdradekError
 from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
@@ -47,6 +47,8 @@ class Operator:
         """Raises `KubernetesError` where no API server is known."""
         self._settings = settings
         self._client = KubernetesClient(load_configuration(), writes_per_second=settings.writes_per_second)
+        # Dashboards made for the JMX exporter know no `_created`.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._process = ProcessSeries(gc_name="jvm_gc_pause_seconds")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.testing.loop import run_virtual
@@ -154,5 +156,22 @@ def test_kinds_that_are_not_installed_have_nothing_to_prune() -> None:
         api.faults.status = 404
         api.faults.concerns = lambda asked: "monitoring.coreos.com" in asked.path
         assert await prune(applier, wanted()) == []
+
+    run_virtual(run())
+
+
+def test_kinds_that_are_not_installed_are_warned_of_and_stop_nothing() -> None:
+    async def run() -> None:
+        api, _, applier = begin()
+        api.faults.status = 404
+        api.faults.concerns = lambda asked: "monitoring.coreos.com" in asked.path
+        monitored = replace(CLUSTER, monitoring=Monitoring(pod_monitors=True))
+        written = await applier.apply(wanted(monitored))
+        assert {which.kind for which in written} >= {Kind.STATEFUL_SET, Kind.SERVICE}
+        assert Kind.POD_MONITOR not in {which.kind for which in written}
+        assert ["PodMonitor" in sentence for sentence in applier.warnings()] == [True]
+        api.faults.status = 0
+        assert [which.kind for which in await applier.apply(wanted(monitored))] == [Kind.POD_MONITOR]
+        assert applier.warnings() == ()
 
     run_virtual(run())
