@@ -11,6 +11,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -18,7 +19,14 @@ from prometheus_client import CollectorRegistry
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout
-from odradek.zk.layout import BrokerRegistration, ClusterId, ControllerRegistration, PartitionState, TopicAssignment
+from odradek.zk.layout import (
+    BrokerRegistration,
+    ClusterId,
+    ControllerRegistration,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+)
 from odradek.zk.port import Result, ZkClient, ZkError, ZkSettings
 from odradek_operator.kube.api import Kind, Object, Reference
 from odradek_operator.kube.client import KubernetesClient
@@ -225,7 +233,15 @@ class World:
             await self._brokers[first].create(layout.CONTROLLER, data, ephemeral=True)
 
     async def _control(self) -> None:
-        """Elect leaders, and delete topics that are marked."""
+        """Move replicas, elect leaders, and delete topics that are marked."""
+        asked = await self._zk.get_or_none(layout.REASSIGN_PARTITIONS)
+        for partition, replicas in ({} if asked is None else layout.decode_reassignment(asked[0])).items():
+            path = layout.topic_path(partition.topic)
+            assignment = TopicAssignment.decode(partition.topic, (await self._zk.get(path))[0])
+            moved = {**assignment.partitions, partition.partition: ReplicaAssignment(replicas=replicas)}
+            await self._zk.set(path, replace(assignment, partitions=moved).encode())
+        if asked is not None:
+            await self._zk.delete(layout.REASSIGN_PARTITIONS)
         for name in await self._zk.children(layout.TOPICS):
             path = layout.topic_path(name)
             assignment = TopicAssignment.decode(name, (await self._zk.get(path))[0])

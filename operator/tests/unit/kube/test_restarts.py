@@ -1,0 +1,122 @@
+"""An operator that dies at any of its writes, again and again, comes to the same end as one that lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.testing.loop import run_virtual
+from odradek.zk import layout
+from odradek_operator.kube.api import Kind, Object
+from odradek_operator.testing.resources import RESOURCES
+
+from .surroundings import IDLE_SECONDS, Operator, World, cluster_body, topic_body, until
+
+TOPICS = {"orders": {"partitions": 2}, "loose": {"deletion": "Delete"}, "doomed": {"deletion": "Delete"}}
+VOLUMES = [{"id": 0, "size": "2Gi", "storageClass": "disks"}]
+
+
+def made(world: World) -> None:
+    world.api.put(cluster_body())
+    for name, spec in TOPICS.items():
+        world.api.put(topic_body(name, **spec))
+
+
+def is_made(world: World) -> bool:
+    return world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, *TOPICS)
+
+
+def changed(world: World) -> None:
+    """Grow, roll, change and delete at once."""
+    world.change(
+        Kind.CLUSTER,
+        "demo",
+        {"spec": {"version": "0.1.1", "brokers": {"replicas": 4, "storage": {"volumes": VOLUMES}}}},
+    )
+    world.change(Kind.TOPIC, "orders", {"spec": {"partitions": 5, "config": {"retention.ms": "1000"}}})
+    world.delete(Kind.TOPIC, "doomed")
+
+
+def is_changed(world: World) -> bool:
+    set_there = world.find(Kind.STATEFUL_SET, "demo-kafka")
+    return (
+        set_there is not None
+        and world.find(Kind.TOPIC, "doomed") is None
+        and "doomed" not in world.topics()
+        and world.ready(Kind.CLUSTER, "demo")
+        and world.ready(Kind.TOPIC, "orders", "loose")
+    )
+
+
+async def lived_through(world: World, done: Callable[[World], bool], lives: list[int]) -> None:
+    """Operators one after the other, each killed before a write of its own; the last one lives on."""
+    for count in lives:
+        async with Operator(world, lives=count).working() as operator:
+            await until(lambda op=operator: op.killed.is_set() or done(world), "it is killed or done")
+        await asyncio.sleep(1)
+    async with Operator(world).working():
+        await until(lambda: done(world), "the last one brings it about")
+        await asyncio.sleep(3 * IDLE_SECONDS)
+        assert done(world)
+
+
+def essence(world: World) -> dict[str, Any]:
+    """What is there, without names of single objects that nobody chose, and without times."""
+    found = {}
+    for resource in RESOURCES:
+        if resource.kind in ("Event", "Node"):
+            continue
+        for body in world.api.store.all(resource, None):
+            found[f"{resource.kind} {body['metadata']['name']}"] = _plain(body)
+    nodes = world.tree.nodes
+    for path in nodes:
+        if path.startswith((f"{layout.CONFIG}/", layout.DELETE_TOPICS)) and not path.startswith(layout.CONFIG_CHANGES):
+            found[path] = nodes[path].data
+    found["topics"] = sorted(world.topics())
+    return found
+
+
+def _plain(body: Object) -> Object:
+    metadata = body["metadata"]
+    kept = {key: metadata[key] for key in ("labels", "annotations", "finalizers") if metadata.get(key)}
+    return {key: body[key] for key in ("spec", "data", "rules", "subjects") if key in body} | {"metadata": kept}
+
+
+async def whole_life(lives: list[int]) -> World:
+    world = World()
+    async with world.living():
+        made(world)
+        await lived_through(world, is_made, lives)
+        changed(world)
+        await lived_through(world, is_changed, lives)
+    return world
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> World:
+    return run_virtual(whole_life([]))
+
+
+def writes_of(world: World) -> int:
+    return sum(asked.query.get("fieldManager") is not None or asked.method == "DELETE" for asked in world.api.writes)
+
+
+def test_it_comes_to_the_same_end_whichever_write_it_dies_at(undisturbed: World) -> None:
+    expected = essence(undisturbed)
+    # Each process gets a little further than the one before: every write is at some time the one that is not made.
+    world = run_virtual(whole_life(list(range(60))))
+    assert essence(world) == expected
+
+
+@settings(max_examples=6)
+@given(lives=st.lists(st.integers(0, 40), min_size=1, max_size=6))
+def test_it_comes_to_the_same_end_after_any_deaths(undisturbed: World, lives: list[int]) -> None:
+    world = run_virtual(whole_life(lives))
+    assert essence(world) == essence(undisturbed)
+    # Nobody's pod is restarted more often than its template asks for.
+    assert sorted(world.deleted_pods) == sorted(undisturbed.deleted_pods)
