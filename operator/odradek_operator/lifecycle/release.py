@@ -156,7 +156,7 @@ def _obstacle(cluster: Cluster, snapshot: Snapshot, broker: int, *, waited: floa
         for partition in partitions_of(snapshot)
         if broker in partition.assignment.replicas
         and partition.state is not None
-        and not any(member != broker and member in snapshot.brokers for member in partition.in_sync)
+        and not any(member in snapshot.brokers for member in partition.in_sync)
     ]
     if needed:
         return _wait(

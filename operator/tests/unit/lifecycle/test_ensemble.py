@@ -137,6 +137,13 @@ def test_where_nobody_serves_a_majority_gets_the_new_template_and_then_has_to_sh
     assert waits(decide(world, {})) == "NoMajority"
 
 
+def test_the_last_one_that_is_broken_goes_while_the_others_serve() -> None:
+    world = outdated_world()
+    world.members[0].hash = world.members[1].hash = "a"
+    world.members[2].ready = False
+    assert restarts(decide(world, {0: "follower", 1: "leader"})) == 2
+
+
 def test_what_brokers_wait_for() -> None:
     world = outdated_world()
     assert ensemble.due(world.cluster, world.observe(), wanted_hash="a") != ""

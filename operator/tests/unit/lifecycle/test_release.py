@@ -140,6 +140,11 @@ def test_patience(patience: int, bad_since: float, expected: str) -> None:
     assert reason(decide(observed, wanted=cluster(patience))) == expected
 
 
+def test_a_disk_that_several_nodes_reach_is_lost_with_the_last_of_them() -> None:
+    observed = state(PENDING, claim(nodes=("worse", "bad")), bad_since=LOST_AT + 1)
+    assert reason(decide(observed)) == "NodeLost"
+
+
 def test_a_broker_that_lives_on_keeps_its_disk() -> None:
     assert reason(decide(state(POD, claim(nodes=("bad",))), seen(0, 1, 2, live=(0, 1, 2)))) == "BrokerRegistered"
 
