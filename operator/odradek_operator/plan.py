@@ -8,7 +8,7 @@ logs read the same every time. Called by `reconcile` after every read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from odradek_operator import topics
@@ -72,5 +72,21 @@ def make_plan(wanted: Wanted, snapshot: Snapshot) -> Plan:
         for name, topic in wanted.removed.items()
         if name not in wanted.topics
     }
-    decisions |= {name: topics.decide(topic, snapshot, brokers=brokers) for name, topic in wanted.topics.items()}
+    placing = _without_leaving(wanted, snapshot)
+    decisions |= {name: topics.decide(topic, placing, brokers=brokers) for name, topic in wanted.topics.items()}
     return Plan(decisions=dict(sorted(decisions.items())))
+
+
+def _without_leaving(wanted: Wanted, snapshot: Snapshot) -> Snapshot:
+    """The snapshot without brokers that are being drained: new replicas must not go where others come from.
+
+    In an ensemble that was given, brokers beyond ours are somebody else's and stay.
+    """
+    if wanted.cluster.zookeeper.connect is not None:
+        return snapshot
+    staying = {
+        broker: registration
+        for broker, registration in snapshot.brokers.items()
+        if broker < wanted.cluster.brokers.replicas
+    }
+    return replace(snapshot, brokers=staying)

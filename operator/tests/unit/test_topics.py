@@ -21,7 +21,7 @@ from odradek_operator.actions import (
     Obstacle,
     SetConfig,
 )
-from odradek_operator.crds import Brokers, Cluster, Deletion, Drift, Topic
+from odradek_operator.crds import Brokers, Cluster, Deletion, Drift, Topic, ZooKeeper
 from odradek_operator.observed import ObservedConfig, ObservedTopic, Snapshot
 from odradek_operator.plan import Plan, Wanted, make_plan
 
@@ -338,6 +338,15 @@ def test_a_topic_that_cannot_be_read_is_not_made_anew_and_not_deleted() -> None:
     decision = topics.decide_removed(loose, state)
     assert decision.actions == ()
     assert [refusal.obstacle for refusal in decision.refusals] == [Obstacle.ZNODE_UNREADABLE]
+
+
+@pytest.mark.parametrize(("connect", "used"), [(None, {0, 1, 2}), ("zk:2181/kafka", {0, 1, 2, 3, 4})])
+def test_new_replicas_do_not_go_to_brokers_that_are_drained(connect: str | None, used: set[int]) -> None:
+    cluster = Cluster(name="demo", brokers=Brokers(replicas=3), zookeeper=ZooKeeper(connect=connect))
+    plan = make_plan(Wanted(cluster=cluster, topics={"orders": wish(30, 3)}), snapshot(live=5))
+    (action,) = plan.actions
+    assert isinstance(action, CreateTopic)
+    assert {broker for replicas in action.assignment.values() for broker in replicas} == used
 
 
 def test_nothing_is_planned_for_a_paused_cluster_or_topic() -> None:
