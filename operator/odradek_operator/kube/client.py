@@ -172,13 +172,19 @@ class KubernetesClient:
         data = json.dumps(body).encode() if content_type == APPLY else body
         try:
             response = self._api.call_api(method, url, headers, data, _request_timeout=self._timeout)
+            # The body comes after the head, and may fail as the head may.
+            content: bytes = response.read()  # type: ignore[no-untyped-call]
         except (urllib3.exceptions.HTTPError, OSError, ApiException) as error:
             raise KubernetesError(f"{method} {path}", 0, f"no answer: {error}") from error
-        content: bytes = response.read()  # type: ignore[no-untyped-call]
         if response.status >= HTTPStatus.BAD_REQUEST:
             raise KubernetesError(f"{method} {path}", response.status, _reason(content))
-        value = json.loads(content)
-        assert isinstance(value, dict), "the API server answers with objects"
+        try:
+            value = json.loads(content)
+        except ValueError as error:
+            # Something between us and the API server answers in its place.
+            raise KubernetesError(f"{method} {path}", 0, f"no JSON: {_reason(content)}") from error
+        if not isinstance(value, dict):
+            raise KubernetesError(f"{method} {path}", 0, f"no object: {_reason(content)}")
         return value
 
     def close(self) -> None:
