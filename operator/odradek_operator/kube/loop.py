@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Final
 
 from odradek.zk.layout import LayoutError
@@ -34,7 +35,7 @@ from odradek_operator.kube.statuses import Findings, Statuses
 from odradek_operator.kube.unowned import remove_unowned
 from odradek_operator.kube.view import View, is_paused, read_view
 from odradek_operator.lifecycle.plan import decide
-from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod
+from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod, Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.properties import split, zookeeper_connect
 from odradek_operator.objects.wanted import PRUNED_KINDS, hashes, prune_selector, wanted_objects
@@ -53,6 +54,8 @@ pause as long: a loop takes at most half of a processor. To wait for one's turn 
 ERROR_PAUSE_SECONDS: Final = 3.0
 BUSY_SECONDS: Final = 2.0
 """Between two rounds while something is under way that tells nobody of its end, such as an in-sync set that grows."""
+
+_REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +256,7 @@ class ClusterLoop:
         resync = now >= self._resync_at
         if resync:
             self._applier.forget()
+            self._resync_at = now + self._shared.settings.resync_seconds
         wanted = wanted_objects(
             cluster,
             settings=self._shared.settings.images,
@@ -262,7 +266,13 @@ class ClusterLoop:
         refused = await grow_claims(client, cluster, view.claims, broker_count=decision.broker_count)
         settled_size = decision.broker_count == cluster.brokers.replicas
         held = await remake_sets(client, wanted, view.sets, settled_size=settled_size)
-        written = await self._applier.apply([item for item in wanted if item.name not in held])
+        try:
+            written = await self._applier.apply([item for item in wanted if item.name not in held])
+        except KubernetesError as error:
+            if error.status not in _REFUSALS:
+                raise
+            # By a quota, a policy, or a rule that we do not know: all that does not hang on it goes on.
+            return replace(decision, waiting=(*decision.waiting, *refused, _refused(error)))
         if written or resync:
             await self._applier.prune(
                 wanted,
@@ -270,7 +280,6 @@ class ClusterLoop:
                 namespace=self.namespace,
                 selector=prune_selector(cluster),
             )
-        self._resync_at = now + self._shared.settings.resync_seconds if resync else self._resync_at
         return replace(decision, waiting=(*decision.waiting, *refused))
 
     async def _carry_out(
@@ -304,3 +313,12 @@ class ClusterLoop:
         for waiting in decision.waiting:
             mood = Mood.WARNING if waiting.needs_person else Mood.NORMAL
             await self._shared.events.tell_once(view.cluster, waiting.reason, waiting.sentence, mood)
+
+
+def _refused(error: KubernetesError) -> Waiting:
+    return Waiting(
+        what="apply",
+        reason="KubernetesRefuses",
+        sentence=f"An object of the cluster cannot be brought about: {str(error).rstrip('.')}.",
+        needs_person=True,
+    )

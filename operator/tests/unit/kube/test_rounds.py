@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from odradek.testing.loop import run_virtual
 from odradek.zk.port import ConnectionLost
 from odradek_operator.kube.api import Kind
 from odradek_operator.kube.finalizers import FINALIZER
 from odradek_operator.objects import names
+from odradek_operator.testing.resources import Resource
 
 from .surroundings import (
     IDLE_SECONDS,
@@ -32,6 +35,10 @@ async def made(world: World, *topics: str) -> None:
     for topic in topics:
         world.api.put(topic_body(topic))
     await until(lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, *topics), "all is ready")
+
+
+def _events(world: World) -> Resource:
+    return world.api.place("/api/v1/events").resource
 
 
 def test_a_cluster_and_its_topics_become_ready() -> None:
@@ -190,6 +197,27 @@ def test_the_api_server_may_be_away() -> None:
     play(steps)
 
 
+@pytest.mark.parametrize("status", [400, 403, 422])
+def test_an_object_that_is_refused_is_told_of_and_topics_go_on(status: int) -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        world.api.faults.concerns = lambda asked: asked.method == "PATCH" and "/configmaps/" in asked.path
+        world.api.faults.status = status
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"config": {"num.io.threads": "9"}}}})
+        reason = ("False", "KubernetesRefuses")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "it says so")
+        world.api.put(topic_body("late"))
+        await until(lambda: world.ready(Kind.TOPIC, "late"), "topics go on")
+        await asyncio.sleep(4 * IDLE_SECONDS)
+        events = [body["reason"] for body in world.api.store.all(_events(world), None)]
+        assert events.count("KubernetesRefuses") == 1
+        assert world.deleted_pods == []
+        world.api.faults.status = 0
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is brought about")
+
+    play(steps)
+
+
 def test_zookeeper_may_be_away() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
@@ -218,10 +246,6 @@ def test_a_roll_restarts_each_broker_once_the_controller_last() -> None:
         assert events.count("RestartPod") == 3
 
     play(steps)
-
-
-def _events(world: World):  # type: ignore[no-untyped-def]
-    return world.api.place("/api/v1/events").resource
 
 
 def test_volumes_grow_around_running_pods() -> None:
