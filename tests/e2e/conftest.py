@@ -31,6 +31,8 @@ from support.volumes import Volumes  # noqa: E402
 
 NODES = 3
 TEST_SECONDS = 1800
+NAMED_CLUSTER = "ODRADEK_E2E_CLUSTER"
+"""A cluster of `kube up --name`: these tests hurt and mend it as their own, and leave it running."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -73,12 +75,19 @@ def kubernetes() -> Iterator[Kubernetes]:
             kubectl=Kubectl(program=kubectl, kubeconfig=config), helm=Helm(program=helm, kubeconfig=config), own=None
         )
         return
+    if named := os.environ.get(NAMED_CLUSTER):
+        yield _of(kube_cluster.Cluster.attach(named, say=_say))
+        return
     with kube_cluster.running(NODES, say=_say) as own:
-        yield Kubernetes(
-            kubectl=Kubectl(program=str(own.programs / "kubectl"), kubeconfig=own.kubeconfig),
-            helm=Helm(program=str(own.programs / "helm"), kubeconfig=own.kubeconfig),
-            own=own,
-        )
+        yield _of(own)
+
+
+def _of(own: kube_cluster.Cluster) -> Kubernetes:
+    return Kubernetes(
+        kubectl=Kubectl(program=str(own.programs / "kubectl"), kubeconfig=own.kubeconfig),
+        helm=Helm(program=str(own.programs / "helm"), kubeconfig=own.kubeconfig),
+        own=own,
+    )
 
 
 def _installed(program: str) -> str:

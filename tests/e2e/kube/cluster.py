@@ -108,6 +108,10 @@ class Cluster:
         """Bring an image archive to every node that runs, side by side."""
         self._on_nodes(lambda number: node.load(self.run, number, archive), only_running=True)
 
+    def tag(self, reference: str, other: str) -> None:
+        """Give an image that all nodes have one more name, as a new version of the same."""
+        self._on_nodes(lambda number: node.tag(self.run, number, reference, other), only_running=True)
+
     def kill_node(self, number: int) -> None:
         """Lose a node with all that runs on it, as by a power cut. It stays away until `start_node`."""
         node.kill(self.run, self._known(number))

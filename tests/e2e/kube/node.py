@@ -190,5 +190,11 @@ def load(run: Run, number: int, archive: Path) -> None:
     call([*_ctr(run, number), "-n", "k8s.io", "images", "import", archive])
 
 
+def tag(run: Run, number: int, reference: str, other: str) -> None:
+    """Give an image of a node one more name; both as pods write them, `prefix/name:version`."""
+    names = [f"docker.io/{name}" for name in (reference, other)]
+    call([*_ctr(run, number), "-n", "k8s.io", "images", "tag", "--force", *names])
+
+
 def _ctr(run: Run, number: int) -> tuple[str, ...]:
     return ("ctr", "-a", f"{run.node(number)}/containerd.sock")

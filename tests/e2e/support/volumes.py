@@ -86,14 +86,17 @@ class Volumes:
 
     def recycle(self) -> tuple[str, ...]:
         """What a provisioner of local disks does: empty the disks whose claims are gone and offer them anew."""
-        found = [volume["metadata"]["name"] for volume in self._listed() if volume["status"]["phase"] == "Released"]
-        for name in found:
-            node, path, size = self._made[name]
-            self.kubectl.delete("persistentvolume", name)
+        found = [volume for volume in self._listed() if volume["status"]["phase"] == "Released"]
+        for volume in found:
+            metadata, spec = volume["metadata"], volume["spec"]
+            path = Path(spec["local"]["path"])
+            self.kubectl.delete("persistentvolume", metadata["name"])
             shutil.rmtree(path)
             path.mkdir()
-            self.kubectl.apply(local_volume(name, node, path, size, {"odradek-e2e": self.prefix}))
-        return tuple(found)
+            del spec["claimRef"]
+            anew = {"name": metadata["name"], "labels": metadata["labels"]}
+            self.kubectl.apply({**volume, "metadata": anew, "status": {}})
+        return tuple(volume["metadata"]["name"] for volume in found)
 
     def phases(self) -> dict[str, str]:
         """Phase of each volume: Available, Bound, Released or Failed."""

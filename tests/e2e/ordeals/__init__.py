@@ -1,0 +1,1 @@
+"""What a running cluster must go through without losing a record: rolls, losses, many topics, operators that die."""

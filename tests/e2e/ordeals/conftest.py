@@ -1,0 +1,205 @@
+"""One installation and one cluster of three brokers for all tests of this folder, and loads on topics of their own.
+
+With $ODRADEK_E2E_CLUSTER both are left as they are at the end, and used again by the next run.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient
+
+from kube.cluster import Cluster
+from support import load
+from support.images import Images
+from support.kubectl import Kubectl
+from support.kubernetes import Kubernetes
+from support.load import Load
+from support.product import EXTERNAL, IMAGES, NAMESPACE, Demo, Release, make_default
+from support.volumes import Volumes
+from support.waiting import eventually
+
+KEPT: Final = "ODRADEK_E2E_CLUSTER" in os.environ
+KEPT_NAMESPACE: Final = "e2e-ordeals"
+DISKS_EACH: Final = 4
+"""On each node: for a broker, a member of ZooKeeper, a fourth broker, and one whose own node is lost."""
+LOST_AFTER_SECONDS: Final = 20
+LISTENER: Final = "external"
+PARTITIONS: Final = 6
+SMALL: Final = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
+
+Loaded = Callable[[], AbstractContextManager[Load]]
+
+
+@pytest.fixture(scope="package")
+def release(kubernetes: Kubernetes, images: Images) -> Iterator[Release]:
+    """Two operators: one works, one waits."""
+    made = Release(helm=kubernetes.helm, kubectl=kubernetes.kubectl.within(NAMESPACE))
+    try:
+        if not (KEPT and kubernetes.helm.releases(namespace=NAMESPACE)):
+            images.bring(*IMAGES)
+            made.install(replicas=2)
+        yield made
+    finally:
+        if not KEPT:
+            made.remove()
+
+
+@pytest.fixture(scope="package")
+def package_namespace(kubernetes: Kubernetes) -> Iterator[str]:
+    """Where the cluster is."""
+    name = KEPT_NAMESPACE if KEPT else f"e2e-{secrets.token_hex(3)}"
+    kubernetes.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    if not KEPT:
+        _mend(kubernetes)
+        kubernetes.kubectl.delete("namespace", name)
+
+
+@pytest.fixture(scope="package")
+def disks(kubernetes: Kubernetes, package_namespace: str) -> Iterator[Volumes]:
+    """Enough for all tests."""
+    made = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=package_namespace)
+    if not (KEPT and made.phases()):
+        made.provide(DISKS_EACH)
+    if kubernetes.own is not None:
+        make_default(kubernetes.kubectl, made.storage_class)
+    yield made
+    if not KEPT:
+        _mend(kubernetes)
+        kubernetes.kubectl.delete("namespace", package_namespace)
+        made.remove()
+
+
+@pytest.fixture(scope="package")
+def installed(kubernetes: Kubernetes, release: Release, package_namespace: str, disks: Volumes) -> Demo:
+    """The cluster of manifests/examples/external, with smaller disks, and impatient about lost nodes."""
+    assert release.pods(), "the operator is there before the cluster is"
+    demo = Demo(kubectl=kubernetes.kubectl.within(package_namespace), storage_class=disks.storage_class)
+    wanted = yaml.safe_load((EXTERNAL / "cluster.yaml").read_text(encoding="utf-8"))
+    brokers, zookeeper = wanted["spec"]["brokers"], wanted["spec"]["zookeeper"]
+    brokers["storage"] = {
+        "volumes": [{"id": 0, "size": "1Gi", "storageClass": disks.storage_class}],
+        "releaseLostAfterSeconds": LOST_AFTER_SECONDS,
+    }
+    brokers["resources"] = SMALL
+    zookeeper["storage"] = {"size": "1Gi", "storageClass": disks.storage_class}
+    wanted["spec"]["version"] = "0.1.0"
+    demo.kubectl.apply(wanted)
+    demo.await_ready()
+    return demo
+
+
+def _mend(kubernetes: Kubernetes) -> None:
+    if kubernetes.own is not None:
+        kubernetes.own.mend()
+
+
+@pytest.fixture
+def demo(installed: Demo) -> Demo:
+    """The cluster, Ready: what a test before this one has left is over."""
+    installed.await_ready()
+    eventually(
+        lambda: [pod.name for pod in installed.pods() if not pod.ready],
+        lambda unready: not unready,
+        what="readiness of all pods of the cluster",
+        seconds=180,
+    )
+    return installed
+
+
+@pytest.fixture
+def mended(own_cluster: Cluster, disks: Volumes) -> Iterator[Cluster]:
+    """The harness's cluster for a test that hurts it; whole again afterwards."""
+    yield own_cluster
+    own_cluster.mend()
+    disks.recycle()
+
+
+@pytest.fixture
+def kubectl(demo: Demo) -> Kubectl:
+    """kubectl in the cluster's namespace."""
+    return demo.kubectl
+
+
+@pytest.fixture
+def bootstrap(demo: Demo) -> str:
+    """Where this machine reaches the cluster."""
+    return eventually(lambda: demo.bootstrap(LISTENER), what="an address for clients from outside")
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> AdminClient:
+    """The brokers' own word, by librdkafka."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def topic(demo: Demo) -> Iterator[str]:
+    """A topic of three replicas for a load of the test's own."""
+    with topic_made(demo, partitions=PARTITIONS) as name:
+        yield name
+
+
+@contextmanager
+def topic_made(demo: Demo, **spec: Any) -> Iterator[str]:
+    """A topic for the length of a block; its records go with it."""
+    name = f"load-{secrets.token_hex(3)}"
+    demo.make_topic(name, deletion="Delete", **spec)
+    try:
+        yield name
+    finally:
+        demo.kubectl.delete("topic.odradek.dev", name, wait=False)
+
+
+@pytest.fixture
+def loaded(demo: Demo, bootstrap: str, topic: str, tmp_path: Path) -> Loaded:
+    """A load on the topic: producers with acks=all and idempotence, a consumer that reads along."""
+
+    @contextmanager
+    def begin() -> Iterator[Load]:
+        with load.running(bootstrap, topic, partitions=PARTITIONS, folder=tmp_path, rate=50) as running:
+            running.await_more()
+            yield running
+
+    return begin
+
+
+def tell(text: str) -> None:
+    """A figure that is of interest also when the test passes."""
+    if sys.__stderr__:
+        sys.__stderr__.write(f"\n[ordeals] {text}")
+
+
+def finish(running: Load) -> None:
+    """End a load and hold it to its promise: every record there once and in order, none refused."""
+    running.await_more()
+    outcome = running.finish()
+    tell(f"{outcome.verdict.acknowledged} records, pauses of at most {outcome.longest_produce_pause:.1f} s")
+    assert outcome.verdict.good, str(outcome.verdict)
+    assert outcome.verdict.failed == 0, str(outcome.verdict)
+    assert outcome.verdict.acknowledged > 0, str(outcome.verdict)
+
+
+def change(demo: Demo, spec: dict[str, Any]) -> None:
+    """Merge into the Cluster's specification."""
+    demo.kubectl.patch("cluster.odradek.dev", demo.name, {"spec": spec})
+
+
+def uids(demo: Demo, component: str) -> dict[str, str]:
+    """Of pods by name: another uid is another pod."""
+    return {pod.name: pod.uid for pod in demo.pods(component)}
+
+
+def ready_condition(demo: Demo) -> dict[str, str]:
+    """What the Cluster says of itself."""
+    conditions = demo.cluster().get("status", {}).get("conditions", [])
+    return next((one for one in conditions if one["type"] == "Ready"), {})

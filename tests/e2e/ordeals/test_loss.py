@@ -1,0 +1,121 @@
+"""A node is lost for good, a member of ZooKeeper is killed, the API server is away: the load goes on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from kube.cluster import Cluster
+from ordeals.conftest import Loaded, finish, tell, uids
+from support.isr import in_sync
+from support.product import TOPIC, Demo
+from support.waiting import eventually
+
+pytestmark = pytest.mark.e2e_full
+
+REPLACED_SECONDS: Final = 400.0
+"""Kubernetes takes 50 s to call a node lost, the operator 20 more; then everything is copied."""
+OUTAGE_SECONDS: Final = 60.0
+RETENTION: Final = "retention.ms"
+
+
+def number_of(node: str) -> int:
+    return int(node.removeprefix("node"))
+
+
+def claim_uid(demo: Demo, broker: int) -> str:
+    found: str = demo.kubectl.require("persistentvolumeclaim", f"data-{demo.name}-kafka-{broker}")["metadata"]["uid"]
+    return found
+
+
+def test_a_broker_whose_node_is_lost_is_refilled_on_another_node(
+    demo: Demo, admin: AdminClient, topic: str, loaded: Loaded, mended: Cluster
+) -> None:
+    lost = next(pod for pod in demo.pods("kafka") if pod.name == f"{demo.name}-kafka-1")
+    before = claim_uid(demo, 1)
+    with loaded() as load:
+        mended.kill_node(number_of(lost.node))
+        began = time.monotonic()
+        load.await_more()
+        tell(f"records go on {time.monotonic() - began:.1f} s after the loss of {lost.node}")
+
+        replaced = eventually(
+            lambda: demo.kubectl.pod(lost.name),
+            lambda pod: pod is not None and pod.ready and pod.uid != lost.uid,
+            what=f"another {lost.name}",
+            seconds=REPLACED_SECONDS,
+        )
+        assert replaced is not None
+        assert replaced.node != lost.node
+        assert claim_uid(demo, 1) != before
+        eventually(
+            lambda: in_sync(admin, topic),
+            lambda seen: all(members == (0, 1, 2) for members in seen.values()),
+            what="everything in sync again",
+            seconds=REPLACED_SECONDS,
+        )
+        tell(f"all in sync again {time.monotonic() - began:.1f} s after the loss, on {replaced.node}")
+        finish(load)
+
+
+def test_a_killed_member_of_zookeeper_does_not_stop_the_load(demo: Demo, loaded: Loaded) -> None:
+    before = uids(demo, "zookeeper")
+    brokers = uids(demo, "kafka")
+    with loaded() as load:
+        for name in sorted(before):
+            demo.kubectl.delete("pod", name, wait=False, force=True)
+            load.await_more()
+            eventually(
+                lambda name=name: demo.kubectl.pod(name),
+                lambda pod, name=name: pod is not None and pod.ready and pod.uid != before[name],
+                what=f"{name} is back",
+            )
+        finish(load)
+
+    assert uids(demo, "kafka") == brokers
+    assert all(pod.restarts == 0 for pod in demo.pods("kafka"))
+    demo.await_ready()
+
+
+def drift(admin: AdminClient, topic: str) -> None:
+    """Another tool changes a topic that a resource describes."""
+    entry = ConfigEntry(RETENTION, "1000", incremental_operation=AlterConfigOpType.SET)
+    asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for answer in admin.incremental_alter_configs([asked], request_timeout=30).values():
+        answer.result()
+
+
+def retention(admin: AdminClient, topic: str) -> str:
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    (answer,) = admin.describe_configs([asked], request_timeout=30).values()
+    entries: dict[str, Any] = answer.result()
+    value: str = entries[RETENTION].value
+    return value
+
+
+def test_without_the_api_server_the_load_goes_on_and_the_operator_recovers(
+    demo: Demo, admin: AdminClient, topic: str, loaded: Loaded, mended: Cluster
+) -> None:
+    demo.kubectl.patch(TOPIC, topic, {"spec": {"config": {RETENTION: 86_400_000}}})
+    demo.await_topic(topic)
+    pods = uids(demo, "")
+    with loaded() as load:
+        mended.stop_api_server()
+        began = time.monotonic()
+        drift(admin, topic)
+        while time.monotonic() - began < OUTAGE_SECONDS:
+            load.await_more()
+        assert retention(admin, topic) == "1000", "the operator cannot know what is specified while it cannot ask"
+        mended.start_api_server()
+
+        # What was changed in ZooKeeper meanwhile is seen and put right, and so is what is specified from now on.
+        eventually(lambda: retention(admin, topic), lambda value: value == "86400000", what="the specified retention")
+        demo.kubectl.patch(TOPIC, topic, {"spec": {"config": {RETENTION: 96_400_000}}})
+        eventually(lambda: retention(admin, topic), lambda value: value == "96400000", what="the next retention")
+        finish(load)
+
+    demo.await_ready()
+    assert {name: uid for name, uid in uids(demo, "").items() if name in pods} == pods

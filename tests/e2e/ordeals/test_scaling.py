@@ -1,0 +1,95 @@
+"""More brokers, fewer brokers, more copies, under load."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from ordeals.conftest import Loaded, change, finish, ready_condition, tell, topic_made
+from support.isr import in_sync, replicas
+from support.product import TOPIC, Demo
+from support.waiting import eventually
+
+pytestmark = pytest.mark.e2e_full
+
+MOVED_SECONDS: Final = 600.0
+UNEVEN: Final = 2
+"""Every broker is within one replica of the mean."""
+
+
+def brokers_of(admin: AdminClient, topic: str) -> set[int]:
+    """Brokers that have anything of a topic."""
+    return {broker for members in replicas(admin, topic).values() for broker in members}
+
+
+def shares(admin: AdminClient) -> Counter[int]:
+    """Replicas of all topics by broker."""
+    topics = admin.list_topics(timeout=30).topics.values()
+    return Counter(broker for one in topics for partition in one.partitions.values() for broker in partition.replicas)
+
+
+def await_pods(demo: Demo, count: int) -> None:
+    """Until the last drained broker has ended, too."""
+    wanted = [f"{demo.name}-kafka-{number}" for number in range(count)]
+    eventually(lambda: [pod.name for pod in demo.pods("kafka")], lambda names: names == wanted, what="the right pods")
+
+
+def test_a_fourth_broker_gets_its_share_and_gives_it_back(
+    demo: Demo, admin: AdminClient, topic: str, loaded: Loaded
+) -> None:
+    assert brokers_of(admin, topic) == {0, 1, 2}
+    try:
+        with loaded() as load:
+            change(demo, {"brokers": {"replicas": 4}})
+            demo.await_ready(MOVED_SECONDS)
+            assert brokers_of(admin, topic) == {0, 1, 2, 3}
+            assert max(shares(admin).values()) - min(shares(admin).values()) <= UNEVEN, shares(admin)
+            load.await_more()
+
+            change(demo, {"brokers": {"replicas": 3}})
+            demo.await_ready(MOVED_SECONDS)
+            assert brokers_of(admin, topic) == {0, 1, 2}
+            await_pods(demo, 3)
+            finish(load)
+        assert all(members == (0, 1, 2) for members in in_sync(admin, topic).values())
+    finally:
+        change(demo, {"brokers": {"replicas": 3}})
+
+
+def test_a_broker_that_a_topic_needs_is_not_drained(demo: Demo, admin: AdminClient) -> None:
+    change(demo, {"brokers": {"replicas": 4}})
+    demo.await_ready(MOVED_SECONDS)
+    with topic_made(demo, partitions=1, replicas=4) as needs_four:
+        change(demo, {"brokers": {"replicas": 3}})
+        told = eventually(
+            lambda: ready_condition(demo),
+            lambda one: one.get("reason") == "ReplicasDoNotFit",
+            what="the refusal to drain",
+        )
+        tell(f"{told['message']}")
+        assert told["status"] == "False"
+        assert needs_four in told["message"]
+        assert [pod.name for pod in demo.pods("kafka") if pod.ready] == [f"demo-kafka-{number}" for number in range(4)]
+        assert len(brokers_of(admin, needs_four)) == 4
+    demo.await_ready(MOVED_SECONDS)
+
+    await_pods(demo, 3)
+
+
+def test_a_topic_gets_a_third_copy(demo: Demo, admin: AdminClient) -> None:
+    with topic_made(demo, partitions=4, replicas=2) as name:
+        assert {len(members) for members in replicas(admin, name).values()} == {2}
+        demo.kubectl.patch(TOPIC, name, {"spec": {"replicas": 3}})
+        demo.await_topic(name)
+
+        found = eventually(
+            lambda: in_sync(admin, name),
+            lambda seen: all(members == (0, 1, 2) for members in seen.values()),
+            what="three copies in sync",
+        )
+        assert len(found) == 4
+        assert {len(members) for members in replicas(admin, name).values()} == {3}
+        assert demo.topic(name)["status"]["replicas"] == 3
