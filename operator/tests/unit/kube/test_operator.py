@@ -1,0 +1,142 @@
+"""The operator as a process: it waits for its lease and its CRDs, works, tells how it is, and ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from odradek_operator.embedded.ports import free_ports
+from odradek_operator.kube.api import Kind, Object
+from odradek_operator.testing.server import ApiServer, serving
+
+from .surroundings import NAMESPACE, cluster_body, condition
+
+PROGRAM = Path(sys.executable).with_name("odradek-operator")
+SECONDS = 120.0
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    async with serving() as found:
+        yield found
+
+
+class Process:
+    """An operator that runs."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+        self._process = process
+        self._port = port
+
+    async def text(self, path: str) -> tuple[int, str]:
+        """Status and text; 0 while nobody listens."""
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://127.0.0.1:{self._port}{path}") as answer,
+            ):
+                return answer.status, await answer.text()
+        except aiohttp.ClientError:
+            return 0, ""
+
+    async def end(self) -> int:
+        """Ask it to end; its exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended."""
+        async with asyncio.timeout(SECONDS):
+            return await self._process.wait()
+
+
+@asynccontextmanager
+async def running(server: ApiServer, folder: Path, name: str) -> AsyncIterator[Process]:
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(server.kubeconfig(), encoding="utf-8")
+    (port,) = free_ports(1)
+    options = [f"--identity={name}", "--namespace=odradek", f"--metrics-port={port}"]
+    process = await asyncio.create_subprocess_exec(
+        PROGRAM, "run", *options, env={"KUBECONFIG": str(kubeconfig), "HOME": str(folder), "PATH": ""}
+    )
+    try:
+        yield Process(process, port)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def until(accept: Callable[[], object]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not accept():  # noqa: ASYNC110 - another process brings it about
+            await asyncio.sleep(0.05)
+
+
+def found(server: ApiServer, kind: Kind, namespace: str, name: str) -> Object | None:
+    path = kind.path(namespace, name)
+    return server.api.store.find(server.api.place(path).key(name))
+
+
+def holder(server: ApiServer) -> str:
+    lease = found(server, Kind.LEASE, "odradek", "odradek-operator")
+    return "" if lease is None else str(lease["spec"]["holderIdentity"])
+
+
+async def test_it_works_and_ends_in_order(server: ApiServer, tmp_path: Path) -> None:
+    # Nobody listens on this port: what is seen is what the operator says of it.
+    (nobody,) = free_ports(1)
+    server.api.put(cluster_body(zookeeper={"connect": f"127.0.0.1:{nobody}"}))
+    server.api.faults.status = 404
+    server.api.faults.concerns = lambda asked: "odradek.dev" in asked.path
+    async with running(server, tmp_path, "operator-0") as process:
+        await until(lambda: holder(server) == "operator-0")
+        assert found(server, Kind.STATEFUL_SET, NAMESPACE, "demo-kafka") is None
+        server.api.faults.status = 0
+
+        def reason() -> str:
+            return condition(found(server, Kind.CLUSTER, NAMESPACE, "demo"))[1]
+
+        await until(lambda: reason() == "ZooKeeperUnreachable")
+        assert found(server, Kind.STATEFUL_SET, NAMESPACE, "demo-kafka") is not None
+        server.api.store.delete(server.api.place(Kind.SERVICE.path(NAMESPACE)).key("demo-kafka-brokers"), {})
+        await until(lambda: found(server, Kind.SERVICE, NAMESPACE, "demo-kafka-brokers") is not None)
+        assert (await process.text("/readyz"))[0] == 200
+        status, text = await process.text("/metrics")
+        assert status == 200
+        assert 'strimzi_reconciliations_failed_total{kind="Kafka",namespace="*",selector=""}' in text
+        for series in ("jvm_memory_used_bytes", "jvm_gc_pause_seconds_sum", "jvm_gc_pause_seconds_count"):
+            assert f"\n{series}" in text, series
+        assert await process.end() == 0
+    assert holder(server) == ""
+
+
+async def test_a_second_one_stands_by_and_takes_over(server: ApiServer, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with running(server, tmp_path / "a", "a") as first:
+        await until(lambda: holder(server) == "a")
+        async with running(server, tmp_path / "b", "b") as second:
+            async with asyncio.timeout(SECONDS):
+                while (await second.text("/readyz"))[0] != 200:  # noqa: ASYNC110 - another process brings it about
+                    await asyncio.sleep(0.05)
+            assert holder(server) == "a"
+            assert await first.end() == 0
+            await until(lambda: holder(server) == "b")
+            assert await second.end() == 0
+
+
+async def test_who_loses_the_lease_ends_and_says_so(server: ApiServer, tmp_path: Path) -> None:
+    async with running(server, tmp_path, "a") as process:
+        await until(lambda: holder(server) == "a")
+        key = server.api.place(Kind.LEASE.path("odradek")).key("odradek-operator")
+        server.api.store.merge(key, {"spec": {"holderIdentity": "thief"}})
+        assert await process.ended() != 0
+    assert holder(server) == "thief"
