@@ -1,0 +1,162 @@
+"""A real Prometheus scrapes the pods as the PodMonitors say, and every query of dashboards and rules has an answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from confluent_kafka import Consumer
+
+from odradek_operator.crds import Cluster as ClusterResource
+from odradek_operator.crds import read_object
+from odradek_operator.objects.monitoring import monitoring_objects
+from ordeals.conftest import Loaded, tell
+from support.product import CHART, EXAMPLES, NAMESPACE, Demo, Release
+from support.prometheus import SCRAPE_SECONDS, Prometheus, check_rules, programs, scrape_job, scraping
+from support.waiting import eventually
+
+pytestmark = pytest.mark.e2e_full
+
+RULES: Final = CHART / "rules" / "odradek.yaml"
+DASHBOARDS: Final = sorted((CHART / "dashboards").glob("*.json"))
+GROUP: Final = "readers"
+ANSWERED_SECONDS: Final = 180.0
+OTHERS: Final = {
+    "kube_": "of kube-state-metrics, which is no part of this installation",
+    "kubelet_": "of the kubelet, which this Prometheus does not scrape",
+    "container_": "of cAdvisor, which this Prometheus does not scrape",
+}
+"""Beginnings of series that Odradek does not serve."""
+EMPTY: Final = {
+    "kafka_consumergroupzookeeper_lag_zookeeper": "no group keeps its offsets in ZooKeeper, as those of Kafka 0.8 did",
+    "kafka_topic_partition_under_replicated_partition{": "asks for what is above 0: nothing is under-replicated",
+    "kafka_cluster_partition_atminisr{": "asks for what is above 0: all replicas are in sync",
+    "kafka_cluster_partition_underminisr{": "asks for what is above 0: all replicas are in sync",
+}
+"""Queries that must be empty in a healthy cluster, by a part of their text."""
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return programs(tmp_path_factory.mktemp("prometheus-package"))
+
+
+def cluster_monitor(demo: Demo) -> dict[str, Any]:
+    """The PodMonitor that a cluster with monitoring has."""
+    wanted = yaml.safe_load((EXAMPLES / "monitoring" / "cluster.yaml").read_text(encoding="utf-8"))
+    wanted["metadata"] = {"name": demo.name, "namespace": demo.kubectl.namespace}
+    cluster = read_object(wanted)
+    assert isinstance(cluster, ClusterResource)
+    found = monitoring_objects(cluster, rule_groups=[], dashboards={})
+    return next(one for one in found if one["kind"] == "PodMonitor")
+
+
+def operator_monitor(release: Release) -> dict[str, Any]:
+    """The PodMonitor of the chart."""
+    options = ["--kube-version=1.34.0", "--set=monitoring.podMonitor.enabled=true", f"--namespace={NAMESPACE}"]
+    text = release.helm.run("template", release.name, str(CHART), *options, "--show-only=templates/podmonitor.yaml")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+@pytest.fixture
+def prometheus(demo: Demo, release: Release, tools: dict[str, str], tmp_path: Path) -> Iterator[Prometheus]:
+    jobs = [
+        scrape_job(cluster_monitor(demo), demo.kubectl.list("pods")),
+        scrape_job(operator_monitor(release), release.kubectl.list("pods")),
+    ]
+    with scraping(tools["prometheus"], tmp_path, jobs, RULES) as made:
+        yield made
+
+
+def test_promtool_accepts_the_rules(tools: dict[str, str]) -> None:
+    assert "SUCCESS" in check_rules(tools["promtool"], RULES)
+
+
+def panels(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """All panels, also those in rows."""
+    for panel in found:
+        yield panel
+        yield from panels(panel.get("panels", []))
+
+
+def filled(query: str, namespace: str) -> str:
+    """A dashboard's query with its variables as Grafana fills them: this cluster, and all of everything else."""
+    for name, value in {"namespace": namespace, "cluster": "demo", "__rate_interval": "1m", "__range": "5m"}.items():
+        query = re.sub(rf"\$\{{?{name}\b\}}?", value, query)
+    return re.sub(r"\$\{?\w+\}?", ".*", query)
+
+
+def dashboard_queries(namespace: str) -> list[tuple[str, str]]:
+    """Where each query stands, and its text."""
+    return [
+        (
+            f"{path.stem}: {panel['title']}",
+            filled(target["expr"], NAMESPACE if path.stem == "operator" else namespace),
+        )
+        for path in DASHBOARDS
+        for panel in panels(json.loads(path.read_text(encoding="utf-8"))["panels"])
+        for target in panel.get("targets", [])
+    ]
+
+
+def rule_queries() -> list[tuple[str, str]]:
+    """Of each alert, what it compares with a bound: the alert itself has to be empty."""
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    return [
+        (rule["alert"], part)
+        for group in groups
+        for rule in group["rules"]
+        for part in sorted(set(re.findall(r"\b[a-z][a-z0-9]*_\w+(?:\{[^{}]*\})?(?=[\s)\[]|$)", rule["expr"])))
+        if not part.startswith(("strimzi_io", "kubernetes_pod_name", "min_over", "max_over", "predict_", "label_"))
+    ]
+
+
+def excused(query: str) -> str:
+    """Why a query need not have an answer; empty where it must."""
+    if any(re.search(rf"\b{beginning}\w+", query) for beginning in OTHERS):
+        return next(reason for beginning, reason in OTHERS.items() if re.search(rf"\b{beginning}\w+", query))
+    return next((reason for part, reason in EMPTY.items() if part in query), "")
+
+
+def unanswered(prometheus: Prometheus, queries: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(where, query) for where, query in queries if not prometheus.query(query)]
+
+
+@pytest.fixture
+def group(bootstrap: str, topic: str) -> Iterator[Consumer]:
+    """A consumer group that reads and commits, so that there is lag to tell of."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    yield consumer
+    consumer.close()
+
+
+def test_every_query_has_an_answer(demo: Demo, prometheus: Prometheus, loaded: Loaded, group: Consumer) -> None:
+    queries = dashboard_queries(demo.kubectl.namespace) + rule_queries()
+    asked = [(where, query) for where, query in queries if not excused(query)]
+    with loaded():
+
+        def looked() -> list[tuple[str, str]]:
+            group.poll(SCRAPE_SECONDS)
+            return unanswered(prometheus, asked)
+
+        eventually(
+            lambda: [one["lastError"] for one in prometheus.targets() if one["health"] != "up"] or prometheus.targets(),
+            lambda found: len(found) >= 9 and not any(isinstance(one, str) for one in found),
+            what="all pods scraped: three brokers, three members, the exporter, two operators",
+        )
+        eventually(looked, lambda left: not left, what="an answer to every query", seconds=ANSWERED_SECONDS)
+        excuses = sorted({excused(query) for _, query in queries} - {""})
+        tell(f"{len(asked)} queries of {len(queries)} answered; the others: {'; '.join(excuses)}")
+
+        rules = [rule for one in prometheus.rule_groups() for rule in one["rules"]]
+        assert rules
+        assert [rule["name"] for rule in rules if rule["health"] == "err"] == []
+        firing = [rule["name"] for rule in rules if rule["state"] == "firing"]
+        assert firing == [], "alerts of a healthy cluster"
