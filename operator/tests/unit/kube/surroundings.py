@@ -144,6 +144,11 @@ class World:
         """That are in ZooKeeper."""
         return set(self.tree.children(layout.TOPICS)) if layout.TOPICS in self.tree.nodes else set()
 
+    def replicas(self, topic: str) -> set[int]:
+        """The brokers that hold any of a topic."""
+        assignment = TopicAssignment.decode(topic, self.tree.node(layout.topic_path(topic)).data)
+        return {broker for part in assignment.partitions.values() for broker in part.replicas}
+
     def ready(self, kind: Kind, *names_of: str) -> bool:
         """Whether all of these say so."""
         return all(is_ready(self.find(kind, name)) for name in names_of)
@@ -193,6 +198,10 @@ class World:
                     self.api.put(_pod(body, number))
                 elif not present["metadata"].get("ownerReferences"):
                     self.change(Kind.POD, f"{name}-{number}", {"metadata": {"ownerReferences": [_owner(body)]}})
+            for pod in self._all(Kind.POD):
+                is_ours = pod["metadata"]["name"].startswith(f"{name}-")
+                if is_ours and names.ordinal(pod["metadata"]["name"]) >= spec["replicas"]:
+                    self.api.store.delete(key_of(pod), {})
             seen = {"observedGeneration": body["metadata"]["generation"]}
             self.api.store.merge(key_of(body), {"status": seen}, status_only=True)
 

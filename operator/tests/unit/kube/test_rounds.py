@@ -248,6 +248,34 @@ def test_a_roll_restarts_each_broker_once_the_controller_last() -> None:
     play(steps)
 
 
+def test_a_broker_is_drained_before_it_goes_and_its_set_is_not_made_anew_meanwhile() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(topic_body("wide", partitions=8, replicas=2))
+        await made(world)
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 4}}})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo") and 3 in world.replicas("wide"), "the fourth has a share")
+        before = world.get(Kind.STATEFUL_SET, "demo-kafka")["metadata"]["uid"]
+        volumes = [{"id": 0, "size": "2Gi", "storageClass": "disks"}]
+        brokers = {"replicas": 3, "storage": {"volumes": volumes}}
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": brokers}})
+
+        def shrunk() -> bool:
+            found = world.find(Kind.STATEFUL_SET, "demo-kafka")
+            if found is None or found["metadata"]["uid"] != before:
+                assert 3 not in world.replicas("wide"), "the size was known from the set alone"
+            if found is None or found["spec"]["replicas"] == 4:
+                assert world.deleted_pods == []
+                return False
+            assert 3 not in world.replicas("wide")
+            return True
+
+        await until(shrunk, "the set shrinks")
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        await until(lambda: world.deleted_pods == ["demo-kafka-3"], "its pod goes, and no other")
+
+    play(steps)
+
+
 def test_volumes_grow_around_running_pods() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
