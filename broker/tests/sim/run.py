@@ -16,6 +16,7 @@ import dataclasses
 import itertools
 import json
 import logging
+import resource
 import secrets
 import sys
 import time
@@ -140,6 +141,7 @@ def search(outcomes: Iterator[Outcome], total: int | None, output: str) -> bool:
     """Show what comes; whether something was found."""
     found: list[Outcome] = []
     kinds: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     console = _console(stderr=output == "json")
     columns = (
         TextColumn("seeds"),
@@ -153,15 +155,21 @@ def search(outcomes: Iterator[Outcome], total: int | None, output: str) -> bool:
         task = progress.add_task("seeds", total=total, found=0)
         for outcome in outcomes:
             kinds[outcome.kind] += 1
+            sums.update(steps=outcome.steps, records=outcome.acknowledged, faults=outcome.faults)
             if outcome.violation is not None:
                 found.append(outcome)
                 _report(outcome, output, progress.console)
             progress.update(task, advance=1, found=len(found))
+    seconds = round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)
     if output == "json":
-        click.echo(json.dumps({"played": kinds.total(), "kinds": kinds, "found": [one.seed for one in found]}))
+        told = {"played": kinds.total(), "kinds": kinds, **sums, "cpu_s": seconds, "found": [one.seed for one in found]}
+        click.echo(json.dumps(told))
     else:
-        told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-        console.print(f"{kinds.total()} seeds played ({told}), {len(found)} with a violation")
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        console.print(f"{kinds.total()} seeds played ({counts}), {len(found)} with a violation")
+        console.print(
+            f"{sums['steps']} steps, {sums['records']} records, {sums['faults']} faults, {seconds} s of processor"
+        )
         if found:
             console.print(_summary(sorted(found, key=lambda one: (one.invariant or "", one.seed))))
     return bool(found)

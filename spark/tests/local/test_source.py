@@ -21,6 +21,7 @@ from pyspark_odradek.demonstration.load import wait_for_topic
 
 pytestmark = [
     pytest.mark.java,
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 _numbers = itertools.count()
@@ -28,6 +29,9 @@ EPOCH = datetime.datetime(1970, 1, 1)
 NOW_MS = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
 
 MakeTopic = Callable[[int], str]
+TOO_BUSY = "Python worker failed to connect back"
+"""Spark gives the planning process of a streaming source ten seconds to start, before the first row is read, and has no
+setting for it. On a machine that is busy with other things the query is started again."""
 
 
 @pytest.fixture
@@ -151,6 +155,14 @@ class Stream:
 
     def run(self, *, stop_before: int | None = None) -> None:
         """Until all that is there is read; fails at micro-batch `stop_before` as a crash would."""
+        while True:
+            try:
+                return self._try(stop_before)
+            except PySparkException as error:
+                if TOO_BUSY not in str(error):
+                    raise
+
+    def _try(self, stop_before: int | None) -> None:
         frame = self._spark.readStream.format("odradek").options(**self._options).load()
 
         def take(batch: DataFrame, number: int) -> None:

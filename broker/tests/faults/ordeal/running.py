@@ -33,7 +33,6 @@ REQUEST_TIMEOUT_MS: Final = 3_000
 """Of the clients. A silent broker is noticed by it, as by any client of Kafka's; their default is ten times this."""
 
 HEAL_SECONDS: Final = 180.0
-"""Within this the cluster must be whole again."""
 _END_SECONDS: Final = 600.0
 _QUIET_SECONDS: Final = 2.0
 _AFTER_SECONDS: Final = 0.5
@@ -69,6 +68,8 @@ class Settings:
     hang_ms: float = 5_000.0
     kinds: tuple[Kind, ...] = tuple(Kind)
     together: float = TOGETHER
+    heal_seconds: float = HEAL_SECONDS
+    """Within this the cluster must be whole again after each episode."""
 
     @property
     def timeouts(self) -> Timeouts:
@@ -297,12 +298,13 @@ class _Ordeal:
         return self._watch.ask(lambda seen: seen.is_whole(since))
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + HEAL_SECONDS
+        most = self._settings.heal_seconds
+        deadline = time.monotonic() + most
         while not condition():
             if time.monotonic() > deadline:
                 lacks = self._watch.ask(Sightings.lacks)
                 raise NotWholeError(
-                    f"{what} did not come within {HEAL_SECONDS:g} s; {lacks}; the last election: {self._elected}"
+                    f"{what} did not come within {most:g} s; {lacks}; the last election: {self._elected}"
                 )
             self._look_around(_LOOK_SECONDS)
 

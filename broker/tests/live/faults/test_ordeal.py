@@ -18,9 +18,10 @@ from ordeal.running import Settings, run
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(3600)
 def test_nothing_acknowledged_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = Settings(seed=1, minutes=30.0, rounds=1, session_ms=6_000.0, hang_ms=5_000.0, together=0.0)
+    patient = {"session_ms": 6_000.0, "hang_ms": 5_000.0, "heal_seconds": 900.0}
+    settings = Settings(seed=1, minutes=60.0, rounds=1, together=0.0, **patient)
     report = run(settings, tmp_path, lambda seconds, doing: None)
     with capsys.disabled():
         click.echo(f"\n{rendered(report, 'table')}")
