@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from kube.cluster import Cluster
-from ordeals.conftest import Loaded, change, finish, ready_condition, tell, uids
+from ordeals.conftest import Loaded, change, finish, tell, uids
 from support.images import PREFIX, VERSION
 from support.product import IMAGES, Demo
 from support.waiting import eventually, holds
@@ -115,6 +115,12 @@ def versions(demo: Demo, component: str) -> set[str]:
     return {container["image"].rpartition(":")[2] for pod in found for container in pod["spec"]["containers"]}
 
 
+def waits_for(demo: Demo) -> str:
+    """What the next restart waits for."""
+    roll = demo.cluster().get("status", {}).get("roll", {})
+    return str(roll.get("waitingFor", ""))
+
+
 BAD_AND_GOOD: Final = (
     pytest.param({"version": MISSING_VERSION}, {"version": VERSION}, id="image-that-is-not-there"),
     pytest.param(
@@ -134,8 +140,8 @@ def test_a_template_that_cannot_become_ready_hurts_one_pod_and_is_mended(
         change(demo, bad)
         try:
             (hurt,) = eventually(lambda: renewed(watch.changes()), what="a pod of the bad template")
-            eventually(lambda: hurt in ready_condition(demo).get("message", ""), what=f"a sentence that names {hurt}")
-            tell(f"{ready_condition(demo)['message']}")
+            told = eventually(lambda: waits_for(demo), lambda sentence: hurt in sentence, what=f"a word about {hurt}")
+            tell(told)
             load.await_more()
             holds(
                 lambda: renewed(watch.changes()),

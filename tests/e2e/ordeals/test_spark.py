@@ -1,0 +1,68 @@
+"""The example's Spark job in cluster mode: driver and executors in pods, from a topic to Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from confluent_kafka import Producer
+
+from ordeals.conftest import tell
+from support.images import Images
+from support.kubernetes import Kubernetes
+from support.product import EXAMPLES, TOPIC, Demo
+from support.volumes import Volumes
+from support.waiting import eventually
+
+pytestmark = pytest.mark.e2e_full
+
+JOB: Final = "archive-departures"
+FILES: Final = EXAMPLES / "spark"
+DEPARTURES: Final = "departures"
+EVENTS: Final = 500
+DONE_SECONDS: Final = 600.0
+
+
+@pytest.fixture
+def disk(kubernetes: Kubernetes, namespace: str) -> Iterator[None]:
+    """For the archive: larger than those of the brokers."""
+    made = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=f"{namespace}-spark")
+    made.provide(1, size="5Gi")
+    yield
+    made.remove()
+
+
+@pytest.fixture
+def departures(demo: Demo, bootstrap: str) -> Iterator[str]:
+    """The topic of the example, with records."""
+    demo.make_topic(DEPARTURES, partitions=4, deletion="Delete")
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
+    for number in range(EVENTS):
+        producer.produce(DEPARTURES, f'{{"number": {number}}}'.encode(), key=str(number % 7).encode())
+    assert producer.flush(60) == 0
+    yield DEPARTURES
+    demo.kubectl.delete(TOPIC, DEPARTURES)
+
+
+def ended(demo: Demo) -> str:
+    """How the job ended, empty while it has not."""
+    status = demo.kubectl.require("job", JOB).get("status", {})
+    return next((one["type"] for one in status.get("conditions", []) if one["status"] == "True"), "")
+
+
+def test_the_example_archives_a_topic_in_cluster_mode(demo: Demo, images: Images, disk: None, departures: str) -> None:
+    images.bring("spark")
+    try:
+        demo.apply(FILES)
+        how = eventually(lambda: ended(demo), what="the end of the job", seconds=DONE_SECONDS)
+        pods = demo.kubectl.pods(f"odradek.dev/job={JOB}")
+        (driver,) = (pod for pod in pods if pod.name.endswith("-driver"))
+        said = demo.kubectl.logs(driver.name)
+
+        assert how in ("Complete", "SuccessCriteriaMet"), said
+        assert driver.phase == "Succeeded", said
+        assert f'"rows": {EVENTS}' in said
+        tell(f"Spark archived {EVENTS} records of {departures}")
+    finally:
+        demo.kubectl.run("delete", f"--filename={FILES}", "--ignore-not-found")
