@@ -102,3 +102,5 @@ class Asked(Event):
 
     work: Callable[[ActiveController], Awaitable[Any]]
     answer: asyncio.Future[Any]
+    state: int = 0
+    """What the controller is doing meanwhile; see `states`."""

@@ -188,7 +188,7 @@ class ControllerRuntime:
     async def alter_partition(self, request: Any) -> dict[str, object]:
         """Answer an AlterPartition entity (versions 0 to 3) with a message; errors are in it."""
         try:
-            return await self._ask(lambda active: alter_partitions(active.reign, request))
+            return await self._ask(lambda active: alter_partitions(active.reign, request), ControllerState.ISR_CHANGE)
         except NotControllerError:
             return refused_by_non_controller()
 
@@ -197,7 +197,9 @@ class ControllerRuntime:
 
         Raises `NotControllerError`, `StaleBrokerEpochError`, `BrokerNotAvailableError`.
         """
-        return await self._ask(lambda active: active.controlled_shutdown(broker_id, broker_epoch))
+        return await self._ask(
+            lambda active: active.controlled_shutdown(broker_id, broker_epoch), ControllerState.CONTROLLED_SHUTDOWN
+        )
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int]:
         """Take the next block of producer ids for a broker; its first id and its size.
@@ -214,14 +216,18 @@ class ControllerRuntime:
         Brokers are told, but have not yet taken over when this returns.
         """
         wanted = None if partitions is None else tuple(partitions)
-        return await self._ask(lambda active: active.elections.elect(wanted, kind))
+        return await self._ask(
+            lambda active: active.elections.elect(wanted, kind), ControllerState.MANUAL_LEADER_BALANCE
+        )
 
     async def alter_reassignments(self, wishes: Wishes) -> dict[TopicPartition, ProtocolError | None]:
         """Begin, replace or, with None, cancel reassignments; the error of each partition. `NotControllerError`.
 
         Returns when they have begun; `list_reassignments` tells which are under way.
         """
-        return await self._ask(lambda active: active.reassigner.ask(wishes))
+        return await self._ask(
+            lambda active: active.reassigner.ask(wishes), ControllerState.ALTER_PARTITION_REASSIGNMENT
+        )
 
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None
@@ -232,24 +238,29 @@ class ControllerRuntime:
         async def work(active: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
             return active.reassigner.list(wanted)
 
-        return await self._ask(work)
+        return await self._ask(work, ControllerState.LIST_PARTITION_REASSIGNMENT)
 
     async def update_features(
         self, updates: Collection[FeatureUpdate], *, validate_only: bool
     ) -> dict[str, ProtocolError | None]:
         """Change finalized features; the error of each. `NotControllerError`, `InvalidRequestError` when disabled."""
-        return await self._ask(lambda active: active.update_features(updates, validate_only=validate_only))
+        return await self._ask(
+            lambda active: active.update_features(updates, validate_only=validate_only), ControllerState.UPDATE_FEATURES
+        )
 
     def topic_settings_changed(self, topic: str | None) -> None:
         """A notice told of changed settings, of a topic or, None, of the brokers' defaults for all topics."""
         if self._active is not None:
             self._post(TopicSettingsChanged(topic))
 
-    async def _ask(self, work: Callable[[ActiveController], Awaitable[_T]]) -> _T:
+    async def _ask(
+        self, work: Callable[[ActiveController], Awaitable[_T]], state: ControllerState = ControllerState.IDLE
+    ) -> _T:
+        """Kafka has no state for a request without one."""
         if self._active is None or self._closed:
             raise NotControllerError("this broker is not the controller")
         answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._post(Asked(work, answer))
+        self._post(Asked(work, answer, state))
         return await answer
 
     # The queue

@@ -40,12 +40,13 @@ class ControllerState(IntEnum):
     ALTER_PARTITION_REASSIGNMENT = 5
     AUTO_LEADER_BALANCE = 6
     MANUAL_LEADER_BALANCE = 7
+    CONTROLLED_SHUTDOWN = 8
     ISR_CHANGE = 9
     LEADER_AND_ISR_RESPONSE_RECEIVED = 10
     LOG_DIR_CHANGE = 11
     UNCLEAN_LEADER_ELECTION_ENABLE = 13
-    REQUEST = 17
-    """A broker's or client's request. Kafka has a number for each kind; the runtime knows that it is one, no more."""
+    LIST_PARTITION_REASSIGNMENT = 15
+    UPDATE_FEATURES = 17
 
 
 _STATES: Final[dict[type[Event], ControllerState]] = {
@@ -63,10 +64,11 @@ _STATES: Final[dict[type[Event], ControllerState]] = {
     Answered: ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
     LogDirNoticesChanged: ControllerState.LOG_DIR_CHANGE,
     TopicSettingsChanged: ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE,
-    Asked: ControllerState.REQUEST,
 }
 
 
 def state_of(event: Event) -> ControllerState:
-    """What the controller does while it handles the event."""
+    """What the controller does while it handles the event; a request says so itself."""
+    if isinstance(event, Asked):
+        return ControllerState(event.state)
     return _STATES[type(event)]

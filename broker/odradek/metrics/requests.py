@@ -1,8 +1,8 @@
 """What is counted and timed of requests: how many, which errors, and where their time went.
 
 Counted by `server`, read by `collector` at a scrape. Every request is counted. Timed are the first thousand of an API
-in each window of the quantiles, then one in sixteen, as a distribution is as good from a sample: a request that is not
-timed costs the hot path a countdown. The parts of a request's time, as Kafka has them:
+in each window of the quantiles, then one in sixty-four, since a distribution is as good from a sample: a request that
+is not timed costs the hot path a countdown. The parts of a request's time, as Kafka has them:
 
     arrival          begin          parked             answered         sending          sent
        | request queue |    local     |     remote         | response queue | response send |
@@ -22,7 +22,7 @@ from odradek.metrics.quantiles import Quantiles
 TIMED_WHOLE: Final = 1_000
 """So many requests of an API are timed one and all before only a sample is."""
 
-TIMED_SHARE: Final = 16
+TIMED_SHARE: Final = 64
 """Then one in so many."""
 
 PARTS: Final = ("requestqueue", "local", "remote", "responsequeue", "responsesend", "total")

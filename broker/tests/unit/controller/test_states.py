@@ -16,7 +16,7 @@ async def test_every_event_has_a_state() -> None:
         TopicChanged: TopicChanged("t"),
         TopicSettingsChanged: TopicSettingsChanged(None),
         Answered: Answered(cast(BrokerRequest, None), None),
-        Asked: Asked(cast(Any, None), asyncio.get_running_loop().create_future()),
+        Asked: Asked(cast(Any, None), asyncio.get_running_loop().create_future(), ControllerState.ISR_CHANGE),
     }
     kinds = [each for each in vars(events).values() if isinstance(each, type) and issubclass(each, Event)]
     found = {kind.__name__: state_of(odd[kind] if kind in odd else kind()) for kind in kinds if kind is not Event}
