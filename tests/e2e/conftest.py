@@ -119,7 +119,7 @@ def helm(kubernetes: Kubernetes) -> Helm:
 def namespace(kubernetes: Kubernetes) -> Iterator[str]:
     """A namespace for one test, gone afterwards with all that is in it."""
     name = f"e2e-{secrets.token_hex(3)}"
-    kubernetes.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    kubernetes.make_namespace(name)
     yield name
     _clear(kubernetes, name)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kube.certificates import API_PORT
-from kube.host import Process, kill_and_wait, succeeds, until
+from kube.host import HarnessError, Process, kill_and_wait, succeeds, until
 from kube.network import CONTROL_PLANE
 from kube.state import Run
 
@@ -86,10 +86,19 @@ def start_api_server(run: Run, binaries: Path) -> None:
             f"--audit-log-path={run.audit_log}",
         )
     until(
-        lambda: succeeds([binaries / "kubectl", "--kubeconfig", run.kubeconfig, "get", "--raw", "/readyz"]),
+        lambda: _answers(run, binaries),
         what=f"readiness of the API server (see {run.log('apiserver')})",
         seconds=_READY_SECONDS,
     )
+
+
+def _answers(run: Run, binaries: Path) -> bool:
+    """Whether the API server says that it is ready. Raises `HarnessError` if it has ended."""
+    if succeeds([binaries / "kubectl", "--kubeconfig", run.kubeconfig, "get", "--raw", "/readyz"]):
+        return True
+    if run.process("apiserver") is None:
+        raise HarnessError(f"the API server has ended: see {run.log('apiserver')}")
+    return False
 
 
 def stop_api_server(run: Run) -> None:

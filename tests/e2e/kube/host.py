@@ -67,19 +67,36 @@ def until(condition: Callable[[], _T | None], *, what: str, seconds: float) -> _
         _pause.wait(POLL_SECONDS)
 
 
-def parse_stat(text: str) -> tuple[str, int]:
-    """State letter and start time from the text of /proc/<pid>/stat; the name in it may hold blanks and brackets."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stat:
+    """The part of /proc/<pid>/stat (proc(5)) that is of use here."""
+
+    state: str
+    threads: int
+    started: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it is left but an exit status.
+
+        A killed program's first thread may be a zombie while others still end and hold its files and ports.
+        """
+        return self.state in "ZX" and self.threads <= 1
+
+
+def parse_stat(text: str) -> Stat:
+    """What the text of /proc/<pid>/stat says; the name in it may hold blanks and brackets."""
     fields = text[text.rindex(")") + 2 :].split()
-    return fields[0], int(fields[19])
+    return Stat(state=fields[0], threads=int(fields[17]), started=int(fields[19]))
 
 
 def identify(pid: int) -> Process | None:
     """The process of this id, or None if there is none that still runs; a zombie runs no more."""
     try:
-        state, started = parse_stat(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
+        found = parse_stat(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if state in "ZX" else Process(pid=pid, started=started)
+    return None if found.ended else Process(pid=pid, started=found.started)
 
 
 def this_process() -> Process:

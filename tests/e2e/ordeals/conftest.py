@@ -57,7 +57,7 @@ def release(kubernetes: Kubernetes, images: Images) -> Iterator[Release]:
 def package_namespace(kubernetes: Kubernetes) -> Iterator[str]:
     """Where the cluster is."""
     name = KEPT_NAMESPACE if KEPT else f"e2e-{secrets.token_hex(3)}"
-    kubernetes.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    kubernetes.make_namespace(name)
     yield name
     if not KEPT:
         _mend(kubernetes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from ordeals.conftest import Loaded, change, finish, ready_condition, tell, topic_made
 from support.isr import in_sync, replicas
+from support.kubernetes import Kubernetes
 from support.product import TOPIC, Demo
 from support.waiting import eventually
 
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.e2e_full
 
 MOVED_SECONDS: Final = 600.0
 UNEVEN: Final = 2
-"""Every broker is within one replica of the mean."""
+"""Among brokers of one rack, and among racks: each is within one replica of the mean."""
 
 
 def brokers_of(admin: AdminClient, topic: str) -> set[int]:
@@ -31,6 +33,25 @@ def shares(admin: AdminClient) -> Counter[int]:
     return Counter(broker for one in topics for partition in one.partitions.values() for broker in partition.replicas)
 
 
+def assert_even(admin: AdminClient, racks: Mapping[int, str]) -> None:
+    """Three copies in three racks are one in each: brokers of one rack share what is their rack's, and no more."""
+    found = shares(admin)
+    by_rack: dict[str, list[int]] = {}
+    for broker, rack in racks.items():
+        by_rack.setdefault(rack, []).append(found[broker])
+    tell(f"replicas by broker {dict(sorted(found.items()))}, by rack {by_rack}")
+    for rack, counts in by_rack.items():
+        assert max(counts) - min(counts) <= UNEVEN, f"uneven in {rack}: {found}"
+    totals = [sum(counts) for counts in by_rack.values()]
+    assert max(totals) - min(totals) <= UNEVEN, f"uneven among racks: {found}"
+
+
+def racks_of(kubernetes: Kubernetes, demo: Demo) -> dict[int, str]:
+    """Where brokers are, by the zones of their pods' nodes."""
+    zones = {node.name: node.zone for node in kubernetes.kubectl.nodes()}
+    return {int(pod.name.rpartition("-")[2]): zones[pod.node] for pod in demo.pods("kafka")}
+
+
 def await_pods(demo: Demo, count: int) -> None:
     """Until the last drained broker has ended, too."""
     wanted = [f"{demo.name}-kafka-{number}" for number in range(count)]
@@ -38,7 +59,7 @@ def await_pods(demo: Demo, count: int) -> None:
 
 
 def test_a_fourth_broker_gets_its_share_and_gives_it_back(
-    demo: Demo, admin: AdminClient, topic: str, loaded: Loaded
+    kubernetes: Kubernetes, demo: Demo, admin: AdminClient, topic: str, loaded: Loaded
 ) -> None:
     assert brokers_of(admin, topic) == {0, 1, 2}
     try:
@@ -46,7 +67,7 @@ def test_a_fourth_broker_gets_its_share_and_gives_it_back(
             change(demo, {"brokers": {"replicas": 4}})
             demo.await_ready(MOVED_SECONDS)
             assert brokers_of(admin, topic) == {0, 1, 2, 3}
-            assert max(shares(admin).values()) - min(shares(admin).values()) <= UNEVEN, shares(admin)
+            assert_even(admin, racks_of(kubernetes, demo))
             load.await_more()
 
             change(demo, {"brokers": {"replicas": 3}})

@@ -13,7 +13,6 @@ from confluent_kafka.admin import AdminClient
 from support.images import Images
 from support.kubernetes import Kubernetes
 from support.product import EXAMPLES, EXTERNAL, IMAGES, NAMESPACE, Demo, Release, Times, make_default
-from support.values import Object
 from support.volumes import Volumes
 from support.waiting import eventually
 
@@ -21,10 +20,8 @@ DISKS_EACH: Final = 3
 """A broker and a member of ZooKeeper on each node, and one to choose."""
 
 
-def restricted(namespace: str) -> Object:
-    """A namespace that takes no pod which asks for more than it needs."""
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
+RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
+"""The label of a namespace that takes no pod which asks for more than it needs."""
 
 
 @pytest.fixture(scope="package")
@@ -34,7 +31,7 @@ def release(kubernetes: Kubernetes, images: Images) -> Iterator[tuple[Release, f
     made = Release(helm=kubernetes.helm, kubectl=kubernetes.kubectl.within(NAMESPACE))
     there = kubernetes.helm.releases(namespace=NAMESPACE)
     assert not there, f"somebody's release is in {NAMESPACE} already: these tests would take it away"
-    kubernetes.kubectl.apply(restricted(NAMESPACE))
+    kubernetes.make_namespace(NAMESPACE, RESTRICTED)
     began = time.monotonic()
     try:
         made.install()
@@ -53,7 +50,7 @@ def operator_release(release: tuple[Release, float]) -> Release:
 def first_cluster(kubernetes: Kubernetes, release: tuple[Release, float]) -> Iterator[tuple[Demo, Times]]:
     """The examples' cluster as soon as it is Ready, and how long that took."""
     namespace = f"e2e-{secrets.token_hex(3)}"
-    kubernetes.kubectl.apply(restricted(namespace))
+    kubernetes.make_namespace(namespace, RESTRICTED)
     volumes = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=namespace)
     volumes.provide(DISKS_EACH, size="100Gi")
     if kubernetes.own is not None:

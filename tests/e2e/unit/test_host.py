@@ -14,11 +14,22 @@ from hypothesis import strategies as st
 from kube import host
 
 
-@given(name=st.text(min_size=1, max_size=15).filter(lambda text: "\n" not in text), started=st.integers(0, 2**60))
-def test_the_start_time_is_found_whatever_the_name_of_the_program(name: str, started: int) -> None:
-    rest = " ".join(["S", *["1"] * 18, str(started), "7", "8"])
+@given(
+    name=st.text(min_size=1, max_size=15).filter(lambda text: "\n" not in text),
+    threads=st.integers(1, 2**20),
+    started=st.integers(0, 2**60),
+)
+def test_what_a_process_is_is_found_whatever_the_name_of_the_program(name: str, threads: int, started: int) -> None:
+    rest = " ".join(["S", *["1"] * 16, str(threads), "1", str(started), "7", "8"])
 
-    assert host.parse_stat(f"12 ({name}) {rest}\n") == ("S", started)
+    assert host.parse_stat(f"12 ({name}) {rest}\n") == host.Stat(state="S", threads=threads, started=started)
+
+
+@pytest.mark.parametrize(
+    ("state", "threads", "ended"), [("S", 1, False), ("Z", 1, True), ("X", 1, True), ("Z", 7, False)]
+)
+def test_a_zombie_whose_threads_still_hold_its_ports_has_not_ended(state: str, threads: int, ended: bool) -> None:
+    assert host.Stat(state=state, threads=threads, started=1).ended is ended
 
 
 @given(pid=st.integers(1, 2**22), started=st.integers(0, 2**60))
