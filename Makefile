@@ -74,7 +74,7 @@ images: $(STAMP) ## Build the images with docker, podman or buildah: PREFIX=odra
 .PHONY: crds
 crds: $(STAMP) ## Write what is generated from code: resource definitions and dashboards in the chart
 	@$(BIN)/python -m odradek_operator.crds.generate
-	@$(BIN)/python -m odradek_operator.dashboards
+	@$(BIN)/python -m odradek_operator.dashboards.generate
 
 .PHONY: chart
 chart: crds ## Lint the chart; render manifests/operator.yaml and its tests' stored renderings (needs helm)

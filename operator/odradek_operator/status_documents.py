@@ -86,7 +86,7 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
 
 
 def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Document]) -> Condition:
-    """Ready means: every broker runs as specified, nothing moves, and nothing waits for a person."""
+    """Ready means: every broker and every member of the ensemble runs as specified, nothing moves, nothing waits."""
     snapshot, decision = view.snapshot, view.decision
     if snapshot is None:
         return not_ready(ZOOKEEPER_UNREACHABLE, view.trouble or "ZooKeeper cannot be asked.")
@@ -102,6 +102,8 @@ def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Do
         )
     for waiting in sorted(decision.waiting, key=lambda one: not one.needs_person):
         return not_ready(waiting.reason, waiting.sentence)
+    if missing := _missing_members(cluster, view.state.ensemble):
+        return not_ready("ZooKeeperMembersMissing", " ".join(missing))
     if decision.outdated:
         count = len(decision.outdated)
         return not_ready("Rolling", f"{count} of {cluster.brokers.replicas} brokers await their restart.")
@@ -111,6 +113,19 @@ def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Do
             "Rebalancing", f"{progress.remaining} of {progress.total} partitions are to move: {progress.reason}."
         )
     return registered
+
+
+def _missing_members(cluster: Cluster, pods: Mapping[int, Pod]) -> list[str]:
+    """A sentence about each member of the cluster's own ensemble that is not ready."""
+    if cluster.zookeeper.connect is not None:
+        return []
+    found = []
+    for number in range(cluster.zookeeper.replicas):
+        pod = pods.get(number)
+        if pod is None or pod.terminating or not pod.ready:
+            trouble = "It has no pod." if pod is None else pod.trouble
+            found.append(f"ZooKeeper member {number} is not ready" + (f": {trouble}" if trouble else "."))
+    return found
 
 
 def _why_away(broker: Document) -> str:

@@ -130,9 +130,7 @@ def _brokers(section: Section | None) -> Brokers:
         replicas=section.integer("replicas", DEFAULT_REPLICAS, low=1, high=MAX_BROKERS),
         volumes=() if storage is None else _volumes(storage),
         delete_claims=False if storage is None else storage.boolean("deleteClaims", False),
-        release_lost_after_seconds=(
-            Brokers().release_lost_after_seconds if storage is None else _release_lost_after(storage)
-        ),
+        release_lost_after_seconds=_release_lost_after(storage, Brokers().release_lost_after_seconds),
         rack_topology_key=None if rack is None else _topology_key(rack),
         rack_names=() if rack is None else rack.texts("names"),
         image=optional_text(section, "image"),
@@ -148,8 +146,9 @@ def _brokers(section: Section | None) -> Brokers:
     return brokers
 
 
-def _release_lost_after(storage: Section) -> int:
-    default = Brokers().release_lost_after_seconds
+def _release_lost_after(storage: Section | None, default: int) -> int:
+    if storage is None:
+        return default
     return storage.integer("releaseLostAfterSeconds", default, low=0, high=MAX_RELEASE_SECONDS)
 
 
@@ -263,6 +262,7 @@ def _zookeeper(section: Section | None) -> ZooKeeper:
         size=None if storage is None else storage.text("size", rule=QUANTITY),
         storage_class=None if storage is None else optional_text(storage, "storageClass"),
         delete_claims=False if storage is None else storage.boolean("deleteClaims", False),
+        release_lost_after_seconds=_release_lost_after(storage, ZooKeeper().release_lost_after_seconds),
         image=optional_text(section, "image"),
         resources=read_resources_of(section.section("resources")),
         template=read_template(section.section("template")),

@@ -297,6 +297,14 @@ def _zookeeper_storage() -> Schema:
                     "more what the brokers' disks hold: let them stay when those stay.",
                     default=ZooKeeper().delete_claims,
                 ),
+                "releaseLostAfterSeconds": whole(
+                    "Seconds that a member's node or disk may be gone before its claim is given up, so that the member "
+                    "begins anew elsewhere and copies from the leader. Only while all other members serve. 0 never "
+                    "gives up.",
+                    low=0,
+                    high=limits.MAX_RELEASE_SECONDS,
+                    default=ZooKeeper().release_lost_after_seconds,
+                ),
             },
             required=["size"],
         ),

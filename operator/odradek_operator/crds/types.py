@@ -138,6 +138,8 @@ class ZooKeeper:
     size: str | None = None
     storage_class: str | None = None
     delete_claims: bool = False
+    release_lost_after_seconds: int = 300
+    """How long a member's node or disk may be gone before its claim is given up; 0 never gives up."""
     image: str | None = None
     resources: ComputeResources = ComputeResources()
     template: PodTemplate = PodTemplate()

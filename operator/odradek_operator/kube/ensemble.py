@@ -1,39 +1,34 @@
-"""Asks each member of a ZooKeeper ensemble for its part: leader or follower, by the four-letter word `srvr`.
+"""Asks each member of a ZooKeeper ensemble for its part in it, by the four-letter word `mntr`.
 
-Enters: hosts. Leaves: the modes of those that answer in time. Called by the loop of a cluster when members are to be
-restarted, since the leader goes last.
+Enters: hosts. Leaves: a `Quorum` of those that answer in time. Called by the loop of a cluster while members are away
+or are to be restarted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import Final
 
+from odradek_operator.lifecycle.observed import LEADER, Quorum
+from odradek_operator.objects.names import ZOOKEEPER_CLIENT_PORT
+from odradek_operator.pod.mntr import parse
+from odradek_operator.pod.words import NoAnswerError, ask
+
 TIMEOUT_SECONDS: Final = 3.0
-_MODE: Final = re.compile(rb"^Mode: (\w+)$", re.MULTILINE)
-_MAX_ANSWER: Final = 16_384
 
 
-async def modes(hosts: Mapping[int, tuple[str, int]]) -> dict[int, str]:
-    """`leader`, `follower` or `standalone` by member; one that does not answer is missing."""
-    answers = await asyncio.gather(*(_mode(*address) for address in hosts.values()))
-    return {member: mode for member, mode in zip(hosts, answers, strict=True) if mode is not None}
+async def ask_members(hosts: Mapping[int, str], *, port: int = ZOOKEEPER_CLIENT_PORT) -> Quorum:
+    """What members say of themselves; one that does not answer, or does not serve, is missing."""
+    answers = await asyncio.gather(*(_told(host, port) for host in hosts.values()))
+    told = dict(zip(hosts, answers, strict=True))
+    modes = {member: state for member, one in told.items() if (state := one.get("zk_server_state"))}
+    counts = [told[member].get("zk_synced_followers", "") for member, mode in modes.items() if mode == LEADER]
+    return Quorum(modes=modes, followers=int(counts[0]) if len(counts) == 1 and counts[0].isdecimal() else None)
 
 
-async def _mode(host: str, port: int) -> str | None:
+async def _told(host: str, port: int) -> dict[str, str]:
     try:
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            reader, writer = await asyncio.open_connection(host, port)
-            try:
-                writer.write(b"srvr")
-                answer = await reader.read(_MAX_ANSWER)
-                while more := await reader.read(_MAX_ANSWER - len(answer)):
-                    answer += more
-            finally:
-                writer.close()
-    except (OSError, TimeoutError):
-        return None
-    found = _MODE.search(answer)
-    return found.group(1).decode() if found else None
+        return parse(await ask(host, port, "mntr", timeout_seconds=TIMEOUT_SECONDS))
+    except NoAnswerError:
+        return {}  # Being silent is what it says.

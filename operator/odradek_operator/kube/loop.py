@@ -22,7 +22,7 @@ from odradek_operator.kube.api import Kind, Object, Reference, kind_named
 from odradek_operator.kube.applier import Applier
 from odradek_operator.kube.claims import grow_claims, remake_sets
 from odradek_operator.kube.client import KubernetesClient, KubernetesError
-from odradek_operator.kube.ensemble import modes
+from odradek_operator.kube.ensemble import ask_members
 from odradek_operator.kube.events import Events, Mood
 from odradek_operator.kube.extras import extras_of
 from odradek_operator.kube.finalizers import keep_finalizers, release_finalizers
@@ -34,6 +34,8 @@ from odradek_operator.kube.settings import OperatorSettings
 from odradek_operator.kube.statuses import Findings, Statuses
 from odradek_operator.kube.unowned import remove_unowned
 from odradek_operator.kube.view import View, is_paused, read_view
+from odradek_operator.lifecycle.lost import is_homeless
+from odradek_operator.lifecycle.observed import Quorum
 from odradek_operator.lifecycle.plan import decide
 from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod, Waiting
 from odradek_operator.objects import names
@@ -230,12 +232,6 @@ class ClusterLoop:
         self, cluster: Cluster, topics: dict[str, Topic], view: View, snapshot: Snapshot | None
     ) -> ClusterDecision:
         wanted_hashes = hashes(cluster, self._shared.settings.images)
-        outdated = any(pod.restart_hash != wanted_hashes.ensemble for pod in view.state.ensemble.values())
-        service = names.zookeeper_nodes_service(cluster.name)
-        hosts = {
-            member: (names.host(pod.name, service, cluster.namespace), names.ZOOKEEPER_CLIENT_PORT)
-            for member, pod in view.state.ensemble.items()
-        }
         return decide(
             cluster,
             view.state,
@@ -246,9 +242,21 @@ class ClusterLoop:
             },
             wanted_dynamic=split(cluster).dynamic,
             wanted_factors={} if snapshot is None else wanted_factors(Wanted(cluster=cluster, topics=topics), snapshot),
-            zookeeper_modes=await modes(hosts) if outdated else {},
+            quorum=await self._quorum(cluster, view, wanted_hashes.ensemble or ""),
             now=time.time(),
         )
+
+    async def _quorum(self, cluster: Cluster, view: View, wanted_hash: str) -> Quorum:
+        """What the ensemble's members say; they are asked only while there is something to decide about them."""
+        members = view.state.ensemble
+        decides = len(members) < cluster.zookeeper.replicas or any(
+            pod.restart_hash != wanted_hash or is_homeless(view.state, pod) for pod in members.values()
+        )
+        if not decides or cluster.zookeeper.connect is not None:
+            return Quorum()
+        service = names.zookeeper_nodes_service(cluster.name)
+        hosts = {member: names.host(pod.name, service, cluster.namespace) for member, pod in members.items()}
+        return await ask_members(hosts)
 
     async def _apply(self, cluster: Cluster, view: View, decision: ClusterDecision) -> ClusterDecision:
         """Apply what differs; the decision, with what Kubernetes refuses among what waits."""

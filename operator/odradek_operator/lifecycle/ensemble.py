@@ -1,6 +1,6 @@
 """Which member of the ZooKeeper ensemble may restart now, or the sentence why none may. Pure.
 
-Enters: a cluster, what Kubernetes shows, each member's mode as it answered `srvr`. Leaves: a `Verdict`. Called by
+Enters: a cluster, what Kubernetes shows, each member's mode as it says it. Leaves: a `Verdict`. Called by
 `plan`, also while ZooKeeper cannot be asked for anything else. Invariant: a step leaves a majority of members serving
 if one did before, save in an ensemble of one.
 
@@ -25,14 +25,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek_operator.crds import Cluster
-from odradek_operator.lifecycle.observed import KubernetesState, Pod
-from odradek_operator.lifecycle.release import is_homeless
+from odradek_operator.lifecycle.lost import is_homeless
+from odradek_operator.lifecycle.observed import LEADER, KubernetesState, Pod
 from odradek_operator.lifecycle.rolling import NOTHING, has_template, outdated
 from odradek_operator.lifecycle.steps import RestartPod, Verdict, Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
-
-LEADER = "leader"
 
 
 def members(cluster: Cluster, state: KubernetesState) -> dict[int, Pod]:
@@ -71,7 +69,7 @@ def _serving_ones(pods: Mapping[int, Pod], old: Mapping[int, Pod], size: int, *,
             return _wait("NoMajority", f"Without {pod.name} no majority of the ensemble would serve.")
     silent = [pod.name for number, pod in pods.items() if number not in modes]
     if silent:
-        return _wait("MemberSilent", f"{', '.join(silent)}: no answer to srvr.")
+        return _wait("MemberSilent", f"{', '.join(silent)}: no answer.")
     leaders = [number for number in pods if modes[number] == LEADER]
     if len(leaders) != 1:
         return _wait("NoLeader", "The ensemble has no leader that is known.")

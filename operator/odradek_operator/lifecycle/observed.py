@@ -96,6 +96,20 @@ class KubernetesState:
     """StatefulSets by name."""
 
 
+LEADER: Final = "leader"
+"""The mode of a member that leads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quorum:
+    """What the members of the ensemble say of themselves when they are asked."""
+
+    modes: Mapping[int, str] = field(default_factory=dict)
+    """`leader`, `follower` or `standalone` by member; one that did not answer, or does not serve, is missing."""
+    followers: int | None = None
+    """How many are in step with the leader, as it says; None without a leader."""
+
+
 def parse_pod(body: Object) -> Pod:
     """A pod. Raises `ValueError` where its name does not end in a number, so that it is of no StatefulSet."""
     name = text(body, "metadata", "name")

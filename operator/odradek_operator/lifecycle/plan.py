@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle import defaults, ensemble, moves, release, resize, rolling
-from odradek_operator.lifecycle.observed import KubernetesState
+from odradek_operator.lifecycle.lost import is_homeless
+from odradek_operator.lifecycle.observed import KubernetesState, Quorum
 from odradek_operator.lifecycle.steps import ClusterDecision, Step, Verdict
 from odradek_operator.objects import names
 from odradek_operator.observed import Snapshot
@@ -34,7 +35,7 @@ class _Wanted:
 
     brokers_hash: str
     ensemble_hash: str
-    modes: Mapping[int, str]
+    quorum: Quorum
 
 
 def decide(
@@ -45,20 +46,20 @@ def decide(
     wanted_hashes: Mapping[str, str],
     wanted_dynamic: Mapping[str, str],
     wanted_factors: Mapping[str, int],
-    zookeeper_modes: Mapping[int, str],
+    quorum: Quorum,
     now: float,
 ) -> ClusterDecision:
     """What to do now. Raises `ValueError` for a snapshot whose topics were not all read in depth.
 
     `wanted_hashes`: by name of StatefulSet, the restart hash of its wanted template. `wanted_dynamic`: properties that
-    need no restart. `wanted_factors`: by topic; those that are not named keep theirs. `zookeeper_modes`: what members
-    answered to `srvr`; one that did not is missing. `now`: seconds since the epoch.
+    need no restart. `wanted_factors`: by topic; those that are not named keep theirs. `quorum`: what members
+    of the ensemble answered. `now`: seconds since the epoch.
     """
     present = resize.present_size(cluster, state)
     wanted = _Wanted(
         brokers_hash=wanted_hashes.get(names.kafka(cluster.name), ""),
         ensemble_hash=wanted_hashes.get(names.zookeeper(cluster.name), ""),
-        modes=zookeeper_modes,
+        quorum=quorum,
     )
     old = frozenset(rolling.outdated(rolling.members(state, present), wanted.brokers_hash))
     if cluster.paused:
@@ -97,7 +98,9 @@ def decide(
 def _blind(cluster: Cluster, state: KubernetesState, wanted: _Wanted) -> Verdict:
     """Rule 2. An ensemble of one that cannot be asked serves nobody, whatever Kubernetes thinks of it."""
     busy = "" if cluster.zookeeper.replicas == 1 else "ZooKeeper cannot be asked."
-    return ensemble.decide(cluster, state, wanted_hash=wanted.ensemble_hash, modes=wanted.modes, brokers_busy=busy)
+    return ensemble.decide(
+        cluster, state, wanted_hash=wanted.ensemble_hash, modes=wanted.quorum.modes, brokers_busy=busy
+    )
 
 
 def _disruption(
@@ -105,7 +108,11 @@ def _disruption(
 ) -> Verdict:
     """Rule 3."""
     count = resize.present_size(cluster, state)
-    released = release.decide(cluster, state, snapshot, count=count, now=now)
+    released = release.brokers(cluster, state, snapshot, count=count, now=now)
+    if released.step is not None:
+        return released
+    given_up = release.members(cluster, state, wanted.quorum, now=now)
+    released = Verdict(step=given_up.step, waiting=released.waiting + given_up.waiting)
     if released.step is not None:
         return released
     rolled = rolling.decide(
@@ -120,12 +127,12 @@ def _disruption(
     )
     if rolled.step is not None:
         return Verdict(step=rolled.step, waiting=released.waiting)
-    homeless = {broker for broker, pod in state.brokers.items() if release.is_homeless(state, pod)}
+    homeless = {broker for broker, pod in state.brokers.items() if is_homeless(state, pod)}
     members = ensemble.decide(
         cluster,
         state,
         wanted_hash=wanted.ensemble_hash,
-        modes=wanted.modes,
+        modes=wanted.quorum.modes,
         brokers_busy=rolling.restarting(
             rolling.members(state, count),
             sorted(set(range(count)) - homeless),

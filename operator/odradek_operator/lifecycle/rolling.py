@@ -38,8 +38,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek_operator.crds import Cluster
+from odradek_operator.lifecycle.lost import is_homeless
 from odradek_operator.lifecycle.observed import KubernetesState, Pod
-from odradek_operator.lifecycle.release import is_homeless
 from odradek_operator.lifecycle.replicas import absences, listed, named, refilling, unreadable
 from odradek_operator.lifecycle.steps import RestartPod, Verdict, Waiting
 from odradek_operator.objects import names

@@ -30,9 +30,10 @@ class RestartPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseClaims:
-    """Give up the disks of a broker whose node or disk is lost: delete the claims, then the pod."""
+    """Give up the disks of a broker or member whose node or disk is lost: delete the claims, then the pod."""
 
-    broker: int
+    component: Component
+    ordinal: int
     pod: str
     pod_uid: str | None
     """None where there is no pod."""
@@ -90,7 +91,8 @@ class Waiting:
     """Something that shall be done and is not yet, and what it waits for."""
 
     what: str
-    """`roll`, `rebalance`, `scale-in`, `replication-factor`, `release`, `zookeeper-roll`: stable, for conditions."""
+    """`roll`, `zookeeper-roll`, `rebalance`, `scale-in`, `replication-factor`, `release`; `claims` and `apply` where
+    Kubernetes refuses something. Stable, for conditions."""
     reason: str
     """One CamelCase word for a condition."""
     sentence: str

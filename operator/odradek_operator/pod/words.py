@@ -1,4 +1,4 @@
-"""Asks a ZooKeeper server on this machine one of its four-letter words. Called at probes and scrapes."""
+"""Asks a ZooKeeper server one of its four-letter words. Called at probes and scrapes, and by the operator."""
 
 from __future__ import annotations
 

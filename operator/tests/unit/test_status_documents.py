@@ -88,6 +88,12 @@ def pods(**more: object) -> KubernetesState:
     return KubernetesState(brokers={0: pod(0), 1: pod(1, **more), 2: pod(2)})
 
 
+def members(**more: object) -> KubernetesState:
+    """All well but member 1 of the ensemble."""
+    found = {number: pod(number, "zookeeper") for number in range(3)}
+    return dataclasses.replace(view().state, ensemble={**found, 1: pod(1, "zookeeper", **more)})
+
+
 def cluster_of(given_view: ClusterView, cluster: Cluster = CLUSTER, **previous: object) -> dict[str, Any]:
     document = cluster_document(cluster, given_view, previous=previous, now=NOW)
     check(document, "clusters")
@@ -239,6 +245,18 @@ PROGRESS = Progress(remaining=3, total=12, reason="broker 3 is drained")
         (
             {"decision": ClusterDecision(broker_count=4, progress=PROGRESS)},
             ("False", "Rebalancing", "3 of 12 partitions are to move: broker 3 is drained."),
+        ),
+        (
+            {"state": dataclasses.replace(view().state, ensemble={0: pod(0, "zookeeper"), 2: pod(2, "zookeeper")})},
+            ("False", "ZooKeeperMembersMissing", "ZooKeeper member 1 is not ready: It has no pod."),
+        ),
+        (
+            {"state": members(ready=False, trouble="It fits on no node.")},
+            ("False", "ZooKeeperMembersMissing", "ZooKeeper member 1 is not ready: It fits on no node."),
+        ),
+        (
+            {"state": members(terminating=True)},
+            ("False", "ZooKeeperMembersMissing", "ZooKeeper member 1 is not ready."),
         ),
     ],
 )

@@ -91,7 +91,11 @@ def installed(kubernetes: Kubernetes, release: Release, package_namespace: str, 
         "releaseLostAfterSeconds": LOST_AFTER_SECONDS,
     }
     brokers["resources"] = SMALL
-    zookeeper["storage"] = {"size": "1Gi", "storageClass": disks.storage_class}
+    zookeeper["storage"] = {
+        "size": "1Gi",
+        "storageClass": disks.storage_class,
+        "releaseLostAfterSeconds": LOST_AFTER_SECONDS,
+    }
     wanted["spec"]["version"] = "0.1.0"
     demo.kubectl.apply(wanted)
     demo.await_ready()

@@ -12,6 +12,7 @@ from kube.cluster import Cluster
 from ordeals.conftest import Loaded, finish, tell, uids
 from support.isr import in_sync
 from support.product import TOPIC, Demo
+from support.values import Pod
 from support.waiting import eventually
 
 pytestmark = pytest.mark.e2e_full
@@ -26,31 +27,39 @@ def number_of(node: str) -> int:
     return int(node.removeprefix("node"))
 
 
-def claim_uid(demo: Demo, broker: int) -> str:
-    found: str = demo.kubectl.require("persistentvolumeclaim", f"data-{demo.name}-kafka-{broker}")["metadata"]["uid"]
+def claim_uid(demo: Demo, pod: str) -> str:
+    found: str = demo.kubectl.require("persistentvolumeclaim", f"data-{pod}")["metadata"]["uid"]
     return found
 
 
-def test_a_broker_whose_node_is_lost_is_refilled_on_another_node(
+def elsewhere(demo: Demo, lost: Pod, claim: str) -> Pod:
+    """The pod of the same name, ready on another node with another disk."""
+    found = eventually(
+        lambda: demo.kubectl.pod(lost.name),
+        lambda pod: pod is not None and pod.ready and pod.uid != lost.uid,
+        what=f"another {lost.name}",
+        seconds=REPLACED_SECONDS,
+    )
+    assert found is not None
+    assert found.node != lost.node
+    assert claim_uid(demo, lost.name) != claim
+    return found
+
+
+def test_broker_and_member_whose_node_is_lost_are_refilled_on_another_node(
     demo: Demo, admin: AdminClient, topic: str, loaded: Loaded, mended: Cluster
 ) -> None:
-    lost = next(pod for pod in demo.pods("kafka") if pod.name == f"{demo.name}-kafka-1")
-    before = claim_uid(demo, 1)
+    ensemble = demo.pods("zookeeper")
+    lost = next(pod for pod in demo.pods("kafka") if any(member.node == pod.node for member in ensemble))
+    members = [pod for pod in ensemble if pod.node == lost.node]
+    before = {pod.name: claim_uid(demo, pod.name) for pod in [lost, *members]}
     with loaded() as load:
         mended.kill_node(number_of(lost.node))
         began = time.monotonic()
         load.await_more()
         tell(f"records go on {time.monotonic() - began:.1f} s after the loss of {lost.node}")
 
-        replaced = eventually(
-            lambda: demo.kubectl.pod(lost.name),
-            lambda pod: pod is not None and pod.ready and pod.uid != lost.uid,
-            what=f"another {lost.name}",
-            seconds=REPLACED_SECONDS,
-        )
-        assert replaced is not None
-        assert replaced.node != lost.node
-        assert claim_uid(demo, 1) != before
+        replaced = elsewhere(demo, lost, before[lost.name])
         eventually(
             lambda: in_sync(admin, topic),
             lambda seen: all(members == (0, 1, 2) for members in seen.values()),
@@ -58,6 +67,9 @@ def test_a_broker_whose_node_is_lost_is_refilled_on_another_node(
             seconds=REPLACED_SECONDS,
         )
         tell(f"all in sync again {time.monotonic() - began:.1f} s after the loss, on {replaced.node}")
+        for member in members:
+            found = elsewhere(demo, member, before[member.name])
+            tell(f"{member.name} serves again {time.monotonic() - began:.1f} s after the loss, on {found.node}")
         finish(load)
 
 

@@ -57,7 +57,7 @@ CLUSTER = {
     ],
     "zookeeper": {
         "replicas": 5,
-        "storage": {"size": "1Gi", "storageClass": "fast", "deleteClaims": True},
+        "storage": {"size": "1Gi", "storageClass": "fast", "deleteClaims": True, "releaseLostAfterSeconds": 60},
         "config": {"tickTime": 1},
         **PODS,
     },

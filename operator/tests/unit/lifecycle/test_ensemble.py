@@ -151,7 +151,7 @@ def test_what_brokers_wait_for() -> None:
     assert ensemble.away(world.cluster, world.observe()) == ""
     world.members[1].ready = False
     assert "demo-zookeeper-1" in ensemble.away(world.cluster, world.observe())
-    world.bad_nodes["zoo"] = 0.0
+    world.bad_nodes[world.member_claims[1]] = 0.0
     assert ensemble.away(world.cluster, world.observe()) == "", "nobody knows when a lost node is back"
     del world.members[1]
     assert "Member 1" in ensemble.away(world.cluster, world.observe())

@@ -133,6 +133,12 @@ class OverTime(RuleBasedStateMachine):
         self.world.lose_node(broker, runs_on=runs_on)
         self.world.elect()
 
+    @precondition(lambda self: len(self.world.bad_nodes) < 2)
+    @rule(member=st.integers(0, 2))
+    def node_of_a_member_is_lost(self, member: int) -> None:
+        self.world.lose_member_node(member)
+        self.world.elect()
+
     @rule()
     def nodes_return(self) -> None:
         self.world.regain_nodes()

@@ -6,7 +6,7 @@ import dataclasses
 
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle import plan
-from odradek_operator.lifecycle.observed import KubernetesState, Set
+from odradek_operator.lifecycle.observed import KubernetesState, Quorum, Set
 from odradek_operator.lifecycle.steps import (
     ClusterDecision,
     MoveReplicas,
@@ -127,7 +127,7 @@ def test_without_zookeeper_only_broken_members_restart() -> None:
         wanted_hashes={KAFKA: "b", ZOOKEEPER: "b"},
         wanted_dynamic={},
         wanted_factors={},
-        zookeeper_modes=world.modes(),
+        quorum=world.quorum(),
         now=world.now,
     )
     assert not blind.steps
@@ -142,7 +142,7 @@ def test_the_first_start() -> None:
         wanted_hashes={KAFKA: "a", ZOOKEEPER: "a"},
         wanted_dynamic={"log.retention.ms": "7"},
         wanted_factors={},
-        zookeeper_modes={},
+        quorum=Quorum(),
         now=0.0,
     )
     assert decision == ClusterDecision(broker_count=3)
@@ -157,7 +157,7 @@ def test_before_the_first_controller_nothing_is_written() -> None:
         wanted_hashes={KAFKA: "a", ZOOKEEPER: "a"},
         wanted_dynamic={"log.retention.ms": "7"},
         wanted_factors={"t": 2},
-        zookeeper_modes={},
+        quorum=Quorum(),
         now=0.0,
     )
     assert not decision.steps

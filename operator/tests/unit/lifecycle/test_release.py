@@ -6,10 +6,12 @@ import dataclasses
 
 import pytest
 
-from odradek_operator.crds import Brokers, Cluster, Volume
+from odradek_operator.crds import Brokers, Cluster, Volume, ZooKeeper
 from odradek_operator.lifecycle import release
-from odradek_operator.lifecycle.observed import Claim, KubernetesState, Node, Pod
+from odradek_operator.lifecycle.lost import is_homeless
+from odradek_operator.lifecycle.observed import LEADER, Claim, KubernetesState, Node, Pod, Quorum
 from odradek_operator.lifecycle.steps import ReleaseClaims, Verdict
+from odradek_operator.objects.names import Component
 from odradek_operator.observed import Snapshot
 
 from .world import World, make_world
@@ -70,7 +72,7 @@ def state(pod: Pod | None, *claims: Claim, bad_since: float = LOST_AT) -> Kubern
 
 
 def decide(observed: KubernetesState, snapshot: Snapshot | None = None, wanted: Cluster | None = None) -> Verdict:
-    return release.decide(wanted or cluster(), observed, snapshot or seen(), count=3, now=NOW)
+    return release.brokers(wanted or cluster(), observed, snapshot or seen(), count=3, now=NOW)
 
 
 def reason(verdict: Verdict) -> str:
@@ -95,7 +97,8 @@ def reason(verdict: Verdict) -> str:
 def test_a_lost_disk_is_given_up(pod: Pod | None, nodes: tuple[str, ...], force: bool) -> None:
     verdict = decide(state(pod, claim(nodes=nodes)))
     assert verdict.step == ReleaseClaims(
-        broker=1,
+        component=Component.KAFKA,
+        ordinal=1,
         pod="demo-kafka-1",
         pod_uid=None if pod is None else "u1",
         claims={"data-demo-kafka-1": "uid-of-data-demo-kafka-1"},
@@ -146,7 +149,7 @@ def test_a_disk_that_several_nodes_reach_is_lost_with_the_last_of_them() -> None
 
 
 def test_a_broker_that_lives_on_keeps_its_disk() -> None:
-    assert reason(decide(state(POD, claim(nodes=("bad",))), seen(0, 1, 2, live=(0, 1, 2)))) == "BrokerRegistered"
+    assert reason(decide(state(POD, claim(nodes=("bad",))), seen(0, 1, 2, live=(0, 1, 2)))) == "StillAlive"
 
 
 def test_no_controller() -> None:
@@ -219,7 +222,7 @@ def test_two_lost_disks_go_one_after_the_other() -> None:
     lose(world, 0, 1)
     gone = []
     for _ in range(2):
-        gone += [step.broker for step in world.round().steps if isinstance(step, ReleaseClaims)]
+        gone += [step.ordinal for step in world.round().steps if isinstance(step, ReleaseClaims)]
         world.sets_act()
     assert gone == [0, 1]
     for _ in range(5):
@@ -231,8 +234,103 @@ def test_two_lost_disks_go_one_after_the_other() -> None:
 
 
 def test_who_has_lost_its_home() -> None:
-    assert release.is_homeless(state(POD), POD)
+    assert is_homeless(state(POD), POD)
     well = dataclasses.replace(POD, node="good")
-    assert not release.is_homeless(state(well), well)
-    assert release.is_homeless(state(PENDING, claim(nodes=("bad",))), PENDING)
-    assert not release.is_homeless(state(PENDING, claim(nodes=("good",))), PENDING)
+    assert not is_homeless(state(well), well)
+    assert is_homeless(state(PENDING, claim(nodes=("bad",))), PENDING)
+    assert not is_homeless(state(PENDING, claim(nodes=("good",))), PENDING)
+
+
+# Members of the ensemble
+
+
+def ensemble_cluster(patience: int = 300, members: int = 3) -> Cluster:
+    return Cluster(name="demo", zookeeper=ZooKeeper(replicas=members, release_lost_after_seconds=patience))
+
+
+MEMBER = dataclasses.replace(POD, name="demo-zookeeper-1", claims=("data-demo-zookeeper-1",))
+SERVING = Quorum(modes={0: "follower", 2: LEADER}, followers=1)
+
+
+def member_state(pod: Pod | None, *, nodes: tuple[str, ...] = ("bad",), since: float = LOST_AT) -> KubernetesState:
+    found = state(None, claim("data-demo-zookeeper-1", nodes), bad_since=since)
+    return dataclasses.replace(found, ensemble={} if pod is None else {1: pod})
+
+
+def of_members(observed: KubernetesState, quorum: Quorum = SERVING, wanted: Cluster | None = None) -> Verdict:
+    return release.members(wanted or ensemble_cluster(), observed, quorum, now=NOW)
+
+
+@pytest.mark.parametrize("pod", [MEMBER, dataclasses.replace(MEMBER, node=None, unscheduled_since=LOST_AT), None])
+def test_the_lost_disk_of_a_member_is_given_up_while_all_others_serve(pod: Pod | None) -> None:
+    assert of_members(member_state(pod)).step == ReleaseClaims(
+        component=Component.ZOOKEEPER,
+        ordinal=1,
+        pod="demo-zookeeper-1",
+        pod_uid=None if pod is None else "u1",
+        claims={"data-demo-zookeeper-1": "uid-of-data-demo-zookeeper-1"},
+        force=pod is not None and pod.node is not None,
+        reason="the disk of ZooKeeper member 1 is lost with bad, and all other members serve",
+    )
+
+
+@pytest.mark.parametrize(
+    ("quorum", "expected"),
+    [
+        (Quorum(), "MemberSilent"),
+        (Quorum(modes={2: LEADER}, followers=0), "MemberSilent"),
+        (Quorum(modes={0: "follower"}), "MemberSilent"),
+        (Quorum(modes={0: "follower", 2: "follower"}), "NoLeader"),
+        (Quorum(modes={0: LEADER, 2: LEADER}), "NoLeader"),
+        # The leader still hears of a third one, which only Kubernetes and the operator cannot reach.
+        (Quorum(modes={0: "follower", 2: LEADER}, followers=2), "FollowersDiffer"),
+        (Quorum(modes={0: "follower", 2: LEADER}, followers=0), "FollowersDiffer"),
+        (Quorum(modes={0: "follower", 1: "follower", 2: LEADER}, followers=2), "StillAlive"),
+    ],
+)
+def test_a_member_that_may_be_needed_keeps_its_disk(quorum: Quorum, expected: str) -> None:
+    assert reason(of_members(member_state(MEMBER), quorum)) == expected
+
+
+def test_the_only_member_keeps_its_disk_and_people_are_told() -> None:
+    pod = dataclasses.replace(MEMBER, name="demo-zookeeper-0", ordinal=0, claims=("data-demo-zookeeper-0",))
+    found = state(None, claim("data-demo-zookeeper-0", ("bad",)))
+    verdict = of_members(dataclasses.replace(found, ensemble={0: pod}), Quorum(), ensemble_cluster(members=1))
+    assert reason(verdict) == "OnlyMember"
+    assert verdict.waiting[0].needs_person
+
+
+@pytest.mark.parametrize(
+    ("patience", "since", "expected"),
+    [(301, LOST_AT, "NodeLost"), (300, LOST_AT + 1, "NodeLost"), (0, 0.0, "ReleaseIsOff")],
+)
+def test_members_have_a_patience_of_their_own(patience: int, since: float, expected: str) -> None:
+    assert reason(of_members(member_state(MEMBER, since=since), wanted=ensemble_cluster(patience))) == expected
+
+
+def test_a_member_whose_disk_others_can_reach_is_for_people() -> None:
+    verdict = of_members(member_state(MEMBER, nodes=()))
+    assert reason(verdict) == "PodStranded"
+    assert of_members(member_state(MEMBER, nodes=()), Quorum(modes={1: LEADER})) == Verdict()
+
+
+def test_an_ensemble_of_others_is_theirs() -> None:
+    theirs = Cluster(name="demo", zookeeper=ZooKeeper(connect="zk:2181"))
+    assert of_members(member_state(MEMBER), wanted=theirs) == Verdict()
+
+
+def test_a_member_comes_back_elsewhere() -> None:
+    world = make_world({"orders": [(0, 1, 2)]})
+    world.lose_member_node(1)
+    world.elect()
+    before = world.member_claims[1]
+    assert not world.round().steps
+    world.now += 300
+    (step,) = world.round().steps
+    assert isinstance(step, ReleaseClaims)
+    world.settle()
+    world.round()
+    world.settle()
+    assert world.member_claims[1] != before
+    assert sorted(world.modes()) == [0, 1, 2]
+    assert not world.decide().waiting

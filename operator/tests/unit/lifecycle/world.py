@@ -16,7 +16,7 @@ from odradek.base.types import Endpoint, TopicPartition
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from odradek_operator.crds import Brokers, Cluster, Rebalance, Volume, ZooKeeper
 from odradek_operator.lifecycle import plan
-from odradek_operator.lifecycle.observed import Claim, KubernetesState, Node, Pod, Set
+from odradek_operator.lifecycle.observed import Claim, KubernetesState, Node, Pod, Quorum, Set
 from odradek_operator.lifecycle.steps import (
     ClusterDecision,
     LiftThrottle,
@@ -71,6 +71,8 @@ class World:
     sets: dict[str, Set] = field(default_factory=dict)
     claims: dict[int, str] = field(default_factory=dict)
     """Broker -> the node to which its disk is tied."""
+    member_claims: dict[int, str] = field(default_factory=dict)
+    """The same of members of the ensemble."""
     bad_nodes: dict[str, float] = field(default_factory=dict)
     """Nodes that do not answer, and since when."""
     registered: set[int] = field(default_factory=set)
@@ -95,17 +97,19 @@ class World:
     def observe(self) -> KubernetesState:
         kafka = {broker: self._pod(KAFKA, broker, pod) for broker, pod in sorted(self.pods.items())}
         zookeeper = {number: self._pod(ZOOKEEPER, number, pod) for number, pod in sorted(self.members.items())}
-        nodes = set(self.claims.values()) | set(self.bad_nodes) | {"zoo"}
+        disks = {KAFKA: self.claims, ZOOKEEPER: self.member_claims}
+        nodes = {*self.claims.values(), *self.member_claims.values(), *self.bad_nodes}
         return KubernetesState(
             brokers=kafka,
             ensemble=zookeeper,
             claims={
                 claim.name: claim
-                for broker, node in self.claims.items()
+                for set_name, nodes_of in disks.items()
+                for number, node in nodes_of.items()
                 for claim in [
                     Claim(
-                        name=f"data-{KAFKA}-{broker}",
-                        uid=f"claim-{broker}-{node}",
+                        name=f"data-{set_name}-{number}",
+                        uid=f"claim-{set_name}-{number}-{node}",
                         volume=f"volume-{node}",
                         nodes=(node,),
                         lost=False,
@@ -140,6 +144,10 @@ class World:
         if len(up) <= self.cluster.zookeeper.replicas // 2:
             return {}
         return {number: "leader" if number == self.leader else "follower" for number in up}
+
+    def quorum(self) -> Quorum:
+        modes = self.modes()
+        return Quorum(modes=modes, followers=len(modes) - 1 if self.leader in modes else None)
 
     def snapshot(self) -> Snapshot | None:
         if self.leader not in self.modes():
@@ -194,7 +202,7 @@ class World:
             wanted_hashes={KAFKA: self.hash, ZOOKEEPER: self.hash},
             wanted_dynamic=self.dynamic,
             wanted_factors=self.factors,
-            zookeeper_modes=self.modes(),
+            quorum=self.quorum(),
             now=self.now,
         )
 
@@ -228,11 +236,16 @@ class World:
             case RestartPod():
                 self._check_member_restart(step.ordinal)
                 self._delete(self.members, step.ordinal, step.uid, force=step.force)
-            case ReleaseClaims():
-                self._check_release(step.broker)
-                del self.claims[step.broker]
+            case ReleaseClaims(component=Component.KAFKA):
+                self._check_release(step.ordinal)
+                del self.claims[step.ordinal]
                 if step.pod_uid is not None:
-                    self._delete(self.pods, step.broker, step.pod_uid, force=step.force)
+                    self._delete(self.pods, step.ordinal, step.pod_uid, force=step.force)
+            case ReleaseClaims():
+                self._check_member_release(step.ordinal)
+                del self.member_claims[step.ordinal]
+                if step.pod_uid is not None:
+                    self._delete(self.members, step.ordinal, step.pod_uid, force=step.force)
             case MoveReplicas():
                 self._check_moves(step)
                 self.defaults |= step.broker_defaults
@@ -305,6 +318,14 @@ class World:
             if broker in one.replicas:
                 assert (set(one.isr) - {broker}) & self.registered, f"{one} would be lost"
 
+    def _check_member_release(self, member: int) -> None:
+        node = self.member_claims[member]
+        assert node in self.bad_nodes
+        assert self.now - self.bad_nodes[node] >= self.cluster.zookeeper.release_lost_after_seconds > 0
+        others = set(range(self.cluster.zookeeper.replicas)) - {member}
+        assert others, "the only member"
+        assert set(self.modes()) == others, "a disk is given up that may be the only witness of a write"
+
     def _check_moves(self, step: MoveReplicas) -> None:
         assert not self.asked
         assert not any(one.adding or one.removing for one in self.all_partitions())
@@ -345,8 +366,17 @@ class World:
                     pod.pending_since = self.now
             else:
                 pod.node, pod.pending_since = self.claims[broker], None
-        for pod in self.members.values():
-            pod.node = "zoo"
+        for member, pod in self.members.items():
+            if pod.node is not None or pod.terminating:
+                continue
+            if member not in self.member_claims:
+                self.made += 1
+                self.member_claims[member] = f"zoo-{self.made}"
+            if self.member_claims[member] in self.bad_nodes:
+                if pod.pending_since is None:
+                    pod.pending_since = self.now
+            else:
+                pod.node, pod.pending_since = self.member_claims[member], None
 
     def end(self, component: Component) -> None:
         """Pods that are being deleted are gone, where somebody on their node can say so."""
@@ -451,6 +481,13 @@ class World:
                 self.crash(broker)
             elif broker in self.pods:
                 self.pods[broker].ready = False
+
+    def lose_member_node(self, member: int) -> None:
+        """The node with a member's disk does not answer any more, and the member with it."""
+        if member in self.member_claims:
+            self.bad_nodes.setdefault(self.member_claims[member], self.now)
+            self.away.discard((Component.ZOOKEEPER, member))
+            self.crash_member(member)
 
     def regain_nodes(self) -> None:
         """All nodes answer again; what ran on them is gone."""
