@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from kube import cluster as kube_cluster  # noqa: E402
-from support import diagnostics  # noqa: E402
+from support import diagnostics, figures  # noqa: E402
 from support.audit import AuditLog  # noqa: E402
 from support.helm import Helm  # noqa: E402
 from support.images import Images  # noqa: E402
@@ -150,6 +150,14 @@ def images(kubernetes: Kubernetes) -> Images:
 def audit(own_cluster: kube_cluster.Cluster) -> AuditLog:
     """Requests to the API server from now on."""
     return AuditLog(own_cluster.audit_log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests told, at the end, where people look."""
+    if told := figures.told():
+        terminalreporter.section("figures")
+        for line in told:
+            terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from kube.cluster import Cluster
 from support import load
+from support.figures import tell
 from support.images import Images
 from support.kubectl import Kubectl
 from support.kubernetes import Kubernetes
@@ -175,12 +175,6 @@ def loaded(demo: Demo, bootstrap: str, topic: str, tmp_path: Path) -> Loaded:
             yield running
 
     return begin
-
-
-def tell(text: str) -> None:
-    """A figure that is of interest also when the test passes."""
-    if sys.__stderr__:
-        sys.__stderr__.write(f"\n[ordeals] {text}")
 
 
 def finish(running: Load) -> None:

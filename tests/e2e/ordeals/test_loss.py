@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kube.cluster import Cluster
-from ordeals.conftest import Loaded, finish, tell, uids
+from ordeals.conftest import Loaded, finish, uids
+from support.figures import tell
 from support.isr import in_sync
 from support.product import TOPIC, Demo
 from support.values import Pod

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ordeals.conftest import tell
 from support.audit import AuditLog
+from support.figures import tell
 from support.product import TOPIC, Demo, is_settled, topic_of
 from support.tables import parse
 from support.waiting import eventually, scaled

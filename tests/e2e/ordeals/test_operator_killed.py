@@ -8,8 +8,9 @@ from typing import Final
 
 import pytest
 
-from ordeals.conftest import Loaded, change, finish, tell
+from ordeals.conftest import Loaded, change, finish
 from support.audit import AuditLog
+from support.figures import tell
 from support.helm import HelmError
 from support.isr import in_sync_watched
 from support.product import Demo, Release

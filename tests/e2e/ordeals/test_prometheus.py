@@ -15,7 +15,8 @@ from confluent_kafka import Consumer
 from odradek_operator.crds import Cluster as ClusterResource
 from odradek_operator.crds import read_object
 from odradek_operator.objects.monitoring import monitoring_objects
-from ordeals.conftest import Loaded, tell
+from ordeals.conftest import Loaded
+from support.figures import tell
 from support.product import CHART, EXAMPLES, NAMESPACE, Demo, Release
 from support.prometheus import SCRAPE_SECONDS, Prometheus, check_rules, programs, scrape_job, scraping
 from support.waiting import eventually

@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from kube.cluster import Cluster
-from ordeals.conftest import Loaded, change, finish, tell, uids
+from ordeals.conftest import Loaded, change, finish, uids
+from support.figures import tell
 from support.images import PREFIX, VERSION
 from support.product import IMAGES, Demo
 from support.waiting import eventually, holds

@@ -9,7 +9,8 @@ from typing import Final
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ordeals.conftest import Loaded, change, finish, ready_condition, tell, topic_made
+from ordeals.conftest import Loaded, change, finish, ready_condition, topic_made
+from support.figures import tell
 from support.isr import in_sync, replicas
 from support.kubernetes import Kubernetes
 from support.product import TOPIC, Demo

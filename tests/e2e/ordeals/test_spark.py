@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from confluent_kafka import Producer
 
-from ordeals.conftest import tell
+from support.figures import tell
 from support.images import Images
 from support.kubernetes import Kubernetes
 from support.product import EXAMPLES, TOPIC, Demo

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
+from support.figures import tell
 from support.kubernetes import Kubernetes
 from support.product import CRDS, Demo, Release, Times
 from support.values import condition
@@ -19,13 +18,12 @@ def test_the_operator_is_installed_and_checks_itself(operator_release: Release) 
 
 
 def test_the_examples_become_a_cluster_and_it_is_told_how_fast(
-    demo: Demo, times: Times, record_property: Callable[[str, object], None], capsys: pytest.CaptureFixture[str]
+    demo: Demo, times: Times, record_property: Callable[[str, object], None]
 ) -> None:
     """A wall clock says what a machine is worth, too: the aim of 60 s is for a quiet one, and no reason to fail."""
     record_property("seconds_of_helm_install", round(times.install, 1))
     record_property("seconds_until_ready", round(times.ready, 1))
-    with capsys.disabled():
-        print(f"\n[product] helm install: {times.install:.1f} s; then Ready in {times.ready:.1f} s")  # noqa: T201
+    tell(f"helm install took {times.install:.1f} s; the Cluster was Ready {times.ready:.1f} s after it was applied")
 
     assert condition(demo.cluster(), "Ready")
     assert condition(demo.await_topic("departures"), "Ready")
