@@ -364,7 +364,7 @@ class LogCleaner:
             with _Watch(self._clock, partial(self._stop_if_void, choice, request)):
                 result = await self._workers.run(clean_in_worker, self._files, request)
             self._dead.discard(number)
-            if self._is_void(choice) or not self._swap(log, result):
+            if self._is_void(choice) or not await self._swap(choice, result):
                 raise CleaningAbortedError(f"{log.topic_partition} changed meanwhile")
         except Exception as error:  # noqa: BLE001 - whatever it is concerns this log, and the others go on
             await self._failed(choice, number, error)
@@ -375,19 +375,23 @@ class LogCleaner:
         await self._clean_offsets.write(log, result.end_offset)
         return True
 
-    def _swap(self, log: PartitionLog, result: CleaningResult) -> bool:
+    async def _swap(self, choice: _Choice, result: CleaningResult) -> bool:
         """Put the cleaned segments in place, run by run, so that each keeps the time of its own last change.
 
         Whether all of them are. Retention may have removed a run meanwhile; the others are sound by themselves, but
-        the log does not count as clean then. Raises `KafkaStorageError`.
+        the log does not count as clean then. Between two runs the loop serves clients: a run's renames are some
+        milliseconds on a busy disk. Raises `KafkaStorageError`.
         """
+        log, complete = choice.log, True
         for path in [path for path in self._first_timestamps if path.startswith(f"{log.directory}/")]:
             del self._first_timestamps[path]
-        swapped = [
-            log.swap_cleaned(CleanedSwap(generation=log.generation, replaced=group, cleaned=group[:1]))
-            for group in result.groups
-        ]
-        return all(swapped)
+        for group in result.groups:
+            if self._is_void(choice):
+                return False
+            swap = CleanedSwap(generation=choice.generation, replaced=group, cleaned=group[:1])
+            complete = log.swap_cleaned(swap) and complete
+            await self._clock.sleep_ms(0)
+        return complete
 
     def _is_void(self, choice: _Choice) -> bool:
         """Whether the log is not what the pass began with, or somebody wants it to stay as it is."""
