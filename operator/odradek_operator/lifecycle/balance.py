@@ -14,18 +14,23 @@ takes one from above the mean and gives it to below.
 of the topic that the two brokers share most unevenly, so that topics spread as well. Where racks forbid any move
 between the two, the next pair is tried.
 
+*Racks before shares.* First of all, where two replicas of a partition share a rack and another rack has none, one of
+them goes there, as it would have been placed had the broker been there from the beginning. So the only broker of a
+rack may end with more than the mean: what a rack is for counts more than what a disk holds.
+
 *Leaders.* When replicas are even, the lists are put into another order where one broker is preferred by two or more
 partitions beyond another, along the shortest chain of partitions that leads from the one to the other. That moves no
 record.
 
-Each portion follows from what is there, so the whole needs no plan that would be kept. It ends: the sum of squares of
-shares falls with every step. And a state that it has brought about is left alone by it.
+Each portion follows from what is there, so the whole needs no plan that would be kept. It ends: with every step more
+racks are covered, or as many and the sum of squares of shares falls. And a state that it has brought about is left
+alone by it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from odradek.base.types import TopicPartition
@@ -69,7 +74,7 @@ def portion(
     spread = _Spread(movable, _held(partitions, brokers), brokers, racks)
     targets: dict[TopicPartition, Replicas] = {}
     while len(targets) < limit:
-        moved = spread.move()
+        moved = spread.gain_rack() or spread.move()
         if moved is None:
             break
         targets[moved] = spread.replicas[moved]
@@ -103,6 +108,29 @@ class _Spread:
             for broker in replicas:
                 self._by_broker[broker].add(name)
                 self._by_topic[name.topic, broker] += 1
+
+    def gain_rack(self) -> TopicPartition | None:
+        """Bring one partition into a rack where it is not yet, and say which; None when there is none left."""
+        if not self._aware:
+            return None
+        best = min((gain for item in self.replicas.items() for gain in self._gains(*item)), default=None)
+        if best is None:
+            return None
+        *_, name, source, sink = best
+        self._carry_out(name, source, sink)
+        return name
+
+    def _gains(self, name: TopicPartition, replicas: Replicas) -> Iterator[tuple[int, int, TopicPartition, int, int]]:
+        """Replicas that share a rack, and brokers of racks without any, the fullest and the emptiest first."""
+        used = Counter(self._racks.get(broker) for broker in replicas)
+        if len(used) == len(replicas):
+            return
+        sources = [broker for broker in replicas if used[self._racks.get(broker)] > 1 and broker in self._held]
+        sinks = [broker for broker in self._held if self._racks[broker] not in used]
+        for source in sources:
+            for sink in sinks:
+                uneven = self._by_topic[name.topic, sink] - self._by_topic[name.topic, source]
+                yield self._held[sink] - self._held[source], uneven, name, source, sink
 
     def move(self) -> TopicPartition | None:
         """Carry one move out and say of which partition; None when there is none left."""

@@ -141,9 +141,16 @@ def test_no_partition_loses_a_rack(cluster: tuple[list[Partition], int], count: 
     done = to_the_end(found, brokers, racks, limit)
     for before, after in zip(found, done, strict=True):
         assert len({racks[broker] for broker in after.target}) >= len({racks[broker] for broker in before.target})
+        assert len({racks[broker] for broker in after.target}) == min(len(after.target), len(set(racks.values())))
     unaware = {**racks, 0: None}
     even = to_the_end(found, brokers, unaware, limit)
     assert max(held(even, brokers)) - min(held(even, brokers)) <= 1, "one broker without a rack: racks do not count"
+
+
+def test_a_new_rack_gets_its_copy_of_each_partition() -> None:
+    racks: dict[int, str | None] = {0: "a", 1: "a", 2: "b", 3: "c"}
+    done = to_the_end(partitions([(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 2, 1)]), 4, racks, limit=3)
+    assert held(done, 4) == [2, 2, 4, 4]
 
 
 @given(clusters(), st.integers(1, 30))
