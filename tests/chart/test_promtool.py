@@ -1,14 +1,14 @@
-"""Every query in Prometheus' own hands, and what alerts do with series over time. Needs Debian's package prometheus."""
+"""Every query in Prometheus' own hands, and what alerts do with series over time, by Debian's promtool."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from support.prometheus import programs
 
 from chart_files import CHART, ROOT
 from odradek_operator.dashboards.files import DASHBOARDS
@@ -22,11 +22,9 @@ CASES = ROOT / "tests/chart/alert_cases.yaml"
 
 
 @pytest.fixture(scope="session")
-def promtool() -> str:
-    """The program, or a failure that says how to get it."""
-    found = shutil.which("promtool")
-    assert found, "promtool is needed: install Debian's package prometheus, or that of prometheus.io"
-    return found
+def promtool(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program; unpacked for this session where the machine has none."""
+    return programs(tmp_path_factory.mktemp("promtool"))["promtool"]
 
 
 def run(*command: str) -> None:
