@@ -34,7 +34,8 @@ from odradek.cli.log_index_checks import OffsetIndexCheck, TimeIndexCheck, Trans
 from odradek.log import checkpoints
 from odradek.log.checkpoints import MalformedCheckpointError
 from odradek.log.epoch_cache import EpochCache
-from odradek.log.producer_state import INT32_MAX, ProducerState
+from odradek.log.producer_snapshot import INT32_MAX
+from odradek.log.producer_state import ProducerState
 from odradek.log.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,

@@ -30,7 +30,7 @@ from odradek.cli.log_files import (
 from odradek.compression import decompress
 from odradek.log import checkpoints
 from odradek.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from odradek.log.producer_state import INT32_MAX, ProducerState
+from odradek.log.producer_snapshot import INT32_MAX, unpack_snapshot
 from odradek.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -63,8 +63,6 @@ _STAMP_NAMES: Final = {
 }
 _OFFSET_ENTRY: Final = Struct(">iI")
 _TIME_ENTRY: Final = Struct(">qi")
-_SNAPSHOT_HEAD_BYTES: Final = 10
-_SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 _OLD_VALUE_AT: Final = (22, 30)
 """Where the value's length stands in a message without a key, by format."""
 
@@ -430,28 +428,28 @@ def _dump_transaction_index(path: Path, _options: DumpOptions, complaints: Compl
 def _dump_snapshot(path: Path, _options: DumpOptions, complaints: Complaints) -> Iterator[Line]:
     content = FILES.read(str(path))
     try:
-        ProducerState.decode(content, base_offset_of(path))
+        entries, _ = unpack_snapshot(content)
     except CorruptMessageError as error:
         complaints.told(path, str(error))
         return
-    for entry in _SNAPSHOT_ENTRY.iter_unpack(content[_SNAPSHOT_HEAD_BYTES:]):
-        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, transaction = entry
+    for entry in entries:
+        transaction, last = entry.transaction_first_offset, entry.last_batch
         fields: dict[str, object] = {
-            "producerId": producer_id,
-            "producerEpoch": epoch,
-            "coordinatorEpoch": coordinator_epoch,
+            "producerId": entry.producer_id,
+            "producerEpoch": entry.epoch,
+            "coordinatorEpoch": entry.coordinator_epoch,
             "currentTxnFirstOffset": Maybe(None if transaction < 0 else transaction),
-            "lastTimestamp": timestamp,
+            "lastTimestamp": entry.last_timestamp,
         }
-        if last_offset >= 0:
+        if entry.last_offset >= 0:
             fields |= {
-                "firstSequence": (last_sequence - delta) % (INT32_MAX + 1),
-                "lastSequence": last_sequence,
-                "lastOffset": last_offset,
-                "offsetDelta": delta,
-                "timestamp": timestamp,
+                "firstSequence": last.first_sequence,
+                "lastSequence": last.last_sequence,
+                "lastOffset": last.last_offset,
+                "offsetDelta": last.offset_delta,
+                "timestamp": last.timestamp,
             }
-        yield Line("producer", fields, ending="" if last_offset >= 0 else " ")
+        yield Line("producer", fields, ending="" if entry.last_offset >= 0 else " ")
 
 
 def _dump_offset_checkpoint(path: Path, _options: DumpOptions, complaints: Complaints) -> Iterator[Line]:

@@ -2,40 +2,36 @@
 
 Batch headers enter before they are appended (`check`) and again when they are in the log (`record`); duplicates,
 errors and the first unstable offset leave. One belongs to one `PartitionLog`; recovery replays headers into it.
-Snapshots are Kafka's `.snapshot` files. Theory of operation: a producer's next batch must continue its sequence, a
-repeat of one of its last five batches is answered with the old offsets, a higher epoch starts again at 0, and a lower
-one is fenced. A producer of which nothing is known may begin anywhere: its records may have been deleted.
+Theory of operation: a producer's next batch must continue its sequence, a repeat of one of its last five batches is
+answered with the old offsets, a higher epoch starts again at 0, and a lower one is fenced. A producer of which nothing
+is known may begin anywhere: its records may have been deleted.
 Invariant: `check` changes nothing, so that a failed write leaves no trace.
 """
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import crc32c
-
 from odradek.base.errors import (
-    CorruptMessageError,
     InvalidProducerEpochError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
 )
 from odradek.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE
+from odradek.log.producer_snapshot import (
+    INT32_MAX,
+    RememberedBatch,
+    SnapshotEntry,
+    pack_snapshot,
+    unpack_snapshot,
+)
 from odradek.records.batch import BatchHeader, ControlType
 
 REMEMBERED_BATCHES: Final = 5
 """Batches of a producer that are recognised as duplicates; a Java producer has at most five in flight."""
-
-INT32_MAX: Final = 2**31 - 1
-
-SNAPSHOT_VERSION: Final = 1
-_SNAPSHOT_HEAD: Final = struct.Struct(">hI")
-_SNAPSHOT_COUNT: Final = struct.Struct(">i")
-_SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
 
 
 class Marker(NamedTuple):
@@ -46,26 +42,6 @@ class Marker(NamedTuple):
 
 
 NO_MARKERS: Final[Mapping[int, Marker]] = {}
-
-
-class RememberedBatch(NamedTuple):
-    """A batch that its producer may send again."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-
-    @property
-    def first_offset(self) -> int:
-        """Offset of its first record."""
-        return self.last_offset - self.offset_delta
-
-    @property
-    def first_sequence(self) -> int:
-        """Sequence of its first record; sequences wrap from 2**31 - 1 to 0."""
-        first = self.last_sequence - self.offset_delta
-        return first if first >= 0 else first + INT32_MAX + 1
 
 
 class EndedTransaction(NamedTuple):
@@ -252,8 +228,8 @@ class ProducerState:
     def recall(self, before: ProducerState) -> None:
         """After the log was cut: remember the batches again that are still there, as far as they were known `before`.
 
-        A snapshot has one batch of each producer. One that has sent several since, and was told of none, repeats the
-        first of them to this log when it comes to lead.
+        An older snapshot, or Kafka's, may lack batches of a producer that has sent several and was told of none: it
+        repeats the first of them to this log when it comes to lead.
         """
         for producer_id, producer in self._producers.items():
             known = before._producers.get(producer_id)
@@ -283,12 +259,13 @@ class ProducerState:
         ]
 
     def encode(self) -> bytes:
-        """Content of a `.snapshot` file: of each producer its last batch and its open transaction."""
-        entries = [_SNAPSHOT_COUNT.pack(len(self._producers))]
+        """Content of a `.snapshot` file."""
+        entries, earlier = [], []
         for producer_id, producer in self._producers.items():
-            last = producer.batches[-1] if producer.batches else RememberedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
+            *before, last = producer.batches or (RememberedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1),)
+            earlier += [(producer_id, batch) for batch in before]
             entries.append(
-                _SNAPSHOT_ENTRY.pack(
+                SnapshotEntry(
                     producer_id,
                     producer.epoch,
                     last.last_sequence,
@@ -299,38 +276,25 @@ class ProducerState:
                     producer.transaction_first_offset,
                 )
             )
-        body = b"".join(entries)
-        return _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, crc32c.crc32c(body)) + body
+        return pack_snapshot(entries, earlier)
 
     @classmethod
     def decode(cls, content: bytes, end_offset: int) -> ProducerState:
         """State as of `end_offset`. Raises `CorruptMessageError` for a wrong version, size or CRC."""
-        entries = _snapshot_entries(content)
+        entries, earlier = unpack_snapshot(content)
         state = cls(end_offset)
         for entry in entries:
-            producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = entry
-            producer = _Producer(epoch, coordinator_epoch, timestamp, first_offset)
-            if last_offset >= 0:
-                batch = RememberedBatch(last_sequence, last_offset, delta, timestamp)
-                producer.batches = deque([batch], maxlen=REMEMBERED_BATCHES)
-            state._producers[producer_id] = producer
-        for first_offset in sorted(entry[7] for entry in entries if entry[7] >= 0):
-            state._running[first_offset] = NO_OFFSET
+            producer = _Producer(
+                entry.epoch, entry.coordinator_epoch, entry.last_timestamp, entry.transaction_first_offset
+            )
+            if entry.last_offset >= 0:
+                before = earlier.get(entry.producer_id, ())
+                producer.batches = deque([*before, entry.last_batch], maxlen=REMEMBERED_BATCHES)
+            state._producers[entry.producer_id] = producer
+        for first_offset in sorted(one.transaction_first_offset for one in entries):
+            if first_offset >= 0:
+                state._running[first_offset] = NO_OFFSET
         return state
-
-
-def _snapshot_entries(content: bytes) -> list[tuple[int, int, int, int, int, int, int, int]]:
-    head = _SNAPSHOT_HEAD.size
-    if len(content) < head + _SNAPSHOT_COUNT.size:
-        raise CorruptMessageError(f"a producer snapshot of {len(content)} bytes is cut short")
-    version, crc = _SNAPSHOT_HEAD.unpack_from(content)
-    (count,) = _SNAPSHOT_COUNT.unpack_from(content, head)
-    body = memoryview(content)[head:]
-    if version != SNAPSHOT_VERSION or crc32c.crc32c(body) != crc:
-        raise CorruptMessageError(f"a producer snapshot of version {version} fails its check")
-    if len(body) != _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size:
-        raise CorruptMessageError(f"a producer snapshot lies about its {count} entries")
-    return list(_SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]))
 
 
 def _find_duplicate(producer: _Producer, header: BatchHeader) -> Duplicate | None:

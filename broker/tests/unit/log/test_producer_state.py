@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 
+import crc32c
 import pytest
 
 from odradek.base.errors import (
@@ -11,8 +12,8 @@ from odradek.base.errors import (
     OutOfOrderSequenceError,
     ProtocolError,
 )
+from odradek.log.producer_snapshot import INT32_MAX
 from odradek.log.producer_state import (
-    INT32_MAX,
     ActiveProducer,
     Duplicate,
     EndedTransaction,
@@ -204,6 +205,45 @@ def test_a_snapshot_has_kafkas_layout() -> None:
     assert decoded.check([header(4, 3, epoch=2)], sequenced=True) == Duplicate(20, 22, 1000)
 
 
+def kafkas(state: ProducerState) -> bytes:
+    """The snapshot as Apache Kafka would write it: one batch of each producer."""
+    body = state.encode()[6:]
+    (count,) = struct.unpack_from(">i", body)
+    kept = body[: 4 + count * 46]
+    return struct.pack(">hI", 1, crc32c.crc32c(kept)) + kept
+
+
+def test_a_snapshot_knows_all_batches_that_may_come_again() -> None:
+    headers = [header(sequence) for sequence in range(7)]
+    other = header(4, 3, producer_id=PID + 1)
+    decoded = ProducerState.decode(state_after(*headers, other).encode(), 10)
+    for sequence in range(2, 7):
+        assert decoded.check([headers[sequence]], sequenced=True) == Duplicate(sequence, sequence, 1000)
+    assert decoded.check([other], sequenced=True) == Duplicate(7, 9, 1000)
+    with pytest.raises(OutOfOrderSequenceError):
+        decoded.check([headers[1]], sequenced=True)
+    assert decoded.check([header(7)], sequenced=True) is None
+
+
+def test_of_kafkas_snapshot_the_last_batch_is_known() -> None:
+    state = state_after(*(header(sequence) for sequence in range(4)))
+    decoded = ProducerState.decode(kafkas(state), 4)
+    assert decoded.active() == state.active()
+    assert decoded.check([header(3)], sequenced=True) == Duplicate(3, 3, 1000)
+    with pytest.raises(OutOfOrderSequenceError):
+        decoded.check([header(2)], sequenced=True)
+
+
+@pytest.mark.parametrize("cut", [1, 32, 33, 39])
+def test_an_appendix_that_is_not_whole_is_told(cut: int) -> None:
+    body = state_after(header(0), header(1)).encode()[6:-cut]
+    with pytest.raises(CorruptMessageError, match="mean nothing"):
+        ProducerState.decode(struct.pack(">hI", 1, crc32c.crc32c(body)) + body, 2)
+    other = state_after(header(0), header(1)).encode()[6:].replace(b"ODK1", b"ODK2")
+    with pytest.raises(CorruptMessageError, match="mean nothing"):
+        ProducerState.decode(struct.pack(">hI", 1, crc32c.crc32c(other)) + other, 2)
+
+
 def test_a_corrupt_snapshot_is_told() -> None:
     content = state_after(header(0)).encode()
     flipped = bytearray(content)
@@ -239,8 +279,8 @@ def test_a_control_batch_that_compaction_emptied_says_nothing() -> None:
 
 def test_after_a_cut_the_batches_that_are_left_are_remembered_again() -> None:
     before = state_after(*(header(sequence) for sequence in range(7)))
-    # A snapshot at offset 4 has the last batch only; the records from 5 on were cut.
-    left = ProducerState.decode(state_after(*(header(sequence) for sequence in range(4))).encode(), 4)
+    # Kafka's snapshot at offset 4 has the last batch only; the records from 5 on were cut.
+    left = ProducerState.decode(kafkas(state_after(*(header(sequence) for sequence in range(4)))), 4)
     left.record(header(4), 4)
     with pytest.raises(OutOfOrderSequenceError):
         left.check([header(2)], sequenced=True)

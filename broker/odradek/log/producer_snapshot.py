@@ -1,0 +1,114 @@
+"""The bytes of `.snapshot` files: what was known of each producer at an offset, as Kafka's ProducerStateManager has it.
+
+Entries enter, bytes leave, and the other way round; `producer_state` and `odradek log dump` call it. Layout: version
+int16, CRC-32C of the rest uint32, number of entries int32, the entries; then the appendix.
+
+The appendix is ours. Kafka keeps the last batch of each producer: after a restart it takes the repeat of an earlier one
+for a gap, whereupon the producer begins anew under another epoch, and what it repeats is there twice. So the batches
+before the last follow the entries: a mark of 4 bytes, their number int32, and each with its producer. Kafka passes over
+what follows its entries, and counts it into the CRC; in its snapshots there is none.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import crc32c
+
+from odradek.base.errors import CorruptMessageError
+
+INT32_MAX: Final = 2**31 - 1
+SNAPSHOT_VERSION: Final = 1
+_HEAD: Final = struct.Struct(">hI")
+_COUNT: Final = struct.Struct(">i")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_APPENDIX_MARK: Final = b"ODK1"
+_APPENDIX_HEAD: Final = struct.Struct(">4si")
+_APPENDIX_BATCH: Final = struct.Struct(">qiqiq")
+
+
+class RememberedBatch(NamedTuple):
+    """A batch that its producer may send again."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of its first record; sequences wrap from 2**31 - 1 to 0."""
+        first = self.last_sequence - self.offset_delta
+        return first if first >= 0 else first + INT32_MAX + 1
+
+
+class SnapshotEntry(NamedTuple):
+    """One producer; offsets and sequences of -1 say that there is no such batch, or no open transaction."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_first_offset: int
+
+    @property
+    def last_batch(self) -> RememberedBatch:
+        """Its last batch; of use only where `last_offset` is one."""
+        return RememberedBatch(self.last_sequence, self.last_offset, self.offset_delta, self.last_timestamp)
+
+
+def pack_snapshot(entries: Sequence[SnapshotEntry], earlier: Sequence[tuple[int, RememberedBatch]]) -> bytes:
+    """The whole file. `earlier` are batches before the last of each producer, oldest first."""
+    parts = [_COUNT.pack(len(entries)), *(_ENTRY.pack(*entry) for entry in entries)]
+    if earlier:
+        parts.append(_APPENDIX_HEAD.pack(_APPENDIX_MARK, len(earlier)))
+        parts += [_APPENDIX_BATCH.pack(producer_id, *batch) for producer_id, batch in earlier]
+    body = b"".join(parts)
+    return _HEAD.pack(SNAPSHOT_VERSION, crc32c.crc32c(body)) + body
+
+
+def unpack_snapshot(content: bytes) -> tuple[list[SnapshotEntry], Mapping[int, Sequence[RememberedBatch]]]:
+    """The entries, and by producer the batches before its last, oldest first.
+
+    Raises `CorruptMessageError` for a wrong version, size or CRC.
+    """
+    head = _HEAD.size
+    if len(content) < head + _COUNT.size:
+        raise CorruptMessageError(f"a producer snapshot of {len(content)} bytes is cut short")
+    version, crc = _HEAD.unpack_from(content)
+    (count,) = _COUNT.unpack_from(content, head)
+    body = memoryview(content)[head:]
+    if version != SNAPSHOT_VERSION or crc32c.crc32c(body) != crc:
+        raise CorruptMessageError(f"a producer snapshot of version {version} fails its check")
+    end = _COUNT.size + count * _ENTRY.size
+    if count < 0 or len(body) < end:
+        raise CorruptMessageError(f"a producer snapshot lies about its {count} entries")
+    entries = [SnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(body[_COUNT.size : end])]
+    return entries, _appendix(body[end:])
+
+
+def _appendix(content: memoryview) -> Mapping[int, Sequence[RememberedBatch]]:
+    """The batches before the last of each producer; none in a snapshot that Kafka wrote."""
+    if not content:
+        return {}
+    mark, count = _APPENDIX_HEAD.unpack_from(content) if len(content) >= _APPENDIX_HEAD.size else (b"", 0)
+    if mark != _APPENDIX_MARK or len(content) != _APPENDIX_HEAD.size + count * _APPENDIX_BATCH.size:
+        raise CorruptMessageError(f"a producer snapshot has {len(content)} bytes behind its entries that mean nothing")
+    return _by_producer(_APPENDIX_BATCH.iter_unpack(content[_APPENDIX_HEAD.size :]))
+
+
+def _by_producer(packed: Iterable[tuple[int, int, int, int, int]]) -> dict[int, list[RememberedBatch]]:
+    found: dict[int, list[RememberedBatch]] = {}
+    for producer_id, *batch in packed:
+        found.setdefault(producer_id, []).append(RememberedBatch(*batch))
+    return found
