@@ -244,6 +244,16 @@ def _come_back_at_once(right: Any, bite: Bite) -> Any:
 # Log
 
 
+def _last_batch_only(right: Any, bite: Bite) -> Any:
+    def pack_snapshot(entries: Any, earlier: Any) -> bytes:
+        if earlier:
+            bite()
+        packed: bytes = right(entries, ())
+        return packed
+
+    return pack_snapshot
+
+
 def _no_sequences(right: Any, bite: Bite) -> Any:
     def check(header: Any, epoch: int, last_sequence: int, *, unwritten: bool) -> None:
         try:
@@ -357,6 +367,12 @@ PLANTS: Final = (
             (producer_state, "_find_duplicate", _no_duplicates),
             (producer_state, "_check_sequence", _no_sequences),
         ),
+    ),
+    Plant(
+        name="a restart forgets all but the last batch",
+        seed=1110,
+        finds=frozenset({"in-order", "no-doubles"}),
+        patches=((producer_state, "pack_snapshot", _last_batch_only),),
     ),
     Plant(
         name="records are not synced",
