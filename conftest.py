@@ -14,13 +14,13 @@ import operator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 REAL_PARTS = {"zookeeper", "odradek_cluster", "odradek_cluster_factory"}
 """Fixtures that start Java processes."""
 
-# A property holds or not; how long an example takes says how busy the machine is.
-settings.register_profile("odradek", deadline=None)
+# A property holds or not; how long an example takes, or to draw one, says how busy the machine is.
+settings.register_profile("odradek", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("odradek")
 
 operator.__path__ = [str(Path(__file__).parent / "operator")]

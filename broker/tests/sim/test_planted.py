@@ -5,6 +5,7 @@ A plant that no longer does anything wrong fails its test, too.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from functools import cache
@@ -13,6 +14,7 @@ import pytest
 
 from odradek.testing.simulation.plants import PLANTS, Plant, planted
 from odradek.testing.simulation.play import play
+from odradek.testing.simulation.world import World
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +30,17 @@ def verdict_without_plant(seed: int) -> str | None:
     return play(seed).violation
 
 
+def worlds_left() -> int:
+    return sum(isinstance(each, World) for each in gc.get_objects())
+
+
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
 def test_a_planted_fault_is_found(plant: Plant) -> None:
     with planted(plant) as state:
         outcome = play(plant.seed)
     assert state.bites, f"{plant.name} did nothing wrong in seed {plant.seed}: it no longer applies"
     assert outcome.invariant in plant.finds, outcome.text
+    assert not worlds_left(), "what ended in the middle would speak up in a later test"
     assert verdict_without_plant(plant.seed) is None
 
 

@@ -43,15 +43,20 @@ def _run(main: Callable[[], Coroutine[Any, Any, T]], seed: int) -> T:
 def _end_all(loop: SimulatedLoop) -> None:
     """End what is left in the middle, of the dead and of the living, now: not when somebody collects it, much later.
 
-    Coroutines that end may start others, and some await once more; what they say is of no interest any more.
+    Coroutines that end may start others, and some await once more; what they say is of no interest any more. The loop
+    counts as running meanwhile: else those others would go to the thread's default loop, and keep the world for ever.
     """
     ended: set[asyncio.Task[Any]] = set()
-    for _ in range(_LAST_ROUNDS):
-        left = asyncio.all_tasks(loop) - ended
-        for task in left:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            _end(cast(Coroutine[Any, Any, Any], task.get_coro()))
-        ended |= left
+    asyncio._set_running_loop(loop)
+    try:
+        for _ in range(_LAST_ROUNDS):
+            left = asyncio.all_tasks(loop) - ended
+            for task in left:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _end(cast(Coroutine[Any, Any, Any], task.get_coro()))
+            ended |= left
+    finally:
+        asyncio._set_running_loop(None)
 
 
 def _end(work: Coroutine[Any, Any, Any]) -> None:
