@@ -1,6 +1,6 @@
 """Every series that a query may name: what our processes declare in code, and what Kubernetes and Prometheus serve.
 
-Those of the kubelet, of cAdvisor and kube-state-metrics, and `up` of Prometheus itself are others' and stand here.
+Those of the kubelet and of cAdvisor, and `up` of Prometheus itself are others' and stand here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from odradek.metrics.series import SERIES as BROKER_SERIES
 from odradek.metrics.series import Kind
 from odradek_operator.exporter.series import SERIES as EXPORTER_SERIES
 from odradek_operator.kube.metrics import Reconciliations
+from odradek_operator.objects.names import Component
 from odradek_operator.pod.mntr import SERIES as ZOOKEEPER_SERIES
 
 PROCESS: Final = frozenset(
     """
-    process_open_fds process_max_fds jvm_memory_used_bytes jvm_threads_current
+    process_open_fds process_max_fds process_start_time_seconds jvm_memory_used_bytes jvm_threads_current
     jvm_gc_collection_seconds_sum jvm_gc_collection_seconds_count
     jvm_gc_pause_seconds_sum jvm_gc_pause_seconds_count
     """.split()
@@ -25,7 +26,6 @@ PROCESS: Final = frozenset(
 KUBERNETES: Final = frozenset(
     """
     up kubelet_volume_stats_available_bytes kubelet_volume_stats_capacity_bytes container_cpu_usage_seconds_total
-    kube_statefulset_replicas kube_statefulset_status_replicas_ready kube_pod_container_status_restarts_total
     """.split()
 )
 
@@ -40,7 +40,7 @@ def _broker() -> frozenset[str]:
 
 def _operator() -> frozenset[str]:
     registry = CollectorRegistry()
-    Reconciliations(registry, ())
+    Reconciliations(registry, ()).pods("namespace", "cluster", Component.KAFKA, wanted=1, ready=1)
     return frozenset(sample.name for family in registry.collect() for sample in family.samples)
 
 
@@ -57,7 +57,7 @@ LABELS: Final = frozenset(
     """
     namespace pod container kubernetes_pod_name strimzi_io_cluster strimzi_io_kind strimzi_io_name
     topic partition request error quantile listener delayedOperation directory consumergroup kind le
-    persistentvolumeclaim statefulset
+    persistentvolumeclaim cluster_namespace component
     """.split()
 )
 """Labels of these series that queries may go by: the processes' own, the PodMonitors', the kubelet's."""

@@ -62,18 +62,19 @@ _AVAILABILITY: Final = Group(
         Alert(
             name="BrokersMissing",
             severity=Severity.WARNING,
-            query="kube_statefulset_status_replicas_ready{SETS} < kube_statefulset_replicas{SETS}",
+            query="odradek_pods_ready{OPERATED} < odradek_pods_wanted{OPERATED}",
             lasting="10m",
-            summary="{{ $labels.namespace }}/{{ $labels.statefulset }}: pods are missing or not ready",
+            summary="{{ $labels.cluster_namespace }}/{{ $labels.strimzi_io_cluster }}: pods of {{ $labels.component }} "
+            "are missing or not ready",
             description="Only {{ $value }} are ready. The next loss may cost availability.",
         ),
         Alert(
             name="ContainerRestarts",
             severity=Severity.WARNING,
-            query='increase(kube_pod_container_status_restarts_total{MEMBERS, container=~"kafka|zookeeper"}[1h]) > 2',
+            query='changes(process_start_time_seconds{SCOPE, container=~"kafka|zookeeper"}[1h]) > 2',
             lasting="0m",
-            summary="{{ $labels.namespace }}/{{ $labels.pod }} starts again and again",
-            description="Its process ended {{ $value | humanize }} times within an hour.",
+            summary="{{ $labels.namespace }}/{{ $labels.kubernetes_pod_name }} starts again and again",
+            description="Its process began anew {{ $value | humanize }} times within an hour.",
         ),
     ),
 )

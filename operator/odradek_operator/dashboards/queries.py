@@ -1,9 +1,9 @@
 """The queries' common words: of which cluster, and what is asked for in more than one place. Pure.
 
 A query is written with a placeholder where the cluster is chosen, and filled for its use: `SCOPE` in braces stands for
-the cluster, `PODS` for chosen pods of it; where series come from Kubernetes and know no cluster, `CLAIMS`, `SETS` and
-`MEMBERS` stand for the names of its volume claims, StatefulSets and pods. A dashboard fills in its variables, an alert
-of one cluster its name, an alert of all clusters what tells these from other objects.
+the cluster, `PODS` for chosen pods of it; where series come from the kubelet and know no cluster, `CLAIMS` stands for
+the names of its volume claims; `OPERATED` chooses what the operator tells of it, under its own namespace. A dashboard
+fills in its variables, an alert of one cluster its name, an alert of all clusters what tells these from other objects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 CLUSTER: Final = "namespace, strimzi_io_cluster"
 """The labels that name a cluster, for `by`."""
 
-_PLACEHOLDER: Final = re.compile(r"\b(SCOPE|PODS|CLAIMS|SETS|MEMBERS)\b(, )?")
+_PLACEHOLDER: Final = re.compile(r"\b(SCOPE|PODS|CLAIMS|OPERATED)\b(, )?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +25,7 @@ class Scope:
     cluster: str = ""
     pods: str = ""
     claims: str = ""
-    sets: str = ""
-    members: str = ""
+    operated: str = ""
 
     def fill(self, query: str) -> str:
         """The query with its placeholders filled."""
@@ -34,8 +33,7 @@ class Scope:
             "SCOPE": self.cluster,
             "PODS": self.pods,
             "CLAIMS": self.claims,
-            "SETS": self.sets,
-            "MEMBERS": self.members,
+            "OPERATED": self.operated,
         }
 
         def word(found: re.Match[str]) -> str:
@@ -45,22 +43,21 @@ class Scope:
         return _PLACEHOLDER.sub(word, query).replace("{}", "")
 
 
-def _of(cluster: str, within: str = "") -> Scope:
-    """By the names of objects alone: `cluster` is a name or what matches names, `within` begins every matcher."""
-    return Scope(
-        claims=f'{within}persistentvolumeclaim=~"data-([0-9]+-)?{cluster}-(kafka|zookeeper)-[0-9]+"',
-        sets=f'{within}statefulset=~"{cluster}-(kafka|zookeeper)"',
-        members=f'{within}pod=~"{cluster}-(kafka|zookeeper)-[0-9]+"',
-    )
+def _claims(cluster: str) -> str:
+    """By names alone; `cluster` is a name or what matches names."""
+    return f'persistentvolumeclaim=~"data-([0-9]+-)?{cluster}-(kafka|zookeeper)-[0-9]+"'
 
 
 def only(namespace: str, cluster: str) -> Scope:
     """One cluster, for alerts. Both are names of Kubernetes objects: letters, digits and dashes."""
-    within = f'namespace="{namespace}"'
-    return replace(_of(cluster, f"{within}, "), cluster=f'{within}, strimzi_io_cluster="{cluster}"')
+    return Scope(
+        cluster=f'namespace="{namespace}", strimzi_io_cluster="{cluster}"',
+        claims=f'namespace="{namespace}", {_claims(cluster)}',
+        operated=f'cluster_namespace="{namespace}", strimzi_io_cluster="{cluster}"',
+    )
 
 
-EVERY: Final = _of(".+")
+EVERY: Final = Scope(claims=_claims(".+"))
 """All clusters."""
 
 CHOSEN: Final = replace(

@@ -39,6 +39,7 @@ from odradek_operator.lifecycle.observed import Quorum
 from odradek_operator.lifecycle.plan import decide
 from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod, Waiting
 from odradek_operator.objects import names
+from odradek_operator.objects.names import Component
 from odradek_operator.objects.properties import split, zookeeper_connect
 from odradek_operator.objects.wanted import PRUNED_KINDS, hashes, prune_selector, wanted_objects
 from odradek_operator.observed import Snapshot
@@ -117,6 +118,7 @@ class ClusterLoop:
                 except TimeoutError:
                     periodic = True
         finally:
+            self._shared.reconciliations.forget(self.namespace, self.name)
             await self._session.close()
 
     async def _guarded_round(self, *, periodic: bool) -> float | None:
@@ -164,6 +166,7 @@ class ClusterLoop:
         snapshot = None if settled is None else settled.snapshot
         decision = await self._decide(cluster, topics, view, snapshot)
         decision = await self._apply(cluster, view, decision)
+        self._count_pods(cluster, view)
         await self._carry_out(cluster, view, decision, snapshot)
         await self._tell_waiting(view, decision)
         if settled is not None:
@@ -184,6 +187,15 @@ class ClusterLoop:
         outcome.failed = trouble != "" or bool(invalid)
         busy = bool(decision.steps or decision.waiting or decision.progress or trouble or self._statuses.unsettled)
         return BUSY_SECONDS if busy else self._shared.settings.idle_seconds
+
+    def _count_pods(self, cluster: Cluster, view: View) -> None:
+        wanted = {Component.KAFKA: cluster.brokers.replicas}
+        if cluster.zookeeper.connect is None:
+            wanted[Component.ZOOKEEPER] = cluster.zookeeper.replicas
+        pods = {Component.KAFKA: view.state.brokers, Component.ZOOKEEPER: view.state.ensemble}
+        for component, count in wanted.items():
+            ready = sum(pod.ready and number < count for number, pod in pods[component].items())
+            self._shared.reconciliations.pods(self.namespace, self.name, component, wanted=count, ready=ready)
 
     def _topics(self, view: View) -> tuple[dict[str, Topic], dict[str, str]]:
         """Topics that can be read, and sentences about those that cannot."""

@@ -1,6 +1,6 @@
-"""The operator's own series: `strimzi_*`, as existing operator dashboards ask for them.
+"""The operator's own series: `strimzi_*`, as existing operator dashboards ask for them, and how many pods are ready.
 
-Enters: reconciliations as they begin and end, and the resources that were counted. Leaves: series for `/metrics`.
+Enters: reconciliations as they begin and end, resources and pods that were counted. Leaves: series for `/metrics`.
 Every kind that those dashboards have a tile for is there from the start with 0, also kinds that this project lacks:
 else `increase()` misses the first event and a tile says that there is no data.
 """
@@ -18,6 +18,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from odradek_operator.objects.names import Component
+
 DASHBOARD_KINDS: Final[Mapping[str, str]] = {"Cluster": "Kafka", "Topic": "KafkaTopic", "User": "KafkaUser"}
 """What our kinds are called there."""
 ABSENT_KINDS: Final = (
@@ -32,6 +34,8 @@ ABSENT_KINDS: Final = (
 WINDOW_SECONDS: Final = 180.0
 """Over which the longest reconciliation is told."""
 _LABELS: Final = ("kind", "namespace", "selector")
+_POD_LABELS: Final = ("cluster_namespace", "strimzi_io_cluster", "component")
+"""`namespace` is the operator's own, since a scrape names by it the pod that was scraped."""
 
 
 @dataclass(slots=True)
@@ -62,6 +66,10 @@ class Reconciliations:
         self._paused = Gauge(
             "strimzi_resources_paused", "Custom resources whose reconciliation is held", _LABELS, registry=registry
         )
+        self._pods_wanted = Gauge(
+            "odradek_pods_wanted", "Pods that a cluster's resource asks for", _POD_LABELS, registry=registry
+        )
+        self._pods_ready = Gauge("odradek_pods_ready", "Pods of them that are ready", _POD_LABELS, registry=registry)
         self._longest = _Longest()
         registry.register(self._longest)
         self._namespaces = tuple(namespaces) or ("*",)
@@ -109,6 +117,17 @@ class Reconciliations:
         for namespace, (count, paused) in sums.items():
             self._resources.labels(DASHBOARD_KINDS[kind], namespace, "").set(count)
             self._paused.labels(DASHBOARD_KINDS[kind], namespace, "").set(paused)
+
+    def pods(self, namespace: str, cluster: str, component: Component, *, wanted: int, ready: int) -> None:
+        """How many pods a cluster shall have of a component, and how many of those are ready."""
+        self._pods_wanted.labels(namespace, cluster, component.value).set(wanted)
+        self._pods_ready.labels(namespace, cluster, component.value).set(ready)
+
+    def forget(self, namespace: str, cluster: str) -> None:
+        """The cluster is gone, and nobody waits for its pods any more."""
+        known = {"cluster_namespace": namespace, "strimzi_io_cluster": cluster}
+        self._pods_wanted.remove_by_labels(known)
+        self._pods_ready.remove_by_labels(known)
 
 
 class _Longest(Collector):

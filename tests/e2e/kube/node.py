@@ -149,6 +149,7 @@ def start(run: Run, binaries: Path, number: int) -> None:
             f"--root-dir={folder / 'kubelet'}",
             f"--cert-dir={folder / 'kubelet-certificates'}",
             f"--node-labels=topology.kubernetes.io/zone=zone-{number}",
+            f"--containerd={folder / 'containerd.sock'}",  # for cAdvisor, which else asks another one, or none
         )
     if run.process(f"kube-proxy-{name}") is None:
         run.start(

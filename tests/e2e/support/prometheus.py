@@ -27,6 +27,7 @@ from support.waiting import eventually
 _CALL_SECONDS: Final = 30.0
 _INSTALL_SECONDS: Final = 600.0
 SCRAPE_SECONDS: Final = 5
+KUBELET_PORT: Final = 10250
 _META: Final = "__meta_kubernetes"
 
 
@@ -106,6 +107,20 @@ def scrape_job(monitor: Object, pods: Sequence[Object]) -> dict[str, Any]:
         "static_configs": discovered(pods),
         "relabel_configs": [*chosen, *found, *relabelled(endpoint["relabelings"])],
     }
+
+
+def kubelet_jobs(addresses: Sequence[str], certificate: Path, key: Path) -> list[dict[str, Any]]:
+    """The kubelets of these nodes, and cAdvisor in them, asked as the API server asks them."""
+    return [
+        {
+            "job_name": name,
+            "scheme": "https",
+            "metrics_path": path,
+            "tls_config": {"cert_file": str(certificate), "key_file": str(key), "insecure_skip_verify": True},
+            "static_configs": [{"targets": [f"{address}:{KUBELET_PORT}" for address in addresses]}],
+        }
+        for name, path in (("kubelet", "/metrics"), ("cadvisor", "/metrics/cadvisor"))
+    ]
 
 
 def _label(name: str) -> str:

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from odradek_operator.kube import metrics
 from odradek_operator.kube.metrics import Reconciliations
+from odradek_operator.objects.names import Component
 
 TILES = (
     "Kafka",
@@ -99,3 +100,18 @@ def test_the_longest_of_the_last_minutes_is_told(monkeypatch: pytest.MonkeyPatch
     assert longest() == 3.0
     now += 2
     assert longest() == 0.0
+
+
+def test_pods_that_are_wanted_and_ready_until_their_cluster_is_gone() -> None:
+    registry, reconciliations = begin()
+    labels = {"cluster_namespace": "a", "strimzi_io_cluster": "demo", "component": "kafka"}
+    for cluster in ("demo", "other"):
+        for component in (Component.KAFKA, Component.ZOOKEEPER):
+            reconciliations.pods("a", cluster, component, wanted=3, ready=2)
+    assert registry.get_sample_value("odradek_pods_wanted", labels) == 3
+    assert registry.get_sample_value("odradek_pods_ready", labels) == 2
+    reconciliations.forget("a", "demo")
+    assert registry.get_sample_value("odradek_pods_wanted", labels) is None
+    assert registry.get_sample_value("odradek_pods_ready", labels | {"component": "zookeeper"}) is None
+    assert registry.get_sample_value("odradek_pods_ready", labels | {"strimzi_io_cluster": "other"}) == 2
+    reconciliations.forget("a", "demo")
