@@ -73,11 +73,10 @@ def portion(
     movable = {one.name: one.target for one in partitions if one.is_led(alive) and alive.issuperset(one.target)}
     spread = _Spread(movable, _held(partitions, brokers), brokers, racks)
     targets: dict[TopicPartition, Replicas] = {}
-    while len(targets) < limit:
-        moved = spread.gain_rack() or spread.move()
-        if moved is None:
-            break
-        targets[moved] = spread.replicas[moved]
+    # A move leaves no rack, so when no partition can gain one, none can after it.
+    for step in (spread.gain_rack, spread.move):
+        while len(targets) < limit and (moved := step()) is not None:
+            targets[moved] = spread.replicas[moved]
     return targets or _leaders(partitions, movable, brokers, limit=limit)
 
 

@@ -223,6 +223,8 @@ class World:
             assert not any(broker in one.replicas for one in self.all_partitions()), (
                 f"broker {broker} goes with replicas on it"
             )
+            # Whoever waits for it would wait for ever; and it holds nothing.
+            self.away.discard((Component.KAFKA, broker))
         for name, replicas in ((KAFKA, count), (ZOOKEEPER, self.cluster.zookeeper.replicas)):
             wanted = Set(name=name, replicas=replicas, restart_hash=self.hash, generation_observed=True)
             if self.sets.get(name) != wanted:
@@ -279,7 +281,11 @@ class World:
         if not pod.ready and broker not in self.registered:
             return
         assert not self.away, f"{self.away} are away already"
-        assert all(member.ready for member in self.members.values()), "brokers and ensemble roll at once"
+        # A member whose node is lost is not away for our sake, and nobody knows when it will be back.
+        here = [
+            member for number, member in self.members.items() if self.member_claims.get(number) not in self.bad_nodes
+        ]
+        assert all(member.ready for member in here), "brokers and ensemble roll at once"
         for topic, partitions in self.topics.items():
             for number, one in partitions.items():
                 if broker in one.isr:
@@ -355,28 +361,19 @@ class World:
 
     def schedule(self) -> None:
         """Pending pods find their node, where it is well."""
-        for broker, pod in self.pods.items():
-            if pod.node is not None or pod.terminating:
-                continue
-            if broker not in self.claims:
-                self.made += 1
-                self.claims[broker] = f"node-{self.made}"
-            if self.claims[broker] in self.bad_nodes:
-                if pod.pending_since is None:
-                    pod.pending_since = self.now
-            else:
-                pod.node, pod.pending_since = self.claims[broker], None
-        for member, pod in self.members.items():
-            if pod.node is not None or pod.terminating:
-                continue
-            if member not in self.member_claims:
-                self.made += 1
-                self.member_claims[member] = f"zoo-{self.made}"
-            if self.member_claims[member] in self.bad_nodes:
-                if pod.pending_since is None:
-                    pod.pending_since = self.now
-            else:
-                pod.node, pod.pending_since = self.member_claims[member], None
+        kinds = ((self.pods, self.claims, "node"), (self.members, self.member_claims, "zoo"))
+        for pods, claims, prefix in kinds:
+            for ordinal, pod in pods.items():
+                if pod.node is not None or pod.terminating:
+                    continue
+                if ordinal not in claims:
+                    self.made += 1
+                    claims[ordinal] = f"{prefix}-{self.made}"
+                if claims[ordinal] in self.bad_nodes:
+                    if pod.pending_since is None:
+                        pod.pending_since = self.now
+                else:
+                    pod.node, pod.pending_since = claims[ordinal], None
 
     def end(self, component: Component) -> None:
         """Pods that are being deleted are gone, where somebody on their node can say so."""

@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -70,29 +70,29 @@ def test_a_run_does_not_depend_on_its_process(hash_seed: str) -> None:
     assert told.stdout.strip() == play(3).digest
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Outcome:
-    """A run whose settling raises."""
+def failing(monkeypatch: pytest.MonkeyPatch, make_error: Callable[[], BaseException]) -> Outcome:
+    """A run whose settling raises. Made there: pytest keeps its parameters, and an error its world."""
 
     async def settle(world: World, plan: Plan) -> None:
-        raise error
+        raise make_error()
 
     monkeypatch.setattr(game, "settle", settle)
     return play(1, plan=PLAN)
 
 
 @pytest.mark.parametrize(
-    ("error", "invariant", "told"),
+    ("make_error", "invariant", "told"),
     [
-        (Violation("in-order", "what"), "in-order", "in-order: what"),
-        (BaseExceptionGroup("", [Violation("one-owner", "who")]), "one-owner", "one-owner: who"),
-        (KeyError("a bug"), "no-surprise", "KeyError: 'a bug'"),
-        (Standstill(), "no-standstill", "no-standstill"),
+        (lambda: Violation("in-order", "what"), "in-order", "in-order: what"),
+        (lambda: BaseExceptionGroup("", [Violation("one-owner", "who")]), "one-owner", "one-owner: who"),
+        (lambda: KeyError("a bug"), "no-surprise", "KeyError: 'a bug'"),
+        (Standstill, "no-standstill", "no-standstill"),
     ],
 )
 def test_whatever_goes_wrong_is_reported(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, invariant: str, told: str
+    monkeypatch: pytest.MonkeyPatch, make_error: Callable[[], BaseException], invariant: str, told: str
 ) -> None:
-    outcome = failing(monkeypatch, error)
+    outcome = failing(monkeypatch, make_error)
     assert outcome.invariant == invariant
     assert outcome.violation is not None
     assert told in outcome.violation
