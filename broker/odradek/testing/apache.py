@@ -107,13 +107,14 @@ def run_tool(
     *,
     stdin: str = "",
     timeout_seconds: float = 120.0,
+    heap: str = "256m",
     options: Sequence[str] = (),
 ) -> str:
     """Run a tool to its end and return what it printed; `InteropError` with its output when it fails.
 
     `options` go to Java itself.
     """
-    command = [*java_command(folder, main_class, heap="256m", options=options), *arguments]
+    command = [*java_command(folder, main_class, heap=heap, options=options), *arguments]
     result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_seconds)
     if result.returncode != 0:
         raise InteropError(

@@ -24,6 +24,9 @@ _FETCHED_MEGABYTES, _FETCHED_RECORDS = 8, 9
 """Columns of ConsumerPerformance: rates of the time spent fetching, without joining the group."""
 
 
+HEAP: Final = "512m"
+"""As the scripts of these tools set it."""
+
 PAYLOADS: Final = 1_000
 """Different records that ProducerPerformance chooses from."""
 
@@ -73,7 +76,7 @@ def produce(
         arguments += ["--throughput", str(rate), "--producer-props"]
         arguments += (f"{key}={value}" for key, value in settings.items())
         main = "org.apache.kafka.tools.ProducerPerformance"
-        return producer_figures(run_tool(jars, main, arguments, timeout_seconds=timeout))
+        return producer_figures(run_tool(jars, main, arguments, timeout_seconds=timeout, heap=HEAP))
 
 
 def payload_lines(record_bytes: int, count: int = PAYLOADS) -> str:
@@ -87,7 +90,7 @@ def consume(jars: Path, bootstrap: str, topic: str, *, group: str, records: int,
     """ConsumerPerformance, from the beginning."""
     arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--messages", str(records)]
     main = "org.apache.kafka.tools.ConsumerPerformance"
-    text = run_tool(jars, main, [*arguments, "--hide-header", "--timeout", "60000"], timeout_seconds=timeout)
+    text = run_tool(jars, main, [*arguments, "--hide-header", "--timeout", "60000"], timeout_seconds=timeout, heap=HEAP)
     return consumer_figures(text)
 
 

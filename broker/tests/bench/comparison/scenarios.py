@@ -209,7 +209,7 @@ CATALOGUE: Final = (
         name="produce-single",
         theme="produce",
         title="100 B, one record a batch (`batch.size=1`), 1 replica, acks=1",
-        workload=Produce(records=300_000, record_bytes=100, batch_bytes=1, linger_ms=0),
+        workload=Produce(records=300_000, record_bytes=100, batch_bytes=1, linger_ms=0, buffer_bytes=4 << 20),
         seconds=50,
     ),
     Scenario(

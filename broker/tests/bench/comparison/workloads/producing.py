@@ -27,6 +27,8 @@ class Produce(Workload):
     partitions: int = 6
     batch_bytes: int = 128 * 1024
     linger_ms: int = 5
+    buffer_bytes: int = 64 << 20
+    """What the client may hold back: in batches of one record, each of them costs it far more than its bytes."""
     rate: int = -1
     """Records a second; -1 for as fast as it goes."""
     every_partition: bool = False
@@ -51,7 +53,7 @@ class Produce(Workload):
             "acks": self.acks,
             "linger.ms": str(self.linger_ms),
             "batch.size": str(self.batch_bytes),
-            "buffer.memory": str(64 << 20),
+            "buffer.memory": str(self.buffer_bytes),
         }
         if self.every_partition:
             settings["partitioner.class"] = _ROUND_ROBIN
