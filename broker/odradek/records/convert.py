@@ -25,7 +25,16 @@ from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from odradek.compression import Codec, compress
 from odradek.records.batch import CODEC_MASK, LOG_APPEND_TIME_FLAG, MAGIC, BatchHeader, TimestampType, assemble
 from odradek.records.formats import check_entry, iterate_entries
-from odradek.records.message_set import PREFIX, encode_set, encode_wrapper, read_message, read_messages, read_set
+from odradek.records.message_set import (
+    PREFIX,
+    encode_set,
+    encode_wrapper,
+    read_message,
+    read_messages,
+    read_run,
+    read_set,
+)
+from odradek.records.raising import MessageSet, Raised, raise_alike
 from odradek.records.record import Message, check_headers, record_bytes
 from odradek.records.transcription import Target, Transcript, transcribe_alike
 from odradek.records.varint import decode_varint, encode_varint
@@ -35,6 +44,8 @@ UNPACKED_LIMIT_BYTES: Final = 128 << 20
 
 _SLICE_RECORDS: Final = 4096
 _FEWEST_ALONE: Final = 32
+_ANY: Final = 0xFF
+"""All attributes of a message."""
 _LOG_OVERHEAD: Final = 12
 _MESSAGE_OVERHEAD: Final = 34
 _MAX_DELTA: Final = (1 << 31) - 1
@@ -103,6 +114,56 @@ def up_messages(
         base_offset, deltas = _offset_deltas(messages)
     header = _batch_header(base_offset, leader_epoch, attributes=codec, append_time_ms=append_time_ms)
     return _encode_batch(header, messages, deltas, level)
+
+
+def up_plain(records: Buffer, *, magic: int) -> bytes | None:
+    """As `up` with the base offset 0, of plain messages of format `magic` without attributes alone, and quickly.
+
+    None says nothing: something in the set is unsound or unusual, and `up` knows what it makes of it.
+    """
+    data = bytes(records)
+    try:
+        return _raise_all(data, magic)
+    except CorruptMessageError:
+        return None
+
+
+def _raise_all(data: bytes, magic: int) -> bytes | None:
+    """Messages that are alike go together, others one by one; see `_transcribe`, whose way back it is."""
+    pieces: list[Buffer] = []
+    position = count = alone = 0
+    base_timestamp = newest = read_message(data).base_timestamp
+    messages = MessageSet(data, magic, base_timestamp)
+    while position < len(data):
+        found = raise_alike(messages, position, count)
+        if found is not None:
+            alone = 0
+        else:
+            alone = min(2 * alone + _FEWEST_ALONE, _SLICE_RECORDS)
+            found = _raise_each(messages, position, count, alone)
+        if found is None:
+            return None
+        pieces.append(found.records)
+        newest = max(newest, found.newest_ms)
+        position = found.end
+        count += found.number
+    header = _batch_header(0, NO_EPOCH, attributes=0, append_time_ms=None)
+    header = header._replace(
+        last_offset_delta=count - 1, base_timestamp=base_timestamp, max_timestamp=newest, record_count=count
+    )
+    return assemble(header, b"".join(pieces))
+
+
+def _raise_each(source: MessageSet, position: int, number: int, most: int) -> Raised | None:
+    """The records of the next messages, at most so many, numbered from `number`; None before any other entry."""
+    data, magic, base_timestamp = source
+    messages: list[Message] = []
+    end = read_run(data, position, magic, messages, most=most, end_at=_ANY)
+    count = len(messages)
+    if not count or (count < most and end < len(data)):
+        return None
+    records = b"".join(_encode_records(messages, range(number, number + count), base_timestamp))
+    return Raised(records, count, end, max(message[1] for message in messages))
 
 
 def up_entry(buffer: Buffer, position: int, header: BatchHeader, *, limit: int = UNPACKED_LIMIT_BYTES) -> bytes:

@@ -18,6 +18,7 @@ Sources: https://kafka.apache.org/documentation/#messageset, KIP-31, KIP-32, KIP
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
@@ -46,8 +47,8 @@ _KEY_AT: Final = (18, 26)
 """Where the key's length stands, by format."""
 _MIN_SIZE: Final = (14, 22)
 _KNOWN_ATTRIBUTES: Final = (CODEC_MASK, CODEC_MASK | LOG_APPEND_TIME_FLAG)
-_MAX_OFFSET: Final = (1 << 63) - 2
-_MIN_OFFSET: Final = -1
+MAX_OFFSET: Final = (1 << 63) - 2
+MIN_OFFSET: Final = -1
 """Producers that leave the numbering to the broker write 0 or -1."""
 
 _HEAD: Final = Struct(">qiIBBq")
@@ -80,7 +81,7 @@ def read_message(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptMessageError(f"record format {magic} is not that of a message")
     if size < _MIN_SIZE[magic]:
         raise CorruptMessageError(f"a message of format {magic} cannot have a size of {size}")
-    if not _MIN_OFFSET <= offset <= _MAX_OFFSET:
+    if not MIN_OFFSET <= offset <= MAX_OFFSET:
         raise CorruptMessageError(f"impossible offset {offset}")
     attributes &= _KNOWN_ATTRIBUTES[magic]
     if magic == 0:
@@ -164,7 +165,7 @@ def read_set(records: Buffer, *, limit: int) -> list[Message]:
     while position < len(data):
         header = read_message(data, position)
         if header.record_count != UNKNOWN_COUNT:
-            position = _read_run(data, position, header.magic, messages)
+            position = read_run(data, position, header.magic, messages)
             continue
         check_message_crc(data, position, header)
         inner = read_messages(data, position, header, limit=limit)
@@ -209,7 +210,7 @@ def _unwrap(header: BatchHeader, value: bytes | None, limit: int) -> list[Messag
         raise InvalidRecordError(f"{wrapper} has no value")
     data = decompress(codec, value, limit=limit, old_frames=True)
     messages: list[Message] = []
-    if _read_run(data, 0, header.magic, messages) != len(data):
+    if read_run(data, 0, header.magic, messages) != len(data):
         raise InvalidRecordError(f"{wrapper} holds another wrapper, or a message of another format")
     if not messages:
         raise InvalidRecordError(f"{wrapper} is empty")
@@ -227,7 +228,7 @@ def _with_true_offsets(messages: list[Message], header: BatchHeader) -> list[Mes
         raise InvalidRecordError(
             f"the wrapper at offset {header.base_offset} is said to end below its last message, number {last}"
         )
-    if max(offset for offset, _, _, _ in messages) > _MAX_OFFSET - base:
+    if max(offset for offset, _, _, _ in messages) > MAX_OFFSET - base:
         raise CorruptMessageError(f"the wrapper at offset {header.base_offset} holds impossible offsets")
     if header.attributes & LOG_APPEND_TIME_FLAG:
         append_time = header.max_timestamp
@@ -237,21 +238,31 @@ def _with_true_offsets(messages: list[Message], header: BatchHeader) -> list[Mes
     return [(base + offset, timestamp, key, value) for offset, timestamp, key, value in messages]
 
 
-def _read_run(data: bytes, position: int, magic: int, messages: list[Message]) -> int:
+def read_run(
+    data: bytes,
+    position: int,
+    magic: int,
+    messages: list[Message],
+    *,
+    most: int = sys.maxsize,
+    end_at: int = CODEC_MASK,
+) -> int:
     """Append the plain messages from `position` on to `messages`, as written; returns where they end.
 
-    That is the end of `data`, or the first wrapper or message of another format than `magic`.
+    That is the end of `data`, the first message of another format than `magic` or with one of the attributes `end_at`
+    (as it is, every wrapper), or behind `most` messages. `CorruptMessageError` when one of them is unsound.
     """
     key_at, min_size = _KEY_AT[magic], _MIN_SIZE[magic]
     unpack_from, view, end = _HEAD.unpack_from, memoryview(data), len(data)
-    while position < end:
+    enough = len(messages) + most
+    while position < end and len(messages) < enough:
         if end - position < MIN_MESSAGE_SIZE:
             raise CorruptMessageError("a message set ends inside a message")
         offset, size, crc, own_magic, attributes, timestamp = unpack_from(data, position)
-        if own_magic != magic or attributes & CODEC_MASK:
+        if own_magic != magic or attributes & end_at:
             return position
         following = position + _LOG_OVERHEAD + size
-        if size < min_size or following > end or not _MIN_OFFSET <= offset <= _MAX_OFFSET:
+        if size < min_size or following > end or not MIN_OFFSET <= offset <= MAX_OFFSET:
             raise CorruptMessageError(f"a message of size {size} and offset {offset} is impossible here")
         if crc32(view[position + _MAGIC_AT : following]) != crc:
             raise CorruptMessageError(f"the message at offset {offset} has a false CRC")

@@ -38,8 +38,8 @@ _MAX_BASE_TIMESTAMP: Final = 1 << 62
 _PREFIX: Final = [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "u1"), ("attributes", "u1")]
 _TIMESTAMP: Final = [("timestamp", ">i8")]
 _HIGH_BYTES: Final = bytes(range(0x80, 0x100))
-_BEFORE_CRC: Final = 12
-_BEHIND_CRC: Final = 16
+BEFORE_CRC: Final = 12
+BEHIND_CRC: Final = 16
 
 
 class Target(NamedTuple):
@@ -170,7 +170,7 @@ def _numbers(columns: Octets) -> Integers:
 
 
 @lru_cache(maxsize=64)
-def _message_type(magic: int, key_bytes: int, value_bytes: int) -> np.dtype[np.void]:
+def message_type(magic: int, key_bytes: int, value_bytes: int) -> np.dtype[np.void]:
     """The layout of a message."""
     fields = [
         *_PREFIX,
@@ -186,10 +186,10 @@ def _message_type(magic: int, key_bytes: int, value_bytes: int) -> np.dtype[np.v
 def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: _Layout, target: Target) -> memoryview:
     key_bytes = layout.key.stop - layout.key.start
     value_bytes = layout.value.stop - layout.value.start
-    table = np.empty(len(rows), dtype=_message_type(target.magic, key_bytes, value_bytes))
+    table = np.empty(len(rows), dtype=message_type(target.magic, key_bytes, value_bytes))
     size = table.itemsize
     table["offset"] = offsets + target.base_offset
-    table["size"] = size - _BEFORE_CRC
+    table["size"] = size - BEFORE_CRC
     table["magic"] = target.magic
     table["attributes"] = target.attributes
     if target.magic:
@@ -201,5 +201,5 @@ def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: _Layou
     table["value"] = rows[:, layout.value]
     octets: Octets = table.view(np.uint8)
     view = octets.data
-    table["crc"] = [crc32(body) for (body,) in iter_unpack(f"{_BEHIND_CRC}x{size - _BEHIND_CRC}s", view)]
+    table["crc"] = [crc32(body) for (body,) in iter_unpack(f"{BEHIND_CRC}x{size - BEHIND_CRC}s", view)]
     return view

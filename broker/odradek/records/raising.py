@@ -1,0 +1,176 @@
+"""Many messages of an old format that are laid out alike, written as records of format 2 in one go.
+
+A message set and a place in it enter; the records of the messages from there on leave, as many as are alike, with every
+CRC checked. `records.convert` asks, and writes message by message what is unusual. Invariant: the records are the very
+bytes that one message after the other would give; messages that are unsound or packed are never among them.
+
+The way back of `records.transcription`, whose table of messages it reads: messages are alike when they have the same
+lengths and no attributes. Numbers of a record have as many bytes as they need, so those of equal widths are written
+together. Only the CRC costs a step of Python for each.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, iter_unpack
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odradek.base.ports import Buffer
+from odradek.records.message_set import MAX_OFFSET, MIN_MESSAGE_SIZE, MIN_OFFSET
+from odradek.records.transcription import BEFORE_CRC, BEHIND_CRC, Integers, Octets, message_type
+from odradek.records.varint import encode_varint
+
+FEWEST: Final = 24
+"""Fewer messages are not worth the steps, which together cost as much as so many one by one."""
+
+_MOST: Final = 4096
+_MOST_BYTES: Final = 1 << 20
+"""Messages and bytes of one table, which bounds its memory."""
+_FEWEST_TOGETHER: Final = 8
+"""Where fewer in a row have numbers of the same widths, one by one costs less."""
+_MAX_TIMESTAMP: Final = 1 << 62
+_MOST_NUMBER_BYTES: Final = 5
+"""Longer timestamp deltas, beyond half a year, are left to the other way."""
+_STEPS: Final = tuple(1 << 7 * count for count in range(1, _MOST_NUMBER_BYTES))
+"""From here on a number takes a byte more."""
+
+_SIZE: Final = Struct(">i")
+_SIZE_AT: Final = 8
+_KEY_LENGTH_AT: Final = (18, 26)
+
+
+class MessageSet(NamedTuple):
+    """The messages, their format, and the timestamp that those of the records count from."""
+
+    data: bytes
+    magic: int
+    base_timestamp_ms: int
+
+
+class Raised(NamedTuple):
+    """Records, how many, where the messages end that they were, and the newest timestamp."""
+
+    records: Buffer
+    number: int
+    end: int
+    newest_ms: int
+
+
+def raise_alike(messages: MessageSet, position: int, number: int) -> Raised | None:
+    """The records of the messages from `position` on, numbered from `number`; None when too few are alike.
+
+    None, too, when one of them is unsound or unusual: whoever looks at each then says what it is.
+    """
+    data, magic, base_timestamp_ms = messages
+    table = _alike(data, position, magic)
+    if table is None:
+        return None
+    offsets = table["offset"]
+    if int(offsets.min()) < MIN_OFFSET or int(offsets.max()) > MAX_OFFSET or not _crcs_fit(table):
+        return None
+    count = len(table)
+    numbers = np.arange(number, number + count, dtype=np.int64)
+    if magic:
+        timestamps = table["timestamp"].astype(np.int64)
+        newest = int(timestamps.max())
+        if int(timestamps.min()) < -1 or newest > _MAX_TIMESTAMP:
+            return None
+        deltas = timestamps - base_timestamp_ms
+    else:
+        newest, deltas = -1, np.zeros(count, dtype=np.int64)
+    pieces = _write(table, _zigzag(deltas), numbers << 1)
+    end = position + count * table.itemsize
+    return None if pieces is None else Raised(b"".join(pieces), count, end, newest)
+
+
+def _alike(data: bytes, position: int, magic: int) -> NDArray[np.void] | None:
+    """The plain messages there that have the first one's lengths."""
+    key_length_at = position + _KEY_LENGTH_AT[magic]
+    if len(data) - position < FEWEST * MIN_MESSAGE_SIZE:
+        return None
+    size = BEFORE_CRC + _SIZE.unpack_from(data, position + _SIZE_AT)[0]
+    (key_length,) = _SIZE.unpack_from(data, key_length_at)
+    value_at = key_length_at + _SIZE.size + max(key_length, 0) + _SIZE.size
+    value_bytes = position + size - value_at
+    most = min((len(data) - position) // max(size, 1), _MOST, max(_MOST_BYTES // max(size, 1), 1))
+    if key_length < -1 or value_bytes < 0 or most < FEWEST:
+        return None
+    (value_length,) = _SIZE.unpack_from(data, value_at - _SIZE.size)
+    if value_length != value_bytes and (value_length != -1 or value_bytes):
+        return None
+    kind = message_type(magic, max(key_length, 0), value_bytes)
+    table: NDArray[np.void] = np.frombuffer(data, dtype=kind, count=most, offset=position)
+    alike = (table["size"] == size - BEFORE_CRC) & (table["magic"] == magic) & (table["attributes"] == 0)
+    alike &= (table["key_length"] == key_length) & (table["value_length"] == value_length)
+    count = most if alike.all() else int(alike.argmin())
+    return table[:count] if count >= FEWEST else None
+
+
+def _crcs_fit(table: NDArray[np.void]) -> bool:
+    covered = iter_unpack(f"{BEHIND_CRC}x{table.itemsize - BEHIND_CRC}s", table.view(np.uint8).data)
+    expected: list[int] = table["crc"].tolist()
+    return [crc32(body) for (body,) in covered] == expected
+
+
+def _zigzag(values: Integers) -> Integers:
+    return (values << 1) ^ (values >> 63)
+
+
+def _widths(numbers: Integers) -> Integers:
+    """How many bytes each takes; one more than `_MOST_NUMBER_BYTES` is left out, as `_write` does."""
+    widths = np.ones(len(numbers), dtype=np.int64)
+    for step in _STEPS:
+        if int(numbers.max()) < step:
+            break
+        widths += numbers >= step
+    return widths
+
+
+def _write(table: NDArray[np.void], deltas: Integers, numbers: Integers) -> list[Buffer] | None:
+    """The records, in a piece for each run of equal widths; None when they change too often, or are too wide."""
+    if int(deltas.max()) >= _STEPS[-1] << 7:
+        return None
+    delta_widths, number_widths = _widths(deltas), _widths(numbers)
+    changes = np.flatnonzero(np.diff(delta_widths * 8 + number_widths)) + 1
+    if len(changes) * _FEWEST_TOGETHER > len(table):
+        return None
+    begins = [0, *changes.tolist()]
+    return [
+        _write_run(
+            table[begin:end], deltas[begin:end], int(delta_widths[begin]), numbers[begin:end], int(number_widths[begin])
+        )
+        for begin, end in zip(begins, [*begins[1:], len(table)], strict=True)
+    ]
+
+
+def _write_run(
+    table: NDArray[np.void], deltas: Integers, delta_width: int, numbers: Integers, number_width: int
+) -> memoryview:
+    first = table[0]
+    keys, values = table["key"], table["value"]
+    key_length, value_length = encode_varint(int(first["key_length"])), encode_varint(int(first["value_length"]))
+    lead = bytes(1 + delta_width + number_width)
+    body = b"".join((lead, key_length, bytes(keys.shape[1]), value_length, bytes(values.shape[1]), b"\x00"))
+    length = encode_varint(len(body))
+    rows = np.empty((len(table), len(length) + len(body)), dtype=np.uint8)
+    rows[:] = np.frombuffer(length + body, dtype=np.uint8)
+    delta_at = len(length) + 1
+    number_at = delta_at + delta_width
+    _put(rows[:, delta_at:number_at], deltas)
+    _put(rows[:, number_at : number_at + number_width], numbers)
+    key_at = number_at + number_width + len(key_length)
+    value_at = key_at + keys.shape[1] + len(value_length)
+    rows[:, key_at : key_at + keys.shape[1]] = keys
+    rows[:, value_at : value_at + values.shape[1]] = values
+    return rows.reshape(-1).data
+
+
+def _put(columns: Octets, numbers: Integers) -> None:
+    """Write each number, in zigzag form, over the width of the columns."""
+    last = columns.shape[1] - 1
+    for place in range(last):
+        columns[:, place] = (numbers >> 7 * place) & 0x7F | 0x80
+    columns[:, last] = numbers >> 7 * last

@@ -1,0 +1,99 @@
+"""Up-conversion of message sets with runs of messages that are alike, against one record written after the other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.base.errors import PeerError
+from odradek.compression import Codec
+from odradek.records import admission
+from odradek.records.admission import prepare
+from odradek.records.convert import up, up_plain
+from odradek.records.message_set import encode_set
+from odradek.records.record import Message
+from odradek.records.validate import AppendRules
+
+LIMIT = 1 << 24
+BASE_MS = 1_700_000_000_000
+RULES = AppendRules(max_message_bytes=LIMIT, now_ms=BASE_MS, any_format=True)
+
+Run = tuple[int, int | None, int | None, int, int]
+sizes = st.none() | st.integers(0, 200)
+runs: st.SearchStrategy[list[Run]] = st.lists(
+    st.tuples(
+        st.integers(1, 300),
+        sizes,
+        sizes,
+        st.sampled_from([0, 1, -1, 63, 64, 8191, 1 << 20, 1 << 40]),
+        st.sampled_from([0, 0, 0, 1, 40, -40, 5000]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+magics = st.sampled_from([0, 1])
+
+
+def messages_of(content: list[Run]) -> list[Message]:
+    """Runs: how many, key and value bytes, timestamp, its step."""
+    messages: list[Message] = []
+    for count, key_bytes, value_bytes, start, step in content:
+        for number in range(count):
+            mark = b"%03d" % (len(messages) % 1000)
+            key = None if key_bytes is None else (mark * 70)[:key_bytes]
+            value = None if value_bytes is None else (mark[::-1] * 70)[:value_bytes]
+            messages.append((len(messages), BASE_MS + start + step * number, key, value))
+    return messages
+
+
+@given(runs, magics)
+def test_messages_that_are_alike_become_the_records_that_each_would(content: list[Run], magic: int) -> None:
+    written = encode_set(messages_of(content), magic=magic)
+    assert up_plain(written, magic=magic) == up(written, base_offset=0)
+
+
+@given(st.integers(8150, 8250), magics)
+def test_offset_deltas_grow_wider_inside_a_run(count: int, magic: int) -> None:
+    written = encode_set(messages_of([(count, None, 3, 0, 1)]), magic=magic)
+    assert up_plain(written, magic=magic) == up(written, base_offset=0)
+
+
+def admitted(records: bytes, *, quickly: bool) -> tuple[object, ...]:
+    """What became of the set: the bytes that are kept, or the error."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not quickly:
+            patch.setattr(admission, "_raise_usual", lambda records, rules: None)
+        try:
+            kept = prepare(memoryview(records), RULES, 0)
+        except PeerError as error:
+            return type(error), error.code
+        return bytes(kept.records), kept.headers
+
+
+@given(runs, magics, st.integers(0, 1 << 30), st.integers(1, 255), st.sampled_from(["flip", "cut", "crc kept"]))
+def test_what_is_damaged_fares_as_in_the_general_way(
+    content: list[Run], magic: int, place: int, change: int, kind: str
+) -> None:
+    """Any byte changed, also with a CRC that fits, or the end cut off."""
+    messages = messages_of(content)
+    damaged = bytearray(encode_set(messages, magic=magic))
+    if kind == "cut":
+        del damaged[place % len(damaged) :]
+    elif kind == "flip":
+        damaged[place % len(damaged)] ^= change
+    else:
+        # One message in the middle of another kind: its attributes, or its time, say something else.
+        number = place % len(messages)
+        before, after = encode_set(messages[:number], magic=magic), encode_set(messages[number + 1 :], magic=magic)
+        offset, _, key, value = messages[number]
+        other = encode_set(
+            [(offset, change - 200, key, value)], magic=magic, append_time_ms=change if change & 1 else None
+        )
+        damaged = bytearray(before + other + after)
+    assert admitted(bytes(damaged), quickly=True) == admitted(bytes(damaged), quickly=False)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_packed_messages_are_left_to_the_general_way(magic: int) -> None:
+    assert up_plain(encode_set(messages_of([(100, 3, 3, 0, 0)]), magic=magic, codec=Codec.GZIP), magic=magic) is None
