@@ -84,8 +84,10 @@ METRICS: Final[Mapping[str, Metric]] = {
     "acknowledged_s": Metric("records acknowledged, s", _plain(""), _lower(1 / 3)),
     "first_ms": Metric("first, ms", _plain("")),
     "produce_before_p99_ms": Metric("produce p99 before, ms", _plain("")),
+    "produce_spinning_p99_ms": Metric("the same beside a process that only spins, ms", _plain("")),
     "produce_during_p99_ms": Metric("produce p99 during, ms", _plain(""), _lower(1.0)),
     "consume_before_p99_ms": Metric("consume p99 before, ms", _plain("")),
+    "consume_spinning_p99_ms": Metric("the same beside a process that only spins, ms", _plain("")),
     "consume_during_p99_ms": Metric("consume p99 during, ms", _plain(""), _lower(1.0)),
     "kept_share": Metric("bytes kept", _plain("")),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from comparison.figures import Figures
 from comparison.systems import System
 from comparison.waiting import pause, wait_until
 from comparison.workloads.base import Bench, Workload, at_least, topic_of
+from odradek.app.broker import CLEANER_NICENESS
 from odradek.client.blocking import BlockingClient
 from odradek.client.models import ConfigChange, ConfigResource
 
@@ -23,6 +26,14 @@ SETTLE_SECONDS: Final = 10.0
 SEGMENT_BYTES: Final = 100 << 20
 RECORD_BYTES: Final = 200
 _CHECKPOINT: Final = "cleaner-offset-checkpoint"
+_SPINNING: Final = """
+import os, sys, time
+os.nice(int(sys.argv[1]))
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    pass
+"""
+"""A process that only counts time, as much behind others as our compaction is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +88,8 @@ class Compact(Workload):
             pause(SETTLE_SECONDS)
             steady.tell("before")
             pause(self.baseline_seconds)
+            steady.tell("spinning")
+            _spin(self.baseline_seconds)
             steady.tell("during")
             began = time.monotonic()
             _make_compacted(system, topic)
@@ -95,6 +108,11 @@ class Compact(Workload):
     def after(self, bench: Bench, number: int) -> None:
         bench.system.delete_topic(f"{STEADY_TOPIC}-{topic_of(number)}")
         bench.system.delete_topic(topic_of(number))
+
+
+def _spin(seconds: float) -> None:
+    """Keep a core busy with nothing: what the steady client feels of that is the machine's doing, not the broker's."""
+    subprocess.run([sys.executable, "-c", _SPINNING, str(CLEANER_NICENESS), str(seconds)], check=True)
 
 
 def _make_compacted(system: System, topic: str) -> None:
