@@ -120,7 +120,7 @@ def _zigzag(values: Integers) -> Integers:
 
 
 def _widths(numbers: Integers) -> Integers:
-    """How many bytes each takes; one more than `_MOST_NUMBER_BYTES` is left out, as `_write` does."""
+    """How many bytes each takes; at most `_MOST_NUMBER_BYTES`, which `_write` sees to."""
     widths = np.ones(len(numbers), dtype=np.int64)
     for step in _STEPS:
         if int(numbers.max()) < step:

@@ -452,6 +452,8 @@ def targets(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Confi
 def create_topics(port: int) -> None:
     """All of them, until each has a leader."""
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+    # A client that was told of no controller asks for it again after minutes only.
+    wait_until(lambda: admin.list_topics(timeout=10).controller_id >= 0, what="a controller")
     made = admin.create_topics([NewTopic(name, 1, 1, config=dict(config)) for name, config in TOPICS.items()])
     for future in made.values():
         future.result(60)

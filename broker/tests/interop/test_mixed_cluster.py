@@ -399,7 +399,9 @@ def exercise(cluster: Cluster, topic: str) -> None:
     """A topic with a leader on each broker and all four as replicas is made, written, read and deleted."""
     replicas = [[1, 3, 2, 4], [3, 1, 4, 2], [2, 4, 1, 3], [4, 2, 3, 1]]
     cluster.create(topic, replicas)
-    assert cluster.leaders(topic) == {number: each[0] for number, each in enumerate(replicas)}
+    first = {number: each[0] for number, each in enumerate(replicas)}
+    # Any broker may answer, and one of them may not have heard of the topic yet.
+    wait_until(lambda: cluster.leaders(topic) == first, what=f"the leaders of {topic}")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "compression.type": "lz4"})
     failures: list[object] = []
     for count in range(EXERCISE_RECORDS):

@@ -125,17 +125,20 @@ the greatest of the run and the last. How it is measured: [design note 0006](des
 
 
 def _shortfalls(known: Mapping[str, Outcome], remarks: Mapping[str, str]) -> str:
-    lines = []
+    """What has the same reason stands together, with the reason behind it."""
+    groups: dict[str, list[str]] = {}
     for scenario in CATALOGUE:
         outcome = known.get(scenario.name)
         missed = [] if outcome is None else shortfalls(scenario, outcome)
         if missed:
             remark = remarks.get(scenario.name) or remarks.get(scenario.theme, "")
-            lines.append(f"- **{scenario.title}** (`{scenario.name}`): {'; '.join(missed)}. {remark}".rstrip())
+            line = f"- **{scenario.title}** (`{scenario.name}`): {'; '.join(missed)}."
+            groups.setdefault(remark, []).append(line)
+    parts = ["\n".join(lines) + f"\n\n  {remark}" * bool(remark) for remark, lines in groups.items()]
     absent = [f"`{scenario.name}`" for scenario in CATALOGUE if scenario.name not in known]
     if absent:
-        lines.append(f"- Not measured yet: {', '.join(absent)}.")
-    return "## What falls short, and why\n\n" + ("\n".join(lines) or "Nothing.")
+        parts.append(f"- Not measured yet: {', '.join(absent)}.")
+    return "## What falls short, and why\n\n" + ("\n\n".join(parts) or "Nothing.")
 
 
 def _provenance(outcomes: Iterable[Outcome]) -> str:

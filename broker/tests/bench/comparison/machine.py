@@ -12,6 +12,8 @@ from typing import Final
 
 KAFKA_VERSION: Final = "3.9.1"
 _GIBIBYTE: Final = 1 << 30
+_WRITTEN: Final = ("docs/benchmarks.md", "broker/tests/bench/results.json")
+"""What the bench writes itself after each scenario."""
 
 
 def description() -> str:
@@ -37,10 +39,17 @@ def versions(root: Path) -> dict[str, str]:
 
 
 def _commit(root: Path) -> str:
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, check=False, timeout=30
+    """The commit, "-dirty" when anything but what the bench itself writes is not as it says."""
+    commit = _git(root, "describe", "--always")
+    changed = _git(
+        root, "status", "--porcelain", "--untracked-files=no", "--", ".", *(f":!{each}" for each in _WRITTEN)
     )
-    return found.stdout.strip() or "no commit"
+    return f"{commit}-dirty" if changed else commit or "no commit"
+
+
+def _git(root: Path, *arguments: str) -> str:
+    found = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False, timeout=30)
+    return found.stdout.strip()
 
 
 def _java() -> str:

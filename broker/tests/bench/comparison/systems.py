@@ -47,6 +47,9 @@ _HEAPS: Final = {1: "1g", 3: "512m"}
 # Installed packages have their byte code; a developer's shell may forbid Python to keep it beside the sources.
 _ENVIRONMENT: Final = {"PYTHONDONTWRITEBYTECODE": ""}
 
+_HIDDEN: Final = ("hypothesis",)
+"""Libraries of the tests, which users do not have: a broker that found them here would load them at its start."""
+
 _COMMON: Final = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",  # Else the start of each consumer would measure this wait.
@@ -70,11 +73,12 @@ class System:
         self.log_folders: Final = [folder / f"broker-{number}" / "log" for number in range(brokers)]
         self._jars = jars
         self._children: list[ChildProcess] = []
+        environment = {**_ENVIRONMENT, "PYTHONPATH": str(_hiding(folder / "hidden"))}
         for number in range(brokers):
             path = self._write_properties(folder / f"broker-{number}", number, properties)
             log = path.with_name("broker.log")
             command = self._command(path, brokers)
-            self._children.append(ChildProcess(f"{name} {number}", command, log, environment=_ENVIRONMENT))
+            self._children.append(ChildProcess(f"{name} {number}", command, log, environment=environment))
 
     def _write_properties(self, folder: Path, number: int, properties: Mapping[str, str]) -> Path:
         host, port = self.addresses[number]
@@ -210,6 +214,16 @@ class System:
 
     def _folders(self, topic: str) -> Sequence[Path]:
         return [path for folder in self.log_folders for path in folder.glob(f"{topic}-*")]
+
+
+def _hiding(folder: Path) -> Path:
+    """A folder that makes Python believe that the hidden libraries are not installed."""
+    folder.mkdir(parents=True)
+    for name in _HIDDEN:
+        (folder / f"{name}.py").write_text(
+            f"raise ModuleNotFoundError('{name} is hidden from brokers')\n", encoding="ascii"
+        )
+    return folder
 
 
 @contextmanager

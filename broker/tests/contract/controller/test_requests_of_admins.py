@@ -275,6 +275,8 @@ async def test_unclean_elections_happen_as_soon_as_they_are_allowed(
     runtime = await started(cluster, 1, 2, 3)
     await offline_with_a_live_replica(cluster)
     runtime.topic_settings_changed(told_of)
+    # Events take their turns: when this one is answered the one before it is over.
+    await runtime.elect_leaders([T0], ElectionKind.PREFERRED)
     settings = layout.encode_config({"unclean.leader.election.enable": "true"})
     await cluster.zk.create(f"{layout.CONFIG}/{path}", settings, make_parents=True)
     assert (await cluster.state(T0)).leader == -1

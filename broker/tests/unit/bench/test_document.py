@@ -63,7 +63,7 @@ def test_the_document_gives_reasons_and_what_is_missing() -> None:
     slow = outcome("produce-single", [{"records_per_s": 1.0}], [{"records_per_s": 2.0}])
     text = render([slow], {"produce-single": "Because of this."})
     reasons = text.partition("## What falls short")[2]
-    assert "records/s 0.50 (≥ 1.3). Because of this." in reasons
+    assert "records/s 0.50 (≥ 1.3).\n\n  Because of this." in reasons
     assert "`idle`" in reasons.partition("Not measured yet")[2]
     assert text.count("## Producing") == 1
     assert "## Doing nothing" not in text
@@ -72,6 +72,14 @@ def test_the_document_gives_reasons_and_what_is_missing() -> None:
 def test_a_remark_of_the_theme_serves_scenarios_without_their_own() -> None:
     slow = outcome("consume-java-cold-100b", [{"records_per_s": 1.0}], [{"records_per_s": 2.0}])
     assert "The client is the limit." in render([slow], {"consume": "The client is the limit."})
+
+
+def test_a_reason_that_several_share_is_told_once() -> None:
+    names = ("consume-java-cold-100b", "consume-java-cold-1000b")
+    slow = [outcome(name, [{"records_per_s": 1.0}], [{"records_per_s": 2.0}]) for name in names]
+    text = render(slow, {"consume": "The client is the limit."})
+    assert text.count("The client is the limit.") == 1
+    assert text.index(f"`{names[0]}`") < text.index(f"`{names[1]}`") < text.index("The client is the limit.")
 
 
 def test_a_document_of_nothing_is_a_document() -> None:
