@@ -31,7 +31,8 @@ _MOST_BYTES: Final = 1 << 20
 """Messages and bytes of one table, which bounds its memory."""
 _FEWEST_TOGETHER: Final = 8
 """Where fewer in a row have numbers of the same widths, one by one costs less."""
-_MAX_TIMESTAMP: Final = 1 << 62
+_MAX_TIMESTAMP: Final = 1 << 61
+"""Deltas between timestamps up to here are told apart in 64 bits, also in zigzag form, which doubles them."""
 _MOST_NUMBER_BYTES: Final = 5
 """Longer timestamp deltas, beyond half a year, are left to the other way."""
 _STEPS: Final = tuple(1 << 7 * count for count in range(1, _MOST_NUMBER_BYTES))
@@ -65,6 +66,8 @@ def raise_alike(messages: MessageSet, position: int, number: int) -> Raised | No
     None, too, when one of them is unsound or unusual: whoever looks at each then says what it is.
     """
     data, magic, base_timestamp_ms = messages
+    if not -1 <= base_timestamp_ms <= _MAX_TIMESTAMP:
+        return None
     table = _alike(data, position, magic)
     if table is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from odradek.base.errors import PeerError
@@ -57,6 +57,19 @@ def test_messages_that_are_alike_become_the_records_that_each_would(content: lis
 def test_offset_deltas_grow_wider_inside_a_run(count: int, magic: int) -> None:
     written = encode_set(messages_of([(count, None, 3, 0, 1)]), magic=magic)
     assert up_plain(written, magic=magic) == up(written, base_offset=0)
+
+
+@given(st.integers(-(1 << 62) + 1, (1 << 62) - 1), st.integers(-(1 << 62) + 1, (1 << 62) - 1), st.integers(1, 40))
+@example(0, 1 << 61, 1)
+@example(-1, (1 << 62) - 1, 40)
+@example((1 << 62) - 1, 0, 1)
+@example(-(1 << 62) + 1, 5, 1)
+def test_times_of_any_distance(first_ms: int, then_ms: int, before: int) -> None:
+    """The first messages, which tell the base, may be fewer than those that go together."""
+    content = [(number, first_ms, None, b"other size") for number in range(before)]
+    content += [(before + number, then_ms, None, b"one size") for number in range(60)]
+    written = encode_set(content, magic=1)
+    assert up_plain(written, magic=1) == up(written, base_offset=0)
 
 
 def admitted(records: bytes, *, quickly: bool) -> tuple[object, ...]:
