@@ -49,6 +49,8 @@ _ANY: Final = 0xFF
 _LOG_OVERHEAD: Final = 12
 _MESSAGE_OVERHEAD: Final = 34
 _MAX_DELTA: Final = (1 << 31) - 1
+_MAX_TIME: Final = 1 << 61
+"""In milliseconds; beyond, deltas between two times may need more bits than a record has for them."""
 _NULL: Final = encode_varint(-1)
 _LEAD_1: Final = Struct(">BBqi")
 _LEAD_0: Final = Struct(">BBi")
@@ -133,6 +135,8 @@ def _raise_all(data: bytes, magic: int) -> bytes | None:
     pieces: list[Buffer] = []
     position = count = alone = 0
     base_timestamp = newest = read_message(data).base_timestamp
+    if not _times_fit(base_timestamp, base_timestamp):
+        return None
     messages = MessageSet(data, magic, base_timestamp)
     while position < len(data):
         found = raise_alike(messages, position, count)
@@ -162,8 +166,21 @@ def _raise_each(source: MessageSet, position: int, number: int, most: int) -> Ra
     count = len(messages)
     if not count or (count < most and end < len(data)):
         return None
+    oldest, newest = _oldest_and_newest(messages)
+    if not _times_fit(oldest, newest):
+        return None
     records = b"".join(_encode_records(messages, range(number, number + count), base_timestamp))
-    return Raised(records, count, end, max(message[1] for message in messages))
+    return Raised(records, count, end, newest)
+
+
+def _oldest_and_newest(messages: Sequence[Message]) -> tuple[int, int]:
+    times = [message[1] for message in messages]
+    return min(times), max(times)
+
+
+def _times_fit(oldest_ms: int, newest_ms: int) -> bool:
+    """Whether a delta between any two such times has 64 bits at most."""
+    return oldest_ms >= -_MAX_TIME and newest_ms <= _MAX_TIME
 
 
 def up_entry(buffer: Buffer, position: int, header: BatchHeader, *, limit: int = UNPACKED_LIMIT_BYTES) -> bytes:
@@ -216,8 +233,9 @@ def _encode_batch(header: BatchHeader, messages: Sequence[Message], deltas: Sequ
         base_timestamp = newest = header.max_timestamp
         messages = [(offset, base_timestamp, key, value) for offset, _, key, value in messages]
     else:
-        base_timestamp = messages[0][1]
-        newest = max(message[1] for message in messages)
+        oldest, newest = _oldest_and_newest(messages)
+        # Deltas from 0 have 64 bits whatever the times are, and a producer may write any.
+        base_timestamp = messages[0][1] if _times_fit(oldest, newest) else 0
     packed = b"".join(_encode_records(messages, deltas, base_timestamp))
     codec = header.codec
     header = header._replace(

@@ -47,6 +47,8 @@ PROPERTIES: Final = {
     "log.message.format.version": "2.8",
     "offsets.topic.replication.factor": "1",
     "auto.create.topics.enable": "false",
+    # Records of any time go into the first segment, where the test looks for them.
+    "log.roll.ms": str((1 << 63) - 1),
 }
 PACKED: Final = {"compression.type": "gzip"}
 PLAIN: Final = {"compression.type": "uncompressed"}
@@ -142,6 +144,7 @@ def marker() -> bytes:
 
 ONE = messages(b"one")
 TWO = messages(b"one", b"two", codec=Codec.GZIP)
+APART = joined(messages(b"first", now_ms=-(1 << 63)), messages(b"last", now_ms=1 << 62))
 LARGE: Final = bytes(5000)
 TIMED: Final = batch(b"v", step_ms=0)
 FLAGGED: Final = lying(TIMED, attributes=LOG_APPEND_TIME_FLAG)
@@ -190,6 +193,8 @@ RULES: Final = [
     Case("of 1970, packed", "not-before", batch(now_ms=1, codec=Codec.LZ4)),
     Case("from the future", "not-before not-after", batch(b"v", now_ms=NOW_MS + 10 * HOUR_MS)),
     Case("messages of 1970", "not-before", messages(now_ms=1), 2),
+    Case("before 1970", "as-it-comes compact append-time not-before", batch(b"v", now_ms=-5)),
+    Case("messages before 1970", "not-before", messages(b"v", now_ms=-5), 2),
     Case("large", "small small-plain as-it-comes", batch(LARGE)),
     Case("large when unpacked", "small small-plain", batch(LARGE, codec=Codec.GZIP)),
     Case("large message", "small", messages(b"v", LARGE), 2),
@@ -345,6 +350,10 @@ HEADER_ONLY: Final = (
     "Kafka counts the records and passes over their fields, which need not fill the record or lie within it; what"
     " consumers then read is chance."
 )
+EARLY: Final = (
+    "Kafka keeps times before 1970 in records that stay as they came, and fails unexpectedly where it has to rewrite"
+    " them. Ours keeps them there, too."
+)
 EMPTY: Final = (
     "Kafka acknowledges a set of which it keeps nothing, at offset -1. A producer that lost its records on the way"
     " has to know; a set with a whole message and a piece is taken."
@@ -391,6 +400,15 @@ DEVIATIONS: Final = [
         CORRUPT,
         "Kafka looks at no offset of a produced message. No client is known to write another than 0, -1 or its count,"
         " and below -1 our reader of old formats sees damage.",
+    ),
+    *(
+        Deviation(Case(f"{name} before 1970", topics, raw, version), UNKNOWN, OK, EARLY)
+        for name, topics, raw, version in (
+            ("batch", f"gzip {OLD}", batch(b"v", now_ms=-5), 9),
+            ("message", "as-it-comes gzip format-0 format-1-gzip", messages(b"v", now_ms=-5), 2),
+            ("wrapper", "as-it-comes format-0 format-1-plain", messages(b"v", now_ms=-5, codec=Codec.GZIP), 2),
+            ("messages long", "as-it-comes format-0", APART, 2),
+        )
     ),
     Deviation(
         Case("wrapper of zeros", "as-it-comes format-1", wrapping(lambda: bytes(40), 0), 2),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,9 +12,10 @@ from odradek.base.errors import PeerError
 from odradek.compression import Codec
 from odradek.records import admission
 from odradek.records.admission import prepare
+from odradek.records.batch import read_header
 from odradek.records.convert import up, up_plain
 from odradek.records.message_set import encode_set
-from odradek.records.record import Message
+from odradek.records.record import Message, iterate_batch
 from odradek.records.validate import AppendRules
 
 LIMIT = 1 << 24
@@ -33,6 +36,7 @@ runs: st.SearchStrategy[list[Run]] = st.lists(
     max_size=6,
 )
 magics = st.sampled_from([0, 1])
+times = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-(1 << 62), 1 << 62)
 
 
 def messages_of(content: list[Run]) -> list[Message]:
@@ -59,20 +63,29 @@ def test_offset_deltas_grow_wider_inside_a_run(count: int, magic: int) -> None:
     assert up_plain(written, magic=magic) == up(written, base_offset=0)
 
 
-@given(st.integers(-(1 << 62) + 1, (1 << 62) - 1), st.integers(-(1 << 62) + 1, (1 << 62) - 1), st.integers(1, 40))
+@given(times, times, st.integers(1, 40))
 @example(0, 1 << 61, 1)
 @example(-1, (1 << 62) - 1, 40)
 @example((1 << 62) - 1, 0, 1)
 @example(-(1 << 62) + 1, 5, 1)
+@example(-(1 << 63), (1 << 63) - 1, 1)
+@example((1 << 63) - 1, -(1 << 63), 40)
 def test_times_of_any_distance(first_ms: int, then_ms: int, before: int) -> None:
     """The first messages, which tell the base, may be fewer than those that go together."""
     content = [(number, first_ms, None, b"other size") for number in range(before)]
     content += [(before + number, then_ms, None, b"one size") for number in range(60)]
     written = encode_set(content, magic=1)
-    assert up_plain(written, magic=1) == up(written, base_offset=0)
+    whole, quick = up(written, base_offset=0), up_plain(written, magic=1)
+    assert quick == whole or (quick is None and max(abs(first_ms), abs(then_ms)) >= 1 << 61)
+    assert [record.timestamp for record in iterate_batch(whole, 0, read_header(whole), limit=LIMIT)] == [
+        message[1] for message in content
+    ]
+    kept, headers = admitted(written, quickly=True)
+    assert kept == whole
+    assert headers[0].max_timestamp == max(first_ms, then_ms)
 
 
-def admitted(records: bytes, *, quickly: bool) -> tuple[object, ...]:
+def admitted(records: bytes, *, quickly: bool) -> tuple[Any, ...]:
     """What became of the set: the bytes that are kept, or the error."""
     with pytest.MonkeyPatch.context() as patch:
         if not quickly:
