@@ -311,7 +311,10 @@ def _adopt(files: Files, segment: Segment, *, is_last: bool) -> bool:
 
 
 def _adopt_last(files: Files, segment: Segment) -> bool:
-    """The last segment gets more batches, so its indexes are read and its tail is walked."""
+    """The last segment gets more batches, so its indexes are read and its tail is walked.
+
+    Only after a clean stop, which sealed it; Apache Kafka's completes the time index, too.
+    """
     offset_index = OffsetIndex.decode(files.read(segment.path(INDEX_SUFFIX)))
     time_index = TimeIndex.decode(files.read(segment.path(TIME_INDEX_SUFFIX)))
     if offset_index is None or time_index is None or offset_index.last()[1] > segment.size:
@@ -319,7 +322,7 @@ def _adopt_last(files: Files, segment: Segment) -> bool:
     if not len(time_index) and len(offset_index) and segment.load_first_timestamp() >= 0:
         return False
     segment.set_indexes(offset_index, time_index, segment.transaction_index)
-    segment.restore_max_timestamp()
+    segment.restore_max_timestamp(was_sealed=True)
     segment.load_first_timestamp()
     segment.indexes_written = segment.indexes_vouch = _position_after_last(segment) == segment.size
     return segment.indexes_vouch

@@ -367,8 +367,12 @@ class Segment:
             logger.warning("%s has an unreadable wrapper at position %d: %s", self.path(), place.position, error)
             return place.base_offset
 
-    def restore_max_timestamp(self) -> None:
-        """Find the largest timestamp again: the last time index entry, then the batches after it."""
+    def restore_max_timestamp(self, *, was_sealed: bool = False) -> None:
+        """Find the largest timestamp again: the last time index entry, then the batches after it.
+
+        In a segment that `was_sealed` none of these is later than its last entry, and they may be a gigabyte: of
+        records that all have the same time, or were loaded newest first.
+        """
         last = self.time_index.last()
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = self.base_offset
@@ -376,7 +380,7 @@ class Segment:
         if last is not None:
             self.max_timestamp = last.timestamp
             self.max_timestamp_offset = self.base_offset + last.offset
-            position = self.offset_index.floor_position(last.offset)
+            position = self.size if was_sealed else self.offset_index.floor_position(last.offset)
         for _, header in self.headers(position):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp = header.max_timestamp

@@ -151,6 +151,22 @@ def test_a_clean_start_reads_no_sealed_segment(files: MemoryFiles, clock: Manual
     assert not {path(0), path(2), path(4)} & set(reads)
 
 
+def test_a_clean_start_reads_no_more_of_the_last_segment_than_its_ends(files: MemoryFiles, clock: ManualClock) -> None:
+    """Whatever the times of its records are: here the newest comes first."""
+    config = small_segments(segment_bytes=1 << 20)
+    log = open_log(files, clock, config=config)
+    for number in range(9):
+        log.append_as_leader(batch(b"v", timestamp_ms=T0 - number), leader_epoch=0)
+    log.close()
+    file = files.open(path(0))
+    middle = range(files.size(path(0)) // 3, 2 * files.size(path(0)) // 3)
+    file.pwritev((b"\xff" * len(middle),), middle.start)
+    again = open_log(files, clock, config=config, clean=True)
+    (segment,) = again.segments
+    assert (again.log_end_offset, segment.max_timestamp, segment.max_timestamp_offset) == (9, T0, 0)
+    assert segment.first_timestamp == T0
+
+
 def test_snapshots_that_are_torn_give_way_to_older_ones(files: MemoryFiles, clock: ManualClock) -> None:
     log = filled(files, clock)
     assert files.exists(path(6, ".snapshot"))
