@@ -226,8 +226,9 @@ class BrokerConfig:
     )
     compression_lz4_level: int = integer(9, "Effort of lz4.", low=1, high=17, dynamic=Update.CLUSTER_WIDE)
     compression_zstd_level: int = integer(3, "Effort of zstd.", low=-131_072, high=22, dynamic=Update.CLUSTER_WIDE)
+    # Apache Kafka has 2 since 4.0 (KIP-1030).
     num_recovery_threads_per_data_dir: int = integer(
-        1, "Threads that load the logs of a directory.", low=1, dynamic=Update.CLUSTER_WIDE
+        2, "Threads that load the logs of a directory.", low=1, dynamic=Update.CLUSTER_WIDE
     )
     num_replica_alter_log_dirs_threads: int | None = integer(
         None, "Replicas that move between log directories at once; default: the number of directories.", low=1
