@@ -14,7 +14,7 @@ from odradek.base.ports import Clock
 from odradek.base.types import Endpoint
 from odradek.network.connection import ConnectionOptions, Handler
 from odradek.network.listener import Listener, ListenerOptions
-from odradek.network.outflow import FileAccess, RunBlocking
+from odradek.network.pages import FileAccess, RunBlocking
 
 
 class Listeners:
@@ -40,7 +40,7 @@ class Listeners:
             connection=ConnectionOptions(
                 max_frame_bytes=config.socket_request_max_bytes,
                 max_in_flight=config.max_in_flight_requests_per_connection,
-                files=FileAccess(run_blocking=run_blocking),
+                files=FileAccess(run_blocking=run_blocking, read_ahead_bytes=config.log_read_ahead_bytes),
             ),
         )
         self._config = config

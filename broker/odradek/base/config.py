@@ -188,6 +188,10 @@ class BrokerConfig:
     log_dir_free_check_interval_ms: int = long(
         3000, "How often the free space of the log directories is looked at.", low=1
     )
+    log_read_ahead_bytes: int = integer(
+        8 << 20,
+        "How far ahead of a consumer or follower that reads in order the disk reads, by partition. 0 = as the system.",
+    )
     log_initial_task_delay_ms: int = long(
         30_000, "Time from the start to the first retention, checkpoints and flushes by time."
     )

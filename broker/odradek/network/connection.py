@@ -30,7 +30,9 @@ from odradek.base.errors import MalformedFrameError, StorageError, UnsupportedVe
 from odradek.base.ports import Buffer, Clock, FileRegion, Part
 from odradek.metrics.requests import RequestSample
 from odradek.network.buffer import FrameBuffer
-from odradek.network.outflow import FileAccess, Outflow, OutflowEvents, loaded, sendable_descriptor
+from odradek.network.outflow import Outflow, OutflowEvents, loaded, sendable_descriptor
+from odradek.network.pages import FileAccess
+from odradek.network.read_ahead import ReadAhead
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import RequestHeader, decode_header
 
@@ -195,6 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing_bytes = 0
         self._has_regions = False
         self._outflow: Outflow | None = None
+        self._ahead: ReadAhead | None = None
         self._samples: list[RequestSample] = []
         self._sending_ms = 0.0
         self._together_bytes: Final = min(_TOGETHER_BYTES, self._options.write_high_water_bytes)
@@ -442,7 +445,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._transmit(transport, buffers, sum(map(len, buffers)))
                 return
             events = OutflowEvents(on_sent=self._have_sent, on_finished=self._have_flowed_out, on_failed=self.abort)
-            self._outflow = Outflow(descriptor, events, self._options.files, self._loop)
+            files = self._options.files
+            if self._ahead is None and files.read_ahead_bytes:
+                self._ahead = ReadAhead(files)
+            self._outflow = Outflow(descriptor, events, files, self._loop, self._ahead)
         except (StorageError, OSError) as error:
             self.abort(str(error))
             return

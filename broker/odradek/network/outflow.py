@@ -5,7 +5,8 @@ this process. A `Connection` makes one when an answer holds a region, and goes o
 
 Invariants:
 - Everything leaves in the order of `put`, after what the transport had before: nothing is sent until that is out.
-- The event loop does not wait for a disk: pages that are not in memory are brought there in a thread first.
+- The event loop does not wait for a disk: pages that are not in memory are brought there in a thread first, and those
+  behind them are asked for in advance (`read_ahead`).
 - A file that was cut or closed meanwhile ends the connection: a frame whose length is announced is never cut short.
 - Exactly one of `on_finished` and `on_failed` is called, unless `release` comes first; it leaves no descriptor, no
   event, and no task behind.
@@ -23,16 +24,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from os import dup, sendfile
-from typing import Any, Final
+from typing import Final
 
 from odradek.base.errors import StorageError
 from odradek.base.ports import Buffer, FileRegion, Part
-from odradek.network.pages import bring_in, is_resident
+from odradek.network.pages import FileAccess, bring_in
+from odradek.network.read_ahead import ReadAhead
 
 WINDOW_BYTES: Final = 1 << 20
 """So much of a region is looked for in memory, and sent, at once; more than most sockets take."""
@@ -45,16 +47,6 @@ TURN_BYTES: Final = 4 << 20
 
 _MOST_BUFFERS: Final = 512
 """Buffers in one sendmsg call; Linux allows 1024 (IOV_MAX)."""
-
-RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileAccess:
-    """How files are read. `is_resident(descriptor, position, length)`: without waiting for a disk."""
-
-    run_blocking: RunBlocking = asyncio.to_thread
-    is_resident: Callable[[int, int, int], bool] = is_resident
 
 
 class State(Enum):
@@ -105,6 +97,7 @@ class Outflow:
 
     __slots__ = (
         "_access",
+        "_ahead",
         "_at",
         "_descriptor",
         "_events",
@@ -121,9 +114,17 @@ class Outflow:
     )
 
     def __init__(
-        self, descriptor: int, events: OutflowEvents, access: FileAccess, loop: asyncio.AbstractEventLoop
+        self,
+        descriptor: int,
+        events: OutflowEvents,
+        access: FileAccess,
+        loop: asyncio.AbstractEventLoop,
+        ahead: ReadAhead | None = None,
     ) -> None:
-        """`descriptor`: of the connection's socket; a copy is made, for event loops keep others from a transport's."""
+        """`descriptor`: of the connection's socket; a copy is made, for event loops keep others from a transport's.
+
+        `ahead`: of the connection; it outlives its outflows.
+        """
         copy = dup(descriptor)
         try:
             self._socket: Final = socket.socket(fileno=copy)
@@ -133,6 +134,7 @@ class Outflow:
         self._descriptor: Final = copy
         self._events: Final = events
         self._access: Final = access
+        self._ahead: Final = ahead
         self._loop: Final = loop
         self._state = State.DRAINING
         self._parts: Final[deque[Part]] = deque()
@@ -228,6 +230,8 @@ class Outflow:
         try:
             if self._ready_until <= self._at:
                 window = min(region.length - self._at, WINDOW_BYTES)
+                if self._ahead is not None:
+                    self._ahead.reads(region.file, descriptor, position, window)
                 if not self._access.is_resident(descriptor, position, window):
                     self._read(region, window, partial(bring_in, region, self._at, window))
                     return 0

@@ -1,22 +1,24 @@
 """Whether the pages of a file are in memory, and how to bring them there.
 
-Descriptors and positions enter; nothing is copied. Called by `outflow`: the first on the event loop, where a question
-costs a microsecond, the second in a thread, where it may wait for a disk.
+Descriptors and positions enter; nothing is copied. Called by `outflow` and `read_ahead`: the question on the event
+loop, where it costs a microsecond, the others in a thread, where they may wait for a disk.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
-from typing import Final
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
 
 from odradek.base.ports import FileRegion
 
 PROBE_STEP_BYTES: Final = 128 << 10
 """A page is asked for every so many bytes: what Linux reads ahead at once, and so mostly drops at once."""
 
-READ_AHEAD_BYTES: Final = 4 << 20
-"""How far behind what is brought in the disk is told to go on."""
+RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 def is_resident(descriptor: int, position: int, length: int) -> bool:
@@ -38,8 +40,16 @@ def is_resident(descriptor: int, position: int, length: int) -> bool:
     return True
 
 
+def will_need(descriptor: int, position: int, length: int) -> None:
+    """Have the disk begin to read, and do not wait until it has. May block nevertheless, when much is under way.
+
+    Raises `OSError`.
+    """
+    os.posix_fadvise(descriptor, position, length, os.POSIX_FADV_WILLNEED)
+
+
 def bring_in(region: FileRegion, start: int, length: int) -> bytes | None:
-    """Read `length` bytes from `start` of the region into the page cache and have the disk go on behind them. Blocks.
+    """Read `length` bytes from `start` of the region into the page cache. Blocks.
 
     On a file system whose pages cannot be sent the rest of the region is returned, and nothing otherwise. Raises
     `StorageError`.
@@ -49,8 +59,7 @@ def bring_in(region: FileRegion, start: int, length: int) -> bytes | None:
     try:
         if descriptor is None:
             raise OSError(errno.EBADF, "closed")
-        ahead = min(region.length - start, length + READ_AHEAD_BYTES)
-        os.posix_fadvise(descriptor, position, ahead, os.POSIX_FADV_WILLNEED)
+        will_need(descriptor, position, length)
         # Sent to nowhere, pages are waited for and not copied.
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -62,3 +71,17 @@ def bring_in(region: FileRegion, start: int, length: int) -> bytes | None:
         # A plain read works wherever one can, and says what is wrong where none does.
         return region.load(start)
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileAccess:
+    """How files are read for who sends them.
+
+    `read_ahead_bytes`: how far ahead of a reader in order, 0 for not at all. `is_resident(descriptor, position,
+    length)`: without waiting for a disk. `will_need` has the same arguments.
+    """
+
+    run_blocking: RunBlocking = asyncio.to_thread
+    read_ahead_bytes: int = 8 << 20
+    is_resident: Callable[[int, int, int], bool] = is_resident
+    will_need: Callable[[int, int, int], None] = will_need

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from odradek.base.ports import Buffer, File, FileRegion, Part
 from odradek.base.system import SystemFiles
-from odradek.network.outflow import FileAccess, Outflow, OutflowEvents
+from odradek.network.outflow import Outflow, OutflowEvents
+from odradek.network.pages import FileAccess
 
 CONTENT = bytes(range(251)) * 1_200
 

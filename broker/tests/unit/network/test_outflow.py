@@ -18,7 +18,9 @@ from odradek.base.ports import Buffer, File, FileRegion, Part
 from odradek.base.system import SystemFiles
 from odradek.network.connection import ConnectionOptions, Request
 from odradek.network.listener import Listener, ListenerOptions
-from odradek.network.outflow import TURN_BYTES, FileAccess, Outflow, OutflowEvents, State
+from odradek.network.outflow import TURN_BYTES, Outflow, OutflowEvents, State
+from odradek.network.pages import FileAccess
+from odradek.network.read_ahead import ReadAhead
 
 CONTENT = bytes(range(251)) * 20_000
 """Some 5 MB; no two neighbouring pieces of a power of two are alike."""
@@ -72,7 +74,7 @@ class Threads:
 class Pair:
     """An outflow, and the other end of its socket."""
 
-    def __init__(self, access: FileAccess | None = None) -> None:
+    def __init__(self, access: FileAccess | None = None, ahead: ReadAhead | None = None) -> None:
         self.ours, self.theirs = socket.socketpair()
         self.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32 << 10)
         self.ours.setblocking(False)
@@ -82,7 +84,8 @@ class Pair:
         self.failed: list[str] = []
         self.received = bytearray()
         events = OutflowEvents(on_sent=self._on_sent, on_finished=self.finished.append, on_failed=self.failed.append)
-        self.outflow = Outflow(self.ours.fileno(), events, access or FileAccess(), asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        self.outflow = Outflow(self.ours.fileno(), events, access or FileAccess(), loop, ahead)
 
     def _on_sent(self, size: int) -> None:
         self.sent += size
@@ -220,6 +223,23 @@ async def test_what_is_resident_needs_no_thread(file: File) -> None:
 
     assert threads.waiting == []
     assert threads.asked[0] == (3, 1 << 20)
+    pair.ours.close()
+    pair.theirs.close()
+
+
+async def test_each_window_is_told_to_who_reads_ahead(file: File) -> None:
+    told: list[tuple[int, int]] = []
+
+    class Ahead(ReadAhead):
+        def reads(self, file: File, descriptor: int, position: int, length: int) -> None:
+            told.append((position, length))
+
+    pair = Pair(ahead=Ahead(FileAccess()))
+    pair.outflow.put([FileRegion(file, 3, 1_500_000), b"between", FileRegion(file, 9, 100)])
+    pair.outflow.start()
+    await pair.until(lambda: bool(pair.finished))
+
+    assert told == [(3, 1 << 20), (3 + (1 << 20), 1_500_000 - (1 << 20)), (9, 100)]
     pair.ours.close()
     pair.theirs.close()
 
@@ -433,6 +453,24 @@ async def test_answers_arrive_in_order_and_are_counted(kit: Any, file: File) -> 
 
         assert await read_exactly(client, len(expected)) == expected
         await turns(lambda: listener.counters.bytes_out == len(expected))
+
+
+@pytest.mark.parametrize(("most", "asked"), [(1 << 20, [(2_000_000, 1 << 20)]), (0, [])])
+async def test_a_connection_reads_ahead_over_its_answers(
+    kit: Any, file: File, most: int, asked: list[tuple[int, int]]
+) -> None:
+    told: list[tuple[int, int]] = []
+    access = FileAccess(
+        read_ahead_bytes=most,
+        is_resident=lambda _descriptor, position, _length: position < 2_000_000,
+        will_need=lambda _descriptor, position, length: told.append((position, length)),
+    )
+    answers: list[list[Part]] = [[b"1", FileRegion(file, 0, 1_000_000)], [b"2", FileRegion(file, 1_000_000, 1_000_000)]]
+    async with answering(kit, answers, files=access) as (_, client):
+        for number, answer in enumerate(answers):
+            await asyncio.get_running_loop().sock_sendall(client, kit.produce(number))
+            assert await read_exactly(client, 1_000_001) == content(answer)
+        await turns(lambda: told == asked)
 
 
 async def test_no_request_is_taken_while_an_answer_is_stuck(kit: Any, file: File) -> None:
