@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 _PIPELINED: Final = frozenset(key for key, row in API_TABLE.items() if row.pipelined)
 _NO_FRAME: Final = memoryview(b"")
+_GIVEN: Final[Sequence[Part]] = ()
+"""In the place of an answer that is on its way, or was dropped."""
 
 _TOGETHER_BYTES: Final = 64 << 10
 """Responses wait for each other up to so many bytes."""
@@ -259,6 +261,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._wake_up is not None:
             self._wake_up.cancel()
             self._wake_up = None
+        for request in self._pending:
+            request._answer = request._answer and _GIVEN
         self._pending.clear()
         self._drop_outgoing()
         self._buffer.release()
@@ -373,11 +377,14 @@ class Connection(asyncio.BufferedProtocol):
             request.sample.answered_ms = self._clock.monotonic_ms()
         pending = self._pending
         if not pending or self._transport is None:
+            request._answer = _GIVEN
             return
         if request is not pending[0]:
             return
         while pending and (parts := pending[0]._answer) is not None:
             answered = pending.popleft()
+            # Who waited for something may hold the request for long: megabytes of records with it, else.
+            answered._answer = _GIVEN
             self._pending_bytes -= answered._size
             if answered.sample is not None:
                 self._note_answered(answered.sample, sends=bool(parts))

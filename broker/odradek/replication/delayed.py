@@ -139,6 +139,8 @@ class DelayedFetch(DelayedOperation):
         """Answer with whatever can be read."""
         if self._session is not None:
             self._session.refresh(self._entries)
+        # The purgatory may keep what is completed for a while: not the logs of partitions that are deleted meanwhile.
+        self._awaited = []
         self._respond(self._reader.read(self._params, self._entries).results)
 
     def _available(self, partition: HostedPartition, offset: int, upper: int, max_bytes: int) -> int:

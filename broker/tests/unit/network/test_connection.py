@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import Any
 
 import pytest
@@ -58,6 +59,35 @@ async def test_responses_leave_in_the_order_of_requests(kit: Any) -> None:
     four.respond_nothing()
     assert peer.transport.written == b"123c"
     assert peer.connection.in_flight == 0
+
+
+class Answer(bytearray):
+    """Bytes that can be watched."""
+
+
+@pytest.mark.parametrize("when", ["in turn", "behind another", "after the end", "before the end"])
+async def test_whoever_keeps_a_request_keeps_nothing_of_its_answer(kit: Any, when: str) -> None:
+    peer = kit.Peer()
+    peer.send(kit.produce(1) + kit.produce(2))
+    first, request = peer.requests
+    answer = Answer(b"x" * 100)
+    watched = weakref.ref(answer)
+    if when == "in turn":
+        first.respond([b"1"])
+    if when == "after the end":
+        peer.connection.connection_lost(None)
+    request.respond([answer])
+    del answer
+    if when == "behind another":
+        assert watched() is not None
+        first.respond([b"1"])
+    if when == "before the end":
+        peer.connection.connection_lost(None)
+
+    assert watched() is None
+    assert request.is_answered
+    with pytest.raises(RuntimeError, match="answered before"):
+        request.respond([b"again"])
 
 
 async def test_a_second_answer_is_a_bug(kit: Any) -> None:
