@@ -10,11 +10,11 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from odradek.base.config import BrokerConfig
-from odradek.base.ports import Clock
+from odradek.base.ports import Clock, RunBlocking
 from odradek.base.types import Endpoint
 from odradek.network.connection import ConnectionOptions, Handler
 from odradek.network.listener import Listener, ListenerOptions
-from odradek.network.pages import FileAccess, RunBlocking
+from odradek.network.pages import FileAccess
 
 
 class Listeners:

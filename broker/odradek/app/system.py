@@ -12,10 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from odradek.base.ports import Clock, Files, Workers
+from odradek.base.ports import Clock, Files, RunBlocking, Workers
 from odradek.base.system import SystemClock, SystemFiles
 from odradek.base.workers import ProcessWorkers
-from odradek.log.background import RunBlocking
 from odradek.network.listener import bind_socket
 from odradek.zk.client import KazooZkClient
 from odradek.zk.port import ZkClient, ZkSettings

@@ -6,7 +6,7 @@ Nothing here blocks except `File.sync` and the directory operations; the caller 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from odradek.base.errors import StorageError
@@ -25,6 +25,14 @@ class Workers(Protocol):
         Raises what the function raises, and `WorkerDiedError` when its process ended under it. Cancelling the call
         lets the function run to its end unheard.
         """
+        ...
+
+
+class RunBlocking(Protocol):
+    """Runs a function that may wait for a disk off the event loop; the simulator's runs it at once."""
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
+        """Await the function's result."""
         ...
 
 

@@ -10,21 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from odradek.base.ports import Clock, Timer
+from odradek.base.ports import Clock, RunBlocking, Timer
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class RunBlocking(Protocol):
-    """Runs a function off the loop; the simulator's runs it at once."""
-
-    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
-        """Await the function's result."""
-        ...
 
 
 class Background:

@@ -11,10 +11,9 @@ from functools import partial
 from typing import Final
 
 from odradek.base.errors import StorageError
-from odradek.base.ports import Files
+from odradek.base.ports import Files, RunBlocking
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
-from odradek.log.background import RunBlocking
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 

@@ -23,9 +23,8 @@ from typing import Final, NamedTuple
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import KafkaStorageError, OdradekError, StorageError, WorkerDiedError
-from odradek.base.ports import Clock, Files, Timer, Workers
+from odradek.base.ports import Clock, Files, RunBlocking, Timer, Workers
 from odradek.base.types import TopicPartition
-from odradek.log.background import RunBlocking
 from odradek.log.clean_offsets import CleanOffsets, root_of
 from odradek.log.cleaned_segment import remove_cleaned_files
 from odradek.log.compaction import (

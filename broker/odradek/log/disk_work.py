@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from odradek.base.errors import KafkaStorageError, StorageError
-from odradek.base.ports import Clock, Files
+from odradek.base.ports import Clock, Files, RunBlocking
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
-from odradek.log.background import Background, RunBlocking
+from odradek.log.background import Background
 from odradek.log.directory import LogDirectory, write_offsets
 from odradek.log.partition_log import PartitionLog
 from odradek.log.table import LogTable

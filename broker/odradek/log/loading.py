@@ -16,9 +16,9 @@ from typing import Final
 
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import ConfigError, StorageError
-from odradek.base.ports import Clock, Files
+from odradek.base.ports import Clock, Files, RunBlocking
 from odradek.base.types import TopicPartition
-from odradek.log.background import Background, RunBlocking
+from odradek.log.background import Background
 from odradek.log.checkpoints import MetaProperties
 from odradek.log.directory import LogDirectory, open_directory
 from odradek.log.disk_work import DiskWork

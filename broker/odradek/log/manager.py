@@ -23,9 +23,9 @@ from odradek.base.errors import (
     LogDirNotFoundError,
     StorageError,
 )
-from odradek.base.ports import Clock, Files
+from odradek.base.ports import Clock, Files, RunBlocking
 from odradek.base.types import ZERO_UUID, TopicPartition
-from odradek.log.background import Background, BlockingCalls, RunBlocking
+from odradek.log.background import Background, BlockingCalls
 from odradek.log.checkpoints import MetaProperties
 from odradek.log.directory import LogDirectory, deleted_name, read_high_watermarks
 from odradek.log.disk_work import DiskWork
@@ -37,8 +37,6 @@ from odradek.log.schedules import LogSchedules
 from odradek.log.space import DiskSpace
 from odradek.log.table import LogTable
 from odradek.log.values import LogContext
-
-__all__ = ["DirectoryReport", "LogManager", "RunBlocking"]
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from odradek.base.errors import KafkaStorageError, StorageError
-from odradek.base.ports import Files
-from odradek.log.background import RunBlocking
+from odradek.base.ports import Files, RunBlocking
 
 logger = logging.getLogger(__name__)
 

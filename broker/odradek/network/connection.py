@@ -262,7 +262,8 @@ class Connection(asyncio.BufferedProtocol):
             self._wake_up.cancel()
             self._wake_up = None
         for request in self._pending:
-            request._answer = request._answer and _GIVEN
+            if request.is_answered:
+                request._answer = _GIVEN
         self._pending.clear()
         self._drop_outgoing()
         self._buffer.release()

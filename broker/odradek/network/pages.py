@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from odradek.base.ports import FileRegion
+from odradek.base.ports import FileRegion, RunBlocking
 
 PROBE_STEP_BYTES: Final = 128 << 10
 """A page is asked for every so many bytes: what Linux reads ahead at once, and so mostly drops at once."""
-
-RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 def is_resident(descriptor: int, position: int, length: int) -> bool:

@@ -33,7 +33,7 @@ class ReadAhead:
     __slots__ = ("_access", "_asked", "_until")
 
     def __init__(self, access: FileAccess) -> None:
-        """`access.read_ahead_bytes` is how far; 0 for not at all."""
+        """`access.read_ahead_bytes`, above 0, is how far."""
         self._access: Final = access
         self._until: Final[dict[str, int]] = {}
         """Up to where each file was read or asked for."""

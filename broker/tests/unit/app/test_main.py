@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.app.main import load, run, settle_garbage_collection
+from odradek.app.main import GARBAGE_THRESHOLDS, load, look_for_garbage_less_often, run, settle_garbage_collection
 from odradek.base.errors import ConfigError
 
 
@@ -67,10 +67,12 @@ def test_what_a_started_process_has_is_not_looked_through_again_but_what_comes_l
     Cycle.freed = 0
     Cycle()
     stays = [[number] for number in range(1000)]
+    look_for_garbage_less_often()
     settle_garbage_collection()
     assert Cycle.freed == 1, "garbage of the start is not kept"
     assert gc.get_freeze_count() > len(stays)
     assert not any(one is stays for one in gc.get_objects())
+    assert gc.get_threshold() == GARBAGE_THRESHOLDS
     Cycle()
     gc.collect()
     assert Cycle.freed == 2
