@@ -43,6 +43,8 @@ class Engine:
     """The command up to the options that all share."""
     has: Callable[[str], list[str]]
     """The command that succeeds when an image is in the store."""
+    pull: Callable[[str], list[str]]
+    """The command that gets an image from its registry."""
     save: Callable[[str, Path], list[str]]
     """The command that writes an image of the store to a docker-archive."""
     environment: Mapping[str, str]
@@ -61,6 +63,7 @@ ENGINES: Final = (
         answers=("docker", "version"),
         build=("docker", "build", "--progress=plain"),
         has=lambda reference: ["docker", "image", "inspect", reference],
+        pull=lambda reference: ["docker", "pull", reference],
         save=lambda reference, path: ["docker", "save", "--output", str(path), reference],
         environment={"DOCKER_BUILDKIT": "1"},
     ),
@@ -69,6 +72,7 @@ ENGINES: Final = (
         answers=("podman", "info"),
         build=("podman", "build", "--layers", "--format=docker"),
         has=lambda reference: ["podman", "image", "exists", reference],
+        pull=lambda reference: ["podman", "pull", reference],
         save=lambda reference, path: ["podman", "save", "--format=docker-archive", "--output", str(path), reference],
         environment={},
     ),
@@ -78,6 +82,7 @@ ENGINES: Final = (
         # chroot: needs no container runtime and works in a container, too.
         build=("buildah", "bud", "--isolation=chroot", "--layers", "--force-rm", "--format=docker", "--network=host"),
         has=lambda reference: ["buildah", "inspect", "--type=image", reference],
+        pull=lambda reference: ["buildah", "pull", reference],
         save=lambda reference, path: ["buildah", "push", "--quiet", reference, f"docker-archive:{path}:{reference}"],
         environment={},
     ),
@@ -108,6 +113,19 @@ def works(engine: Engine) -> bool:
 def has_image(engine: Engine, reference: str) -> bool:
     """Whether the engine's store has an image."""
     return subprocess.run(engine.has(reference), capture_output=True, check=False).returncode == 0
+
+
+def pull(engine: Engine, reference: str, log: Path) -> None:
+    """Get a base image from its registry; `BuildError` with the ways to go on when that fails."""
+    try:
+        run(engine, engine.pull(reference), log)
+    except BuildError as error:
+        raise BuildError(
+            f"The base image {reference} is not on this machine and cannot be pulled. Either\n"
+            "  - name a Debian image with Python 3.11 or newer that can be pulled here:  make images BASE=IMAGE\n"
+            "  - or build the base here without a registry (as root on Debian):          make images BASE=debian\n"
+            f"{error}"
+        ) from error
 
 
 def run(engine: Engine, command: Sequence[str], log: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Final
 
 from images.builder import base, hashing, machine, wheels
 from images.builder.catalogue import OWN_BASE, OWN_BASE_IMAGE, SOURCES, WHEEL_FILES, Image
-from images.builder.engines import Build, Engine, has_image, run
+from images.builder.engines import Build, Engine, has_image, pull, run
 from images.builder.errors import BuildError
 from images.builder.leaks import leaks, private_hosts
 
@@ -113,16 +113,19 @@ class Job:
         return Built(reference=self.reference(image), seconds=0.0, archive=self._archive(image), was_fresh=True)
 
     def _prepare(self, engine: Engine, source: machine.Machine, stale: Sequence[Image], secret: Path) -> None:
-        """Wheels and, where it is ours to make, the base."""
+        """The base image first, since it is what most often cannot be had; then the wheels."""
         options = self._options
+        if options.base == OWN_BASE:
+            self._make_base(engine, source, secret)
+        elif not has_image(engine, options.base):
+            with self._step(f"the base image {options.base} from its registry"):
+                pull(engine, options.base, self._fresh_log("base"))
         with self._step("the project's wheel"):
             wheels.project_wheel(options.root, options.work / "wheels", self._fresh_log("wheels"))
         if any(image.has_spark for image in stale):
             version = wheels.spark_version((options.root / "constraints.txt").read_text(encoding="utf-8"))
             with self._step(f"the wheel of PySpark {version}"):
                 wheels.spark_wheel(version, options.work / "spark-wheels", self._logs / "wheels.log")
-        if options.base == OWN_BASE:
-            self._make_base(engine, source, secret)
 
     def _make_base(self, engine: Engine, source: machine.Machine, secret: Path) -> None:
         """The base image, unless the engine has it; its tar, unless that is there from an earlier run."""

@@ -12,7 +12,9 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -60,13 +62,23 @@ def _named_by_path(config: pytest.Config) -> bool:
     return any(path == HERE or HERE in path.parents for path in named)
 
 
-def _say(text: str) -> None:
-    """Progress that is seen while it happens; pytest shows captured output only of failures."""
-    sys.__stderr__.write(f"\n[kube] {text}") if sys.__stderr__ else None
+@pytest.fixture(scope="session")
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Report progress at once. pytest captures all output, so capturing is suspended for each line."""
+    capturing = request.config.pluginmanager.getplugin("capturemanager")
+    began = time.monotonic()
+
+    def write(text: str) -> None:
+        suspended = capturing.global_and_fixture_disabled() if capturing is not None else nullcontext()
+        with suspended:
+            sys.stderr.write(f"\n[e2e {time.monotonic() - began:5.0f} s] {text}")
+            sys.stderr.flush()
+
+    return write
 
 
 @pytest.fixture(scope="session")
-def kubernetes() -> Iterator[Kubernetes]:
+def kubernetes(say: Callable[[str], None]) -> Iterator[Kubernetes]:
     """The cluster of $KUBECONFIG, or one of three nodes for this session."""
     if named := os.environ.get("KUBECONFIG"):
         kubectl, helm = (_installed(program) for program in ("kubectl", "helm"))
@@ -76,9 +88,9 @@ def kubernetes() -> Iterator[Kubernetes]:
         )
         return
     if named := os.environ.get(NAMED_CLUSTER):
-        yield _of(kube_cluster.Cluster.attach(named, say=_say))
+        yield _of(kube_cluster.Cluster.attach(named, say=say))
         return
-    with kube_cluster.running(NODES, say=_say) as own:
+    with kube_cluster.running(NODES, say=say) as own:
         yield _of(own)
 
 
@@ -141,9 +153,9 @@ def volumes(kubernetes: Kubernetes, namespace: str) -> Iterator[Volumes]:
 
 
 @pytest.fixture(scope="session")
-def images(kubernetes: Kubernetes) -> Images:
+def images(kubernetes: Kubernetes, say: Callable[[str], None]) -> Images:
     """The project's images; `images.bring("broker")` builds and loads what is not there yet."""
-    return Images(kubernetes.own, _say)
+    return Images(kubernetes.own, say)
 
 
 @pytest.fixture

@@ -166,6 +166,8 @@ elif words[0] == "save":
     stored = Path(__file__).parent / "store"
     with tarfile.open(words[1], "w") as tar:
         tar.add(stored, "layer/store")
+elif words == ["has", "b"] or words[0] == "pull" and words[1] != "unreachable":
+    sys.exit(0)
 else:
     print("a reason")
     sys.exit(3)
@@ -183,6 +185,7 @@ def engine(tmp_path: Path) -> Engine:
         answers=program,
         build=(*program, "build"),
         has=lambda reference: [*program, "has", reference],
+        pull=lambda reference: [*program, "pull", reference],
         save=lambda reference, path: [*program, "save", str(path), reference],
         environment={},
     )
@@ -290,6 +293,15 @@ def test_an_image_with_the_machines_settings_does_not_stay(project: Path, engine
 def test_a_failure_names_the_log_and_shows_its_end(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"small failed; the end of its log .*a\.log:\n  a reason"):
         run(engine, engine.has("x"), tmp_path / "logs/a.log")
+
+
+def test_a_base_that_cannot_be_pulled_names_the_ways_to_go_on(project: Path, engine: Engine) -> None:
+    with pytest.raises(BuildError) as raised:
+        Job(asked(project, base_image="unreachable"), lambda: engine, [].append).run()
+    first, *others = str(raised.value).splitlines()
+    assert first == "The base image unreachable is not on this machine and cannot be pulled. Either"
+    assert "make images BASE=debian" in "".join(others)
+    assert others[-1] == "  a reason", "the engine's own words follow"
 
 
 def test_an_engine_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

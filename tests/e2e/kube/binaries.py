@@ -9,16 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from kube import versions
-from kube.host import HarnessError, run
-
-_SECONDS_A_TOOL: Final = 3600.0
+from kube.host import HarnessError, LongRun, run, run_long
 
 
 def cache_folder() -> Path:
@@ -52,25 +48,16 @@ def ensure(say: Callable[[str], None]) -> Path:
 def _build_all(folder: Path, say: Callable[[str], None]) -> None:
     unfinished = folder.with_suffix(".part")
     unfinished.mkdir(exist_ok=True)
-    for tool in versions.GO_TOOLS:
-        say(f"building {', '.join(name for name, _ in tool.programs)}")
-        _build(tool, unfinished)
-    unfinished.rename(folder)
-
-
-def _build(tool: versions.Tool, folder: Path) -> None:
-    """`-mod=readonly`: the sums in the repository decide, a build never changes them."""
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath"}
-    for name, package in tool.programs:
-        command = ["go", "build", "-ldflags", versions.linker_flags(tool), "-o", str(folder / name), package]
-        done = subprocess.run(
-            command,
-            cwd=versions.TOOLS / tool.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_SECONDS_A_TOOL,
+    programs = [(tool, name, package) for tool in versions.GO_TOOLS for name, package in tool.programs]
+    for number, (tool, name, package) in enumerate(programs, start=1):
+        what = f"[{number}/{len(programs)}] building {name}"
+        say(what)
+        # `-mod=readonly`: the sums in the repository decide, a build never changes them.
+        environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath"}
+        run_long(
+            ["go", "build", "-ldflags", versions.linker_flags(tool), "-o", unfinished / name, package],
+            what=what,
+            say=say,
+            options=LongRun(folder=versions.TOOLS / tool.folder, environment=environment),
         )
-        if done.returncode != 0:
-            raise HarnessError(f"{name} could not be built: {done.stderr.strip()[-4000:]}")
+    unfinished.rename(folder)

@@ -9,17 +9,32 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 POLL_SECONDS: Final = 0.1
+_TAIL: Final = 6000
+"""Characters of a failed command's output that its error shows."""
 _T = TypeVar("_T")
 _pause = threading.Event()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongRun:
+    """How `run_long` runs a command, and how often it reports."""
+
+    folder: Path | None = None
+    environment: Mapping[str, str] | None = None
+    seconds: float = 3600.0
+    """The command is killed when it runs longer."""
+    show_output: bool = False
+    heartbeat_seconds: float = 15.0
 
 
 class HarnessError(Exception):
@@ -48,6 +63,61 @@ def run(arguments: Sequence[str | Path], *, check: bool = True, stdin: str | Non
     if check and done.returncode != 0:
         raise HarnessError(f"{' '.join(command)} ended with {done.returncode}: {(done.stderr + done.stdout).strip()}")
     return done.stdout
+
+
+def run_long(
+    arguments: Sequence[str | Path],
+    *,
+    what: str,
+    say: Callable[[str], None],
+    options: LongRun,
+) -> None:
+    """Run a command that takes minutes and report its progress. Raises `HarnessError` with the end of its output.
+
+    With `options.show_output` each line of the command is reported as it comes. While nothing is reported for
+    `options.heartbeat_seconds`, a line says how long `what` has been running.
+    """
+    with tempfile.NamedTemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        child = subprocess.Popen(
+            [str(argument) for argument in arguments],
+            cwd=options.folder,
+            env=options.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        with child:
+            try:
+                _follow(child, Path(output.name), what=what, say=say, options=options)
+            except BaseException:
+                child.kill()
+                raise
+        if child.returncode != 0:
+            output.seek(0)
+            raise HarnessError(f"{what} failed:\n{output.read()[-_TAIL:].strip()}")
+
+
+def _follow(
+    child: subprocess.Popen[bytes], output: Path, *, what: str, say: Callable[[str], None], options: LongRun
+) -> None:
+    """Report a command's progress until it ends."""
+    began = said = time.monotonic()
+    with output.open(encoding="utf-8", errors="replace") as reader:
+        while True:
+            ended = child.poll() is not None
+            for line in reader if options.show_output else ():
+                say(line.rstrip())
+                said = time.monotonic()
+            if ended:
+                return
+            now = time.monotonic()
+            if now - began > options.seconds:
+                raise HarnessError(f"{what} did not end within {options.seconds:g} s")
+            if now - said >= options.heartbeat_seconds:
+                minutes, seconds = divmod(int(now - began), 60)
+                say(f"{what}: {minutes}:{seconds:02} so far")
+                said = now
+            _pause.wait(POLL_SECONDS)
 
 
 def succeeds(arguments: Sequence[str | Path]) -> bool:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from kube.host import HarnessError
+from kube.host import HarnessError, LongRun, run_long
 from kube.versions import DEBIAN_PACKAGES
 
 
@@ -44,8 +43,6 @@ def ensure(say: Callable[[str], None]) -> None:
         [*apt, "--fix-broken", "install"],
         [*apt, "install", "--no-install-recommends", *packages],
     ):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise HarnessError(f"{' '.join(command)} failed: {(done.stderr + done.stdout)[-2000:].strip()}")
+        run_long(command, what=" ".join(command), say=say, options=LongRun(environment=environment))
     if left := missing(_exists):
         raise HarnessError(f"still missing after apt-get install: {' '.join(left)}")

@@ -7,7 +7,6 @@ Enters: names of images. Leaves: docker-archive files in the cache, and nodes th
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final
 
 from kube.binaries import cache_folder, locked
 from kube.cluster import Cluster
+from kube.host import LongRun, run_long
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PREFIX: Final = "odradek"
@@ -24,12 +24,9 @@ BASE: Final = "ODRADEK_E2E_BASE"
 READY: Final = "ODRADEK_E2E_IMAGES"
 """A folder of archives that are ready: nothing is built then, whatever has changed."""
 
-_BUILD_SECONDS: Final = 3600.0
-_TAIL: Final = 6000
-
 
 class ImagesError(Exception):
-    """An image could not be built."""
+    """An archive that should be ready is missing."""
 
 
 def reference(name: str) -> str:
@@ -54,7 +51,8 @@ def ensure(names: Sequence[str], say: Callable[[str], None]) -> dict[str, Path]:
     if names:
         with locked(cache_folder() / "images.lock"):
             say(f"images of {', '.join(names)}: building what has changed")
-            _build(build_command(names, output, os.environ))
+            options = LongRun(folder=ROOT, show_output=True)
+            run_long(build_command(names, output, os.environ), what="building images", say=say, options=options)
     return {name: output / f"{name}.tar" for name in names}
 
 
@@ -62,12 +60,6 @@ def _ready(archive: Path) -> Path:
     if not archive.is_file():
         raise ImagesError(f"{READY} names a folder without {archive.name}: {archive.parent}")
     return archive
-
-
-def _build(command: list[str]) -> None:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS)
-    if done.returncode != 0:
-        raise ImagesError(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-_TAIL:]}")
 
 
 class Images:
@@ -82,10 +74,11 @@ class Images:
         self._loaded: set[str] = set()
 
     def bring(self, *names: str) -> dict[str, str]:
-        """References by name, once all nodes have the images. Raises `ImagesError` if one cannot be built."""
+        """References by name, once all nodes have the images. Raises `HarnessError` if one cannot be built."""
         if self._own is not None:
             missing = [name for name in names if name not in self._loaded]
-            for archive in ensure(missing, self._say).values():
+            for name, archive in ensure(missing, self._say).items():
+                self._say(f"loading {name} into the nodes")
                 self._own.load(archive)
             self._loaded.update(missing)
         return {name: reference(name) for name in names}
