@@ -89,7 +89,8 @@ async def test_pods_are_adopted_by_a_set_that_is_made_anew(client: KubernetesCli
         # The second time everything is as wanted, and nothing may be deleted.
         present = await client.get(Kind.STATEFUL_SET, kubectl.namespace, "set")
         assert present is not None
-        assert await remake_sets(client, [wanted(after)], {"set": present}, settled_size=True) == frozenset()
+        ready = await remake_sets(client, [wanted(after)], {"set": present}, kept=frozenset(), settled_size=True)
+        assert [item.name for item in ready] == ["set"]
         made = await client.apply(after)
     uid = made["metadata"]["uid"]
     assert uid != old
@@ -129,9 +130,9 @@ async def test_claims_grow_where_their_class_lets_them(client: KubernetesClient,
             lambda seen: len(seen) == 2 and all(body["status"]["phase"] == "Bound" for body in seen.values()),
             what="claims are bound",
         )
-        (refused,) = await grow_claims(client, cluster, bound, broker_count=2)
+        (refused,) = (await grow_claims(client, cluster, bound, {}, broker_count=2)).waiting
         assert refused.reason == "ClaimCannotGrow"
-        assert "data-demo-kafka-1" in refused.sentence
+        assert f"data-demo-kafka-1 of StorageClass {names[1]} " in refused.sentence
         requested = [body["spec"]["resources"]["requests"]["storage"] for _, body in sorted(claims().items())]
         assert requested == ["2Gi", "1Gi"]
     finally:

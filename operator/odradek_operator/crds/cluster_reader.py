@@ -26,7 +26,7 @@ from odradek_operator.crds.types import (
     Volume,
     ZooKeeper,
 )
-from odradek_operator.fields import QUANTITY, Rule, Section, nearest
+from odradek_operator.fields import QUANTITY, Rule, Section, nearest, quantity_value
 from odradek_operator.objects.names import METRICS_PORT, REPLICATION_LISTENER, REPLICATION_PORT
 
 OPERATED_KEYS: Final = frozenset(
@@ -66,6 +66,8 @@ MAX_EXTERNAL_NAMES_LENGTH: Final = 46
 """Names of cluster and external listener together: their Service's has 17 more characters, of 63."""
 MAX_LISTENER_NAME_LENGTH: Final = 25
 MAX_VOLUME_ID: Final = 999
+MIN_VOLUME_SIZE: Final = "1Mi"
+"""Less is a number whose unit was forgotten."""
 MAX_ZOOKEEPERS: Final = 99
 MAX_RELEASE_SECONDS: Final = 604_800
 MAX_REBALANCED_PARTITIONS: Final = 1_000
@@ -163,7 +165,7 @@ def _volumes(storage: Section) -> tuple[Volume, ...]:
     for entry in storage.sections("volumes"):
         volume = Volume(
             id=entry.integer("id", low=0, high=MAX_VOLUME_ID),
-            size=entry.text("size", rule=QUANTITY),
+            size=_volume_size(entry),
             storage_class=optional_text(entry, "storageClass"),
         )
         if volume.id in seen:
@@ -172,6 +174,13 @@ def _volumes(storage: Section) -> tuple[Volume, ...]:
         entry.close()
         volumes.append(volume)
     return tuple(volumes)
+
+
+def _volume_size(section: Section) -> str:
+    size = section.text("size", rule=QUANTITY)
+    if size and quantity_value(size) < quantity_value(MIN_VOLUME_SIZE):
+        section.refuse("size", f"at least {MIN_VOLUME_SIZE}, with its unit, such as 100Gi")
+    return size
 
 
 def _rebalance(section: Section | None) -> Rebalance:
@@ -259,7 +268,7 @@ def _zookeeper(section: Section | None) -> ZooKeeper:
         section.refuse("replicas", "odd: an even ensemble survives no more failures than the next smaller one")
     zookeeper = ZooKeeper(
         replicas=replicas,
-        size=None if storage is None else storage.text("size", rule=QUANTITY),
+        size=None if storage is None else _volume_size(storage),
         storage_class=None if storage is None else optional_text(storage, "storageClass"),
         delete_claims=False if storage is None else storage.boolean("deleteClaims", False),
         release_lost_after_seconds=_release_lost_after(storage, ZooKeeper().release_lost_after_seconds),

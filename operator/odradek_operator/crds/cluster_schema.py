@@ -35,7 +35,8 @@ MAX_RACKS: Final = 64
 _SAME_CLASS: Final = (
     "(has(self.storageClass) ? self.storageClass : '') == (has(oldSelf.storageClass) ? oldSelf.storageClass : '')"
 )
-_NOT_SMALLER: Final = "quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0"
+_HAS_UNIT: Final = f"quantity(string(self.size)).compareTo(quantity('{limits.MIN_VOLUME_SIZE}')) >= 0"
+_NO_UNIT: Final = f"The size is less than {limits.MIN_VOLUME_SIZE}: give it with its unit, such as 100Gi."
 
 
 def cluster_spec() -> Schema:
@@ -120,7 +121,7 @@ def _storage() -> Schema:
             "One disk of each broker.",
             {
                 "id": whole("Number of the volume, part of the names of its claims.", low=0, high=limits.MAX_VOLUME_ID),
-                "size": quantity("Size of the claim, such as 100Gi. May grow where the storage class allows it."),
+                "size": quantity("Size of the claim, such as 100Gi. Grows if its class allows it; never shrinks."),
                 "storageClass": text(
                     "StorageClass of the claim; left out, the cluster's default one. Local SSDs are best.",
                     max_length=MAX_NAME_LENGTH,
@@ -128,7 +129,7 @@ def _storage() -> Schema:
             },
             required=["id", "size"],
         ),
-        rule(_NOT_SMALLER, "A volume cannot shrink: set its size back."),
+        rule(_HAS_UNIT, _NO_UNIT),
         rule(_SAME_CLASS, "The storageClass of a volume cannot change: set it back."),
     )
     return record(
@@ -288,7 +289,7 @@ def _zookeeper_storage() -> Schema:
         record(
             f"The disk of each member; left out, {DEFAULT_ZOOKEEPER_SIZE} of the cluster's default StorageClass.",
             {
-                "size": quantity("Size of the claim, such as 10Gi. May grow where the storage class allows it."),
+                "size": quantity("Size of the claim, such as 10Gi. Grows if its class allows it; never shrinks."),
                 "storageClass": text(
                     "StorageClass of the claim; left out, the cluster's default one.", max_length=MAX_NAME_LENGTH
                 ),
@@ -308,7 +309,7 @@ def _zookeeper_storage() -> Schema:
             },
             required=["size"],
         ),
-        rule(_NOT_SMALLER, "The disk of ZooKeeper cannot shrink: set its size back."),
+        rule(_HAS_UNIT, _NO_UNIT),
         rule(_SAME_CLASS, "The storageClass of ZooKeeper cannot change: set it back."),
     )
 

@@ -181,7 +181,7 @@ class ClusterLoop:
                 trouble=trouble,
                 decision=decision,
                 report=await self._shared.reports.of(cluster),
-                notices=(*notices_of(cluster), *self._applier.warnings()),
+                notices=(*notices_of(cluster), *self._applier.warnings(), *decision.notices),
             )
         )
         outcome.failed = trouble != "" or bool(invalid)
@@ -283,16 +283,21 @@ class ClusterLoop:
             broker_count=decision.broker_count,
             extras=extras_of(cluster),
         )
-        refused = await grow_claims(client, cluster, view.claims, broker_count=decision.broker_count)
+        growth = await grow_claims(client, cluster, view.claims, view.sets, broker_count=decision.broker_count)
         settled_size = decision.broker_count == cluster.brokers.replicas
-        held = await remake_sets(client, wanted, view.sets, settled_size=settled_size)
+        ready = await remake_sets(client, wanted, view.sets, kept=growth.kept, settled_size=settled_size)
+        decision = replace(
+            decision,
+            waiting=(*decision.waiting, *growth.waiting),
+            notices=(*decision.notices, *growth.notices),
+        )
         try:
-            written = await self._applier.apply([item for item in wanted if item.name not in held])
+            written = await self._applier.apply(ready)
         except KubernetesError as error:
             if error.status not in _REFUSALS:
                 raise
             # By a quota, a policy, or a rule that we do not know: all that does not hang on it goes on.
-            return replace(decision, waiting=(*decision.waiting, *refused, _refused(error)))
+            return replace(decision, waiting=(*decision.waiting, _refused(error)))
         if written or resync:
             await self._applier.prune(
                 wanted,
@@ -300,7 +305,7 @@ class ClusterLoop:
                 namespace=self.namespace,
                 selector=prune_selector(cluster),
             )
-        return replace(decision, waiting=(*decision.waiting, *refused))
+        return decision
 
     async def _carry_out(
         self, cluster: Cluster, view: View, decision: ClusterDecision, snapshot: Snapshot | None

@@ -131,3 +131,5 @@ class ClusterDecision:
     progress: Progress | None = None
     outdated: frozenset[int] = frozenset()
     """Brokers whose pods were made from another template than the present one."""
+    notices: tuple[str, ...] = ()
+    """Sentences about what is not as it should be and holds nothing up."""

@@ -1,13 +1,14 @@
 """Where the records of brokers and of the ensemble are: claims, mounts, and what becomes of claims. Pure.
 
 Enters: a Cluster. Leaves: parts of StatefulSets, and names and sizes of claims. Kubernetes never changes the claim
-templates of a StatefulSet; where a volume shall grow, its claims are patched (`claim_sizes`) and the set is made anew
-around its pods (`must_be_remade`).
+templates of a StatefulSet; when a volume grows, its claims are patched (`volume_sizes`), and then the set is created
+again around its pods (`must_be_remade`). Until then it is applied with the sizes that it has (`with_sizes_of`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek_operator.crds.types import Brokers, Cluster, Json
@@ -96,20 +97,50 @@ def retention(*, delete_claims: bool) -> Object:
     return {"whenDeleted": "Delete" if delete_claims else "Retain", "whenScaled": "Retain"}
 
 
-def claim_sizes(cluster: Cluster, *, broker_count: int) -> dict[str, str]:
-    """The size that each claim of a cluster's pods shall have, by the claim's name; a claim that is larger may stay."""
-    brokers = {
-        f"{claim['metadata']['name']}-{names.broker_pod(cluster.name, broker)}": _size(claim)
-        for claim in broker_claims(cluster)
-        for broker in range(broker_count)
-    }
-    members = range(cluster.zookeeper.replicas if cluster.zookeeper.connect is None else 0)
-    ensemble = {
-        f"{claim['metadata']['name']}-{names.zookeeper_pod(cluster.name, member)}": _size(claim)
-        for claim in ensemble_claims(cluster)
-        for member in members
-    }
-    return {**brokers, **ensemble}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeSize:
+    """The size that the resource names for one volume of every pod of a StatefulSet."""
+
+    stateful_set: str
+    template: str
+    """Name of the claim template."""
+    field: str
+    """Where the resource names the size, for people."""
+    size: str
+    claims: tuple[str, ...]
+    """Names of the pods' claims, by ordinal."""
+
+
+def volume_sizes(cluster: Cluster, *, broker_count: int) -> list[VolumeSize]:
+    """One for each volume of the brokers, and one for the cluster's own ensemble."""
+    volumes = sorted(cluster.brokers.volumes, key=lambda volume: volume.id)
+    found = [
+        _volume_size(
+            claim,
+            names.kafka(cluster.name),
+            broker_count,
+            field=f"spec.brokers.storage.volumes[id={volume.id}].size",
+        )
+        for volume, claim in zip(volumes, broker_claims(cluster), strict=True)
+    ]
+    if cluster.zookeeper.connect is None:
+        name, members = names.zookeeper(cluster.name), cluster.zookeeper.replicas
+        found += [
+            _volume_size(claim, name, members, field="spec.zookeeper.storage.size")
+            for claim in ensemble_claims(cluster)
+        ]
+    return found
+
+
+def _volume_size(claim: Object, stateful_set: str, pods: int, *, field: str) -> VolumeSize:
+    template = claim["metadata"]["name"]
+    return VolumeSize(
+        stateful_set=stateful_set,
+        template=template,
+        field=field,
+        size=_size(claim),
+        claims=tuple(f"{template}-{stateful_set}-{ordinal}" for ordinal in range(pods)),
+    )
 
 
 def must_be_remade(present: Json, wanted: Json) -> bool:
@@ -118,13 +149,24 @@ def must_be_remade(present: Json, wanted: Json) -> bool:
     Kubernetes would refuse to change it. Deleted with its pods left alone (`propagationPolicy: Orphan`) and applied
     anew, it takes the same pods and claims over again.
     """
-    before, after = _sizes(present), _sizes(wanted)
+    before, after = template_sizes(present), template_sizes(wanted)
     return before.keys() == after.keys() and any(
         quantity_value(before[name]) != quantity_value(after[name]) for name in after
     )
 
 
-def _sizes(stateful_set: Json) -> dict[str, str]:
+def with_sizes_of(present: Json, wanted: Object) -> Object:
+    """The wanted StatefulSet with the claim sizes of the one that is there, so that Kubernetes accepts the rest."""
+    sizes = template_sizes(present)
+    claims = []
+    for claim in wanted["spec"]["volumeClaimTemplates"]:
+        requests = {"storage": sizes[claim["metadata"]["name"]]}
+        claims.append({**claim, "spec": {**claim["spec"], "resources": {"requests": requests}}})
+    return {**wanted, "spec": {**wanted["spec"], "volumeClaimTemplates": claims}}
+
+
+def template_sizes(stateful_set: Json) -> dict[str, str]:
+    """The sizes in a StatefulSet's claim templates, by their names."""
     return {claim["metadata"]["name"]: _size(claim) for claim in stateful_set["spec"].get("volumeClaimTemplates", [])}
 
 

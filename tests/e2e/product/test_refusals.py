@@ -159,9 +159,9 @@ def test_topics_cannot_become(demo: Demo, case: str) -> None:
 
 
 CHANGED_CLUSTERS: Final[dict[str, tuple[Change, str]]] = {
-    "of a smaller disk": (
-        lambda spec: spec["brokers"]["storage"]["volumes"][0].update(size="50Gi"),
-        "A volume cannot shrink",
+    "of a disk without a unit": (
+        lambda spec: spec["brokers"]["storage"]["volumes"][0].update(size="50"),
+        "give it with its unit",
     ),
     "of another class": (
         lambda spec: spec["brokers"]["storage"]["volumes"][0].update(storageClass="another"),

@@ -82,7 +82,7 @@ def test_every_field_of_a_cluster() -> None:
       brokers:
         replicas: 5
         storage:
-          volumes: [{id: 0, size: 100Gi, storageClass: local-ssd}, {id: 1, size: 10}]
+          volumes: [{id: 0, size: 100Gi, storageClass: local-ssd}, {id: 1, size: 10000000}]
           deleteClaims: true
           releaseLostAfterSeconds: 0
         rack: {topologyKey: zone, names: [east, west]}
@@ -119,7 +119,7 @@ def test_every_field_of_a_cluster() -> None:
     assert found.brokers.replicas == 5
     assert found.brokers.volumes == (
         Volume(id=0, size="100Gi", storage_class="local-ssd"),
-        Volume(id=1, size="10"),
+        Volume(id=1, size="10000000"),
     )
     assert (found.brokers.delete_claims, found.brokers.release_lost_after_seconds) == (True, 0)
     assert found.brokers.image == "registry/broker:1"
@@ -209,7 +209,15 @@ def test_every_field_of_a_topic() -> None:
             "spec.brokers.storage.volumes[0].size: must be a quantity such as 100Gi, 2 or 500m, found 'much'.",
         ),
         (
-            "{brokers: {storage: {volumes: [{id: 1, size: 1}, {id: 1, size: 1}]}}}",
+            "{brokers: {storage: {volumes: [{id: 0, size: 100}]}}}",
+            "spec.brokers.storage.volumes[0].size: must be at least 1Mi, with its unit, such as 100Gi, found 100.",
+        ),
+        (
+            "{zookeeper: {storage: {size: 10}}}",
+            "spec.zookeeper.storage.size: must be at least 1Mi, with its unit, such as 100Gi, found 10.",
+        ),
+        (
+            "{brokers: {storage: {volumes: [{id: 1, size: 1Gi}, {id: 1, size: 1Gi}]}}}",
             "spec.brokers.storage.volumes[1].id: must be different from the other volumes' ids, found 1.",
         ),
         ("{brokers: {storage: {volumes: [x]}}}", "spec.brokers.storage.volumes: entry 0 must be a mapping, found 'x'."),

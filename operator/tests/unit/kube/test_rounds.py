@@ -12,6 +12,7 @@ from odradek.zk.port import ConnectionLost
 from odradek_operator.kube.api import Kind
 from odradek_operator.kube.finalizers import FINALIZER
 from odradek_operator.objects import names
+from odradek_operator.objects.storage import template_sizes
 from odradek_operator.testing.resources import Resource
 
 from .surroundings import (
@@ -294,5 +295,44 @@ def test_volumes_grow_around_running_pods() -> None:
             owners = world.get(Kind.POD, pod)["metadata"]["ownerReferences"]
             assert [one["uid"] for one in owners] == [after["metadata"]["uid"]]
         assert world.deleted_pods == []
+
+    play(steps)
+
+
+def volumes_of(size: str) -> dict[str, object]:
+    return {"storage": {"volumes": [{"id": 0, "size": size, "storageClass": "disks"}]}}
+
+
+def test_a_class_that_cannot_expand_holds_nothing_else_up_and_the_size_can_be_set_back() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world, "orders")
+        before = world.get(Kind.STATEFUL_SET, "demo-kafka")["metadata"]["uid"]
+        world.api.faults.concerns = lambda asked: asked.method == "PATCH" and "/persistentvolumeclaims/" in asked.path
+        world.api.faults.status = 403
+        brokers = {**volumes_of("2Gi"), "template": {"annotations": {"team": "data"}}}
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": brokers}})
+        reason = ("False", "ClaimCannotGrow")
+        await until(lambda: len(world.deleted_pods) == 3, "the rest of the change is rolled out")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "it says so")
+        present = world.get(Kind.STATEFUL_SET, "demo-kafka")
+        assert present["metadata"]["uid"] == before
+        assert template_sizes(present) == {"data": "1Gi"}
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": volumes_of("1Gi")}})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is set back")
+        assert world.get(Kind.STATEFUL_SET, "demo-kafka")["metadata"]["uid"] == before
+
+    play(steps)
+
+
+def test_a_volume_cannot_shrink_and_brokers_join_all_the_same() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world)
+        brokers = {"replicas": 4, **volumes_of("512Mi")}
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": brokers}})
+        reason = ("False", "ClaimCannotShrink")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "it says so")
+        await until(lambda: world.find(Kind.POD, "demo-kafka-3") is not None, "the fourth broker is there")
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": volumes_of("1Gi")}})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is set back")
 
     play(steps)

@@ -64,18 +64,28 @@ def test_claims_stay_unless_the_resource_says_otherwise(delete: bool, deleted: s
 
 def test_sizes_of_claims_by_name() -> None:
     cluster = Cluster(name="demo", brokers=Brokers(volumes=TWO), zookeeper=ZooKeeper(replicas=1))
-    assert storage.claim_sizes(cluster, broker_count=2) == {
-        "data-0-demo-kafka-0": "1Gi",
-        "data-0-demo-kafka-1": "1Gi",
-        "data-1-demo-kafka-0": "2Gi",
-        "data-1-demo-kafka-1": "2Gi",
-        "data-demo-zookeeper-0": "10Gi",
-    }
+    found = storage.volume_sizes(cluster, broker_count=2)
+    assert [(one.stateful_set, one.field, one.size, one.claims) for one in found] == [
+        (
+            "demo-kafka",
+            "spec.brokers.storage.volumes[id=0].size",
+            "1Gi",
+            ("data-0-demo-kafka-0", "data-0-demo-kafka-1"),
+        ),
+        (
+            "demo-kafka",
+            "spec.brokers.storage.volumes[id=1].size",
+            "2Gi",
+            ("data-1-demo-kafka-0", "data-1-demo-kafka-1"),
+        ),
+        ("demo-zookeeper", "spec.zookeeper.storage.size", "10Gi", ("data-demo-zookeeper-0",)),
+    ]
 
 
 def test_a_given_ensemble_has_no_claims() -> None:
     cluster = Cluster(name="demo", brokers=Brokers(volumes=ONE), zookeeper=ZooKeeper(connect="zk:2181"))
-    assert storage.claim_sizes(cluster, broker_count=1) == {"data-demo-kafka-0": "100Gi"}
+    (one,) = storage.volume_sizes(cluster, broker_count=1)
+    assert (one.size, one.claims) == ("100Gi", ("data-demo-kafka-0",))
 
 
 def stateful_set(**sizes: str) -> dict[str, object]:
@@ -103,3 +113,8 @@ def test_sets_are_made_anew_for_another_size_only(
     present: dict[str, object], wanted: dict[str, object], remade: bool
 ) -> None:
     assert storage.must_be_remade(present, wanted) is remade
+
+
+def test_a_set_is_applied_with_the_sizes_that_it_has() -> None:
+    kept = storage.with_sizes_of(stateful_set(a="1Gi", b="3Gi"), stateful_set(a="2Gi", b="2Gi"))
+    assert storage.template_sizes(kept) == {"a": "1Gi", "b": "3Gi"}
