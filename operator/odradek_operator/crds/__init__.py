@@ -22,6 +22,7 @@ from odradek_operator.crds.types import Drift as Drift
 from odradek_operator.crds.types import Listener as Listener
 from odradek_operator.crds.types import ListenerType as ListenerType
 from odradek_operator.crds.types import Monitoring as Monitoring
+from odradek_operator.crds.types import NetworkAccess as NetworkAccess
 from odradek_operator.crds.types import PodTemplate as PodTemplate
 from odradek_operator.crds.types import Rebalance as Rebalance
 from odradek_operator.crds.types import Resources as Resources

@@ -8,6 +8,7 @@ that a manifest is refused alike by `kubectl apply` and by `odradek up`; a rule 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from odradek.base.config import BROKER_SETTINGS
@@ -22,11 +23,12 @@ from odradek_operator.crds.types import (
     Listener,
     ListenerType,
     Monitoring,
+    NetworkAccess,
     Rebalance,
     Volume,
     ZooKeeper,
 )
-from odradek_operator.fields import QUANTITY, Rule, Section, nearest, quantity_value
+from odradek_operator.fields import OBJECT_NAME, QUANTITY, Rule, Section, nearest, quantity_value
 from odradek_operator.objects.names import METRICS_PORT, REPLICATION_LISTENER, REPLICATION_PORT
 
 OPERATED_KEYS: Final = frozenset(
@@ -45,6 +47,9 @@ OPERATED_KEYS: Final = frozenset(
     }
 )
 """Broker properties that follow from the rest of the resource and differ from broker to broker."""
+
+SENSITIVE_KEYS: Final = frozenset(key for key, setting in BROKER_SETTINGS.items() if setting.sensitive)
+"""Broker properties that belong into a Secret: whatever stands in the resource ends up in a ConfigMap."""
 
 OPERATED_ZOOKEEPER_KEYS: Final = frozenset(
     {
@@ -106,17 +111,42 @@ def read_cluster(name: str, spec: Section, *, secured: bool) -> Cluster:
         zookeeper=_zookeeper(spec.section("zookeeper")),
         monitoring=_monitoring(spec.section("monitoring")),
         network_policies=spec.boolean("networkPolicies", True),
+        network_access=_network_access(spec.section("networkAccess")),
     )
     spec.close()
     return cluster
 
 
 def notices_of(cluster: Cluster) -> tuple[str, ...]:
-    """A sentence for each broker property that this version does not know and that so has no effect.
+    """A sentence for each part of the resource that has no effect, or that exposes the cluster.
 
-    No error, as in a properties file: configurations carry keys of other versions.
+    Unknown broker properties are no error, as in a properties file: configurations carry keys of other versions.
     """
-    return tuple(
+    return (*_exposures(cluster), *_without_effect(cluster))
+
+
+def _exposures(cluster: Cluster) -> Iterator[str]:
+    """What the API server refuses in a new resource, but an older one may still have."""
+    for listener in cluster.listeners:
+        if listener.is_exposed and not listener.insecure:
+            yield (
+                f"Cluster {cluster.name}: everybody who reaches listener {listener.name} ({listener.type.value}) can "
+                "read, write and delete everything. Remove the listener, or set insecure: true to accept that."
+            )
+    for key in sorted(SENSITIVE_KEYS & cluster.brokers.config.keys()):
+        yield (
+            f"Cluster {cluster.name}: {key} is a password in spec.brokers.config, which ends up in a ConfigMap. Move "
+            "it to a Secret and name that in spec.brokers.configFrom."
+        )
+    if cluster.network_policies and cluster.replication_is_open:
+        yield (
+            f"Cluster {cluster.name}: everybody reaches port {REPLICATION_PORT}, as brokers outside of this cluster "
+            "may replicate from it. Name them in spec.networkAccess.replication, or set it to [] if there are none."
+        )
+
+
+def _without_effect(cluster: Cluster) -> Iterator[str]:
+    yield from (
         f"Cluster {cluster.name}: {key} is not a setting of this version's brokers{nearest(key, BROKER_SETTINGS)}; "
         "it has no effect."
         for key in cluster.brokers.config
@@ -140,6 +170,7 @@ def _brokers(section: Section | None) -> Brokers:
         template=read_template(section.section("template")),
         rebalance=_rebalance(section.section("rebalance")),
         config=_broker_config(section),
+        config_secrets=_config_secrets(section),
     )
     for inner in (storage, rack):
         if inner is not None:
@@ -209,6 +240,31 @@ def _broker_config(section: Section) -> dict[str, str]:
     return config
 
 
+def _config_secrets(section: Section) -> tuple[str, ...]:
+    found = []
+    for entry in section.sections("configFrom"):
+        secret = entry.section("secretRef")
+        if secret is None:
+            entry.complain("secretRef", "is missing: it names a Secret with broker properties.")
+        else:
+            found.append(secret.text("name", rule=OBJECT_NAME))
+            secret.close()
+        entry.close()
+    return tuple(found)
+
+
+def _network_access(section: Section | None) -> NetworkAccess:
+    if section is None:
+        return NetworkAccess()
+    access = NetworkAccess(
+        replication=section.verbatim_list("replication") if section.has("replication") else None,
+        metrics=section.verbatim_list("metrics") if section.has("metrics") else None,
+        zookeeper=section.verbatim_list("zookeeper"),
+    )
+    section.close()
+    return access
+
+
 def _listeners(spec: Section, cluster: str, *, secured: bool) -> tuple[Listener, ...]:
     listeners: list[Listener] = []
     for entry in spec.sections("listeners"):
@@ -219,6 +275,7 @@ def _listeners(spec: Section, cluster: str, *, secured: bool) -> tuple[Listener,
             type=ListenerType(entry.choice("type", [kind.value for kind in ListenerType], "internal")),
             tls=entry.boolean("tls", False),
             authentication=authentication.choice("type", AUTHENTICATIONS) if authentication is not None else None,
+            insecure=entry.boolean("insecure", False),
         )
         if authentication is not None:
             authentication.close()
@@ -249,6 +306,9 @@ def _check_security(entry: Section, listener: Listener, *, secured: bool) -> Non
     if secured:
         if listener.authentication == "tls" and not listener.tls:
             entry.complain("authentication", "type tls needs certificates: set tls: true for this listener.")
+        if listener.is_exposed and not listener.insecure:
+            # On Kubernetes the API server refuses it. A stored resource may be older than the rule: see `notices_of`.
+            entry.complain("insecure", f"must be true for a listener of type {listener.type.value} without tls.")
         return
     for name, given in (("tls", listener.tls), ("authentication", listener.authentication is not None)):
         if given:

@@ -20,6 +20,7 @@ from odradek_operator.crds.openapi import (
     ruled,
     text,
     truth,
+    verbatim,
     whole,
 )
 from odradek_operator.crds.pod_schema import compute_resources, image, template
@@ -31,6 +32,8 @@ from odradek_operator.objects.storage import DEFAULT_ZOOKEEPER_SIZE
 MAX_VOLUMES: Final = 16
 MAX_LISTENERS: Final = 16
 MAX_RACKS: Final = 64
+MAX_PEERS: Final = 16
+MAX_SECRETS: Final = 16
 
 _SAME_CLASS: Final = (
     "(has(self.storageClass) ? self.storageClass : '') == (has(oldSelf.storageClass) ? oldSelf.storageClass : '')"
@@ -56,9 +59,10 @@ def cluster_spec() -> Schema:
             "monitoring": _monitoring(),
             "networkPolicies": truth(
                 "Whether NetworkPolicies are made: only brokers reach the brokers' own port, only brokers, operator "
-                "and exporter reach ZooKeeper; clients reach the listeners.",
+                "and exporter reach ZooKeeper; Prometheus and operator reach the metrics; clients reach the listeners.",
                 default=Cluster(name="").network_policies,
             ),
+            "networkAccess": _network_access(),
         },
     )
 
@@ -108,6 +112,28 @@ def _brokers() -> Schema:
                     "A property here is one that the operator sets for each broker: remove it. These are: "
                     f"{', '.join(sorted(limits.OPERATED_KEYS))}.",
                 ),
+                rule(
+                    not_among(limits.SENSITIVE_KEYS),
+                    "A property here is a password, and this resource can be read by many: put it into a Secret and "
+                    f"name that in configFrom. These are: {', '.join(sorted(limits.SENSITIVE_KEYS))}.",
+                ),
+            ),
+            "configFrom": listed(
+                "Secrets of this namespace whose entries are broker properties too: each key is the name of a "
+                "property, such as zookeeper.ssl.keystore.password. They take precedence over config. The brokers "
+                "read them at their start: restart the brokers after a change.",
+                record(
+                    "One source.",
+                    {
+                        "secretRef": record(
+                            "A Secret.",
+                            {"name": text("Its name.", max_length=MAX_NAME_LENGTH)},
+                            required=["name"],
+                        )
+                    },
+                    required=["secretRef"],
+                ),
+                max_items=MAX_SECRETS,
             ),
         },
         default={},
@@ -214,8 +240,18 @@ def _listeners() -> Schema:
                     {"type": text("By a certificate, or by a password.", values=limits.AUTHENTICATIONS)},
                     required=["type"],
                 ),
+                "insecure": truth(
+                    "Allows a listener of type nodeport or loadbalancer without encryption and authentication. "
+                    "Everybody who reaches its port can read, write and delete everything.",
+                    default=False,
+                ),
             },
             required=["name", "port"],
+        ),
+        rule(
+            "self.type == 'internal' || self.insecure",
+            "A listener of type nodeport or loadbalancer has neither encryption nor authentication in this version: "
+            "everybody who reaches its port can read, write and delete everything. Set insecure: true to accept that.",
         ),
         rule(
             f"self.name != '{REPLICATION_LISTENER}'",
@@ -237,7 +273,10 @@ def _listeners() -> Schema:
             listener,
             max_items=MAX_LISTENERS,
             key="name",
-            default=[{"name": one.name, "port": one.port, "type": one.type.value, "tls": one.tls} for one in default],
+            default=[
+                {"name": one.name, "port": one.port, "type": one.type.value, "tls": one.tls, "insecure": one.insecure}
+                for one in default
+            ],
         )
         | {"minItems": 1},
         rule(
@@ -271,6 +310,10 @@ def _zookeeper() -> Schema:
                         f"{not_among(limits.OPERATED_ZOOKEEPER_KEYS)} && self.all(key, !key.startsWith('server.'))",
                         "A property here is one that the operator sets: remove it. These are: server.*, "
                         f"{', '.join(sorted(limits.OPERATED_ZOOKEEPER_KEYS))}.",
+                    ),
+                    rule(
+                        "self.all(key, !key.endsWith('assword'))",
+                        "A property here is a password, and this resource can be read by many: remove it.",
                     ),
                 ),
                 "connect": text(
@@ -336,6 +379,26 @@ def _zookeeper_rules() -> list[dict[str, str]]:
             "zookeeper.storage can be neither added nor removed later: set it back.",
         ),
     ]
+
+
+def _network_access() -> Schema:
+    def peers(description: str) -> Schema:
+        peer = verbatim("A peer as in a NetworkPolicy: podSelector, namespaceSelector or ipBlock.")
+        return listed(description, peer, max_items=MAX_PEERS)
+
+    return record(
+        "Which peers reach ports that no client needs, beside the pods of the cluster and the operator.",
+        {
+            "replication": peers(
+                "Who reaches port 9091, such as brokers outside of this cluster. Left out, nobody; with "
+                "zookeeper.connect everybody, as such brokers may replicate from these."
+            ),
+            "metrics": peers(
+                "Who reads metrics on port 9404. Left out, pods with the label app.kubernetes.io/name: prometheus."
+            ),
+            "zookeeper": peers("Who reaches ZooKeeper on port 2181, such as tools."),
+        },
+    )
 
 
 def _monitoring() -> Schema:

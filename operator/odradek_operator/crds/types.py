@@ -69,11 +69,18 @@ class Listener:
     tls: bool = False
     authentication: str | None = None
     """`tls`, `scram-sha-256` or `scram-sha-512`; None lets everybody in."""
+    insecure: bool = False
+    """Whether it may be reached from outside although it lets everybody in."""
 
     @property
     def plain(self) -> bool:
         """Whether it needs neither certificates nor passwords."""
         return not self.tls and self.authentication is None
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether everybody outside of Kubernetes who reaches its port is let in."""
+        return self.plain and self.type is not ListenerType.INTERNAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +135,8 @@ class Brokers:
     template: PodTemplate = PodTemplate()
     rebalance: Rebalance = Rebalance()
     config: Mapping[str, str] = field(default_factory=dict)
+    config_secrets: tuple[str, ...] = ()
+    """Names of Secrets whose entries are broker properties too: `spec.brokers.configFrom`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +172,18 @@ class Monitoring:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkAccess:
+    """Who reaches ports that no client needs, beside the cluster's own pods: peers as in a NetworkPolicy."""
+
+    replication: tuple[Json, ...] | None = None
+    """Port 9091. None: nobody, or everybody where `connect` names an existing ensemble."""
+    metrics: tuple[Json, ...] | None = None
+    """Port 9404. None: pods with the label `app.kubernetes.io/name: prometheus`."""
+    zookeeper: tuple[Json, ...] = ()
+    """Port 2181."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """A Cluster resource."""
 
@@ -176,9 +197,19 @@ class Cluster:
     zookeeper: ZooKeeper = ZooKeeper()
     monitoring: Monitoring = Monitoring()
     network_policies: bool = True
+    network_access: NetworkAccess = NetworkAccess()
     paused: bool = False
     """The annotation `odradek.dev/paused: "true"`: nothing is changed, only the status says so."""
     generation: int = 1
+
+    @property
+    def replication_is_open(self) -> bool:
+        """Whether NetworkPolicies leave the port between brokers open to everybody.
+
+        An existing ensemble may have brokers outside of this cluster that replicate from ours. Until the resource
+        names them, closing the port would stop their replication.
+        """
+        return self.zookeeper.connect is not None and self.network_access.replication is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

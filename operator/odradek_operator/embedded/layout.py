@@ -13,7 +13,7 @@ from pathlib import PurePath
 from odradek_operator.crds import Cluster, Listener
 from odradek_operator.embedded.errors import EmbeddedError
 from odradek_operator.embedded.ports import LOOPBACK, PortUse
-from odradek_operator.objects.properties import render
+from odradek_operator.objects.properties_file import render
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -281,6 +281,7 @@ class ClusterLoop:
             cluster,
             settings=self._shared.settings.images,
             broker_count=decision.broker_count,
+            operator_namespace=self._shared.settings.own_namespace,
             extras=extras_of(cluster),
         )
         growth = await grow_claims(client, cluster, view.claims, view.sets, broker_count=decision.broker_count)

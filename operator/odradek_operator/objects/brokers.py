@@ -6,11 +6,12 @@ of application: account and rights, properties, Services, policy, budget, and la
 
 from __future__ import annotations
 
-from odradek_operator.crds.types import Cluster, Listener, ListenerType
-from odradek_operator.objects import listeners, names, parts, properties, storage
+from odradek_operator.crds.types import Brokers, Cluster, Listener, ListenerType
+from odradek_operator.objects import listeners, names, parts, policies, properties, storage
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 from odradek_operator.objects.podspec import ImageSettings, Workload, identity, pod_template, variable
+from odradek_operator.objects.properties_file import render
 from odradek_operator.objects.sets import stateful_set
 
 _COMPONENT = Component.KAFKA
@@ -18,16 +19,20 @@ _RBAC = "rbac.authorization.k8s.io"
 _POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 _GRACE_SECONDS = 120
 """For handing partitions over and closing every log in order."""
+_SECRET_MODE = 0o440
+"""Readable by the pod's group, which is `fsGroup`."""
 _HEADER = "Written by the operator from the Cluster resource: change that, not this."
 
 
-def broker_objects(cluster: Cluster, *, broker_count: int, settings: ImageSettings) -> list[Object]:
+def broker_objects(
+    cluster: Cluster, *, broker_count: int, settings: ImageSettings, operator_namespace: str
+) -> list[Object]:
     """All of them."""
     return [
         *_rights(cluster, broker_count),
         config_map(cluster),
         *_services(cluster, broker_count),
-        *([_policy(cluster)] if cluster.network_policies else []),
+        *policies.broker_policy(cluster, operator_namespace=operator_namespace),
         parts.disruption_budget(cluster, _COMPONENT, names.kafka(cluster.name)),
         _set(cluster, broker_count, settings),
     ]
@@ -57,8 +62,8 @@ def template(cluster: Cluster, settings: ImageSettings) -> Object:
             variable("LISTENERS", listeners.for_pods(cluster)),
             *([variable("RACK_TOPOLOGY_KEY", rack)] if rack is not None else []),
         ],
-        mounts=storage.broker_mounts(brokers),
-        volumes=storage.broker_pod_volumes(brokers),
+        mounts=[*storage.broker_mounts(brokers), *_secret_mounts(brokers)],
+        volumes=[*storage.broker_pod_volumes(brokers), *_secret_volumes(brokers)],
         resources=brokers.resources,
         grace_seconds=_GRACE_SECONDS,
         rack_topology_key=rack,
@@ -66,9 +71,24 @@ def template(cluster: Cluster, settings: ImageSettings) -> Object:
     return pod_template(cluster, workload, brokers.template, settings)
 
 
+def _secret_mounts(brokers: Brokers) -> list[Object]:
+    """Where the Secrets of `configFrom` are in a broker's container, in the order of the resource."""
+    return [
+        {"name": f"secret-{number}", "mountPath": f"{names.SECRETS_FOLDER}/{number}", "readOnly": True}
+        for number in range(len(brokers.config_secrets))
+    ]
+
+
+def _secret_volumes(brokers: Brokers) -> list[Object]:
+    return [
+        {"name": f"secret-{number}", "secret": {"secretName": name, "defaultMode": _SECRET_MODE}}
+        for number, name in enumerate(brokers.config_secrets)
+    ]
+
+
 def config_map(cluster: Cluster) -> Object:
     """The brokers' properties, without those that take effect while brokers run."""
-    text = properties.render(properties.split(cluster).file, header=_HEADER)
+    text = render(properties.split(cluster).file, header=_HEADER)
     return parts.config_map(cluster, _COMPONENT, names.kafka_config(cluster.name), {names.BROKER_PROPERTIES: text})
 
 
@@ -171,23 +191,3 @@ def _external_broker(cluster: Cluster, listener: Listener, broker: int) -> Objec
         externalTrafficPolicy="Local" if node_port else "Cluster",
         publishNotReadyAddresses=True,
     )
-
-
-def _policy(cluster: Cluster) -> Object:
-    """Clients from wherever their listener is meant for; the brokers' own listener for brokers."""
-    rules = [_replication_rule(cluster), parts.allow([names.METRICS_PORT])]
-    if inside := [listener.port for listener in listeners.internal(cluster)]:
-        rules.append(parts.allow(inside, [{"namespaceSelector": {}}]))
-    if outside := [listener.port for listener in listeners.external(cluster)]:
-        rules.append(parts.allow(outside))
-    return parts.network_policy(cluster, _COMPONENT, names.kafka(cluster.name), rules)
-
-
-def _replication_rule(cluster: Cluster) -> Object:
-    """An ensemble that was there before may have brokers that are no pods of ours; they replicate from ours."""
-    if cluster.zookeeper.connect is not None:
-        return parts.allow([names.REPLICATION_PORT])
-    peers = [Component.KAFKA]
-    if cluster.monitoring.exporter and not listeners.internal(cluster):
-        peers.append(Component.EXPORTER)
-    return parts.allow([names.REPLICATION_PORT], parts.pods_of(cluster, *peers))

@@ -7,10 +7,11 @@ there already.
 from __future__ import annotations
 
 from odradek_operator.crds.types import Cluster
-from odradek_operator.objects import names, parts, properties, storage
+from odradek_operator.objects import names, parts, policies, properties, storage
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 from odradek_operator.objects.podspec import ImageSettings, Workload, identity, pod_template, variable
+from odradek_operator.objects.properties_file import render
 from odradek_operator.objects.sets import stateful_set
 
 _COMPONENT = Component.ZOOKEEPER
@@ -20,7 +21,7 @@ _CLIENT_PORT = {"tcp-client": names.ZOOKEEPER_CLIENT_PORT}
 _HEADER = "Written by the operator from the Cluster resource: change that, not this."
 
 
-def ensemble_objects(cluster: Cluster, *, settings: ImageSettings) -> list[Object]:
+def ensemble_objects(cluster: Cluster, *, settings: ImageSettings, operator_namespace: str) -> list[Object]:
     """All of them."""
     if cluster.zookeeper.connect is not None:
         return []
@@ -33,7 +34,7 @@ def ensemble_objects(cluster: Cluster, *, settings: ImageSettings) -> list[Objec
         config_map(cluster),
         parts.headless_service(cluster, _COMPONENT, nodes, client_ports + peer_ports),
         parts.service(cluster, _COMPONENT, client, client_ports),
-        *([_policy(cluster)] if cluster.network_policies else []),
+        *policies.ensemble_policy(cluster, operator_namespace=operator_namespace),
         parts.disruption_budget(cluster, _COMPONENT, name),
         _set(cluster, settings),
     ]
@@ -66,7 +67,7 @@ def template(cluster: Cluster, settings: ImageSettings) -> Object:
 
 def config_map(cluster: Cluster) -> Object:
     """The ensemble's properties; the list of members is added in the pods."""
-    text = properties.render(properties.ensemble_properties(cluster), header=_HEADER)
+    text = render(properties.ensemble_properties(cluster), header=_HEADER)
     data = {names.ZOOKEEPER_PROPERTIES: text}
     return parts.config_map(cluster, _COMPONENT, names.zookeeper_config(cluster.name), data)
 
@@ -84,15 +85,3 @@ def _set(cluster: Cluster, settings: ImageSettings) -> Object:
         claims=storage.ensemble_claims(cluster),
         delete_claims=wanted.delete_claims,
     )
-
-
-def _policy(cluster: Cluster) -> Object:
-    """Whoever reaches ZooKeeper may write there, and whoever writes there rules the cluster: so only those who must."""
-    operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": dict(names.OPERATOR_LABELS)}}
-    clients = [*parts.pods_of(cluster, Component.KAFKA, Component.EXPORTER), operator]
-    rules = [
-        parts.allow([names.ZOOKEEPER_CLIENT_PORT], clients),
-        parts.allow(list(_PEER_PORTS.values()), parts.pods_of(cluster, _COMPONENT)),
-        parts.allow([names.METRICS_PORT]),
-    ]
-    return parts.network_policy(cluster, _COMPONENT, names.zookeeper(cluster.name), rules)

@@ -6,7 +6,7 @@ Enters: a Cluster. Leaves: objects in the order of application, none where the e
 from __future__ import annotations
 
 from odradek_operator.crds.types import Cluster, PodTemplate
-from odradek_operator.objects import listeners, names, parts
+from odradek_operator.objects import listeners, names, parts, policies
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 from odradek_operator.objects.podspec import ImageSettings, Workload, identity, pod_template, variable
@@ -15,17 +15,16 @@ from odradek_operator.objects.properties import zookeeper_connect
 _COMPONENT = Component.EXPORTER
 
 
-def exporter_objects(cluster: Cluster, *, settings: ImageSettings) -> list[Object]:
+def exporter_objects(cluster: Cluster, *, settings: ImageSettings, operator_namespace: str) -> list[Object]:
     """All of them."""
     if not cluster.monitoring.exporter:
         return []
     name = names.exporter(cluster.name)
     metrics = [parts.port(names.METRICS_PORT_NAME, names.METRICS_PORT)]
-    policy = parts.network_policy(cluster, _COMPONENT, name, [parts.allow([names.METRICS_PORT])])
     return [
         parts.service_account(cluster, _COMPONENT, name, token=False),
         parts.service(cluster, _COMPONENT, name, metrics),
-        *([policy] if cluster.network_policies else []),
+        *policies.exporter_policy(cluster, operator_namespace=operator_namespace),
         _deployment(cluster, settings),
     ]
 

@@ -34,6 +34,8 @@ ZOOKEEPER_ELECTION_PORT: Final = 3888
 
 USER_ID: Final = 10001
 CONFIG_FOLDER: Final = "/etc/odradek"
+SECRETS_FOLDER: Final = "/etc/odradek-secrets"
+"""Of a broker's container: the Secrets of `spec.brokers.configFrom`, each in a folder named by its position."""
 BROKER_PROPERTIES: Final = "server.properties"
 ZOOKEEPER_PROPERTIES: Final = "zookeeper.properties"
 DATA_FOLDER: Final = "/var/lib/odradek"

@@ -1,4 +1,4 @@
-"""Objects that brokers, ensemble and exporter have alike: metadata, accounts, Services, budgets, policies. Pure.
+"""Objects that brokers, ensemble and exporter have alike: metadata, accounts, Services, budgets. Pure.
 
 Enters: a Cluster and what differs. Leaves: whole objects as plain dicts, ready for server-side apply. Keys of lists by
 which the API server merges (ports, environment, mounts) are given in full, `protocol` too, so that applying an object
@@ -95,28 +95,3 @@ def disruption_budget(cluster: Cluster, component: Component, name: str) -> Obje
         "metadata": metadata(cluster, component, name),
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(cluster.name, component)}},
     }
-
-
-def network_policy(cluster: Cluster, component: Component, name: str, ingress: Sequence[Object]) -> Object:
-    """Who may connect to the pods of a component; whither they connect themselves is not bounded."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata(cluster, component, name),
-        "spec": {
-            "podSelector": {"matchLabels": names.selector(cluster.name, component)},
-            "policyTypes": ["Ingress"],
-            "ingress": list(ingress),
-        },
-    }
-
-
-def allow(ports: Sequence[int], peers: Sequence[Object] | None = None) -> Object:
-    """A rule of a policy: these ports are open to these peers, None: to everybody, inside and outside."""
-    rule: Object = {"ports": [{"port": number, "protocol": "TCP"} for number in ports]}
-    return rule if peers is None else {"from": list(peers), **rule}
-
-
-def pods_of(cluster: Cluster, *components: Component) -> list[Object]:
-    """Peers: pods of the same cluster, which are in the same namespace."""
-    return [{"podSelector": {"matchLabels": names.selector(cluster.name, component)}} for component in components]

@@ -75,19 +75,25 @@ class Hashes:
 
 
 def wanted_objects(
-    cluster: Cluster, *, settings: ImageSettings, broker_count: int, extras: Extras | None = None
+    cluster: Cluster,
+    *,
+    settings: ImageSettings,
+    broker_count: int,
+    operator_namespace: str,
+    extras: Extras | None = None,
 ) -> tuple[WantedObject, ...]:
     """All of them, in order. `cluster` must come from Kubernetes, with its uid.
 
+    `operator_namespace` is where the operator runs, which must reach ZooKeeper and the exporter.
     Raises `ValueError` for a cluster without a uid: its objects would belong to nobody.
     """
     if not cluster.uid:
         raise ValueError(f"Cluster {cluster.name} has no uid: its objects would outlive it")
     files = extras or Extras()
     bodies = [
-        *ensemble_objects(cluster, settings=settings),
-        *broker_objects(cluster, broker_count=broker_count, settings=settings),
-        *exporter_objects(cluster, settings=settings),
+        *ensemble_objects(cluster, settings=settings, operator_namespace=operator_namespace),
+        *broker_objects(cluster, broker_count=broker_count, settings=settings, operator_namespace=operator_namespace),
+        *exporter_objects(cluster, settings=settings, operator_namespace=operator_namespace),
         *monitoring_objects(cluster, rule_groups=files.rule_groups, dashboards=files.dashboards),
     ]
     return tuple(_wanted(body) for body in bodies)

@@ -85,12 +85,27 @@ def _wait_for_address(
 
 
 def read_text(path: Path) -> str:
-    """The mounted properties. Raises `PodError`."""
+    """A mounted file. Raises `PodError`."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise PodError(f"The properties file {path} cannot be read: {reason}.") from error
+        raise PodError(f"The file {path} cannot be read: {reason}.") from error
+
+
+def read_secrets(folder: Path) -> dict[str, str]:
+    """The properties of all mounted Secrets: each file is named by its property. Raises `PodError`.
+
+    Of a property in several Secrets the last one in the order of the resource counts. Kubernetes keeps the files of a
+    Secret behind links that begin with two dots, which are no entries.
+    """
+    found: dict[str, str] = {}
+    mounted = sorted((path for path in folder.iterdir()), key=lambda path: int(path.name)) if folder.is_dir() else []
+    for secret in mounted:
+        for entry in sorted(secret.iterdir()):
+            if not entry.name.startswith(".."):
+                found[entry.name] = read_text(entry).rstrip("\r\n")
+    return found
 
 
 def write_properties(path: Path, text: str) -> None:

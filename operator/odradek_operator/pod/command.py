@@ -63,6 +63,13 @@ def main(log_level: str) -> None:
     help="The cluster's properties, mounted.",
 )
 @click.option(
+    "--secrets",
+    type=click.Path(path_type=Path),
+    default=Path("/etc/odradek-secrets"),
+    show_default=True,
+    help="A folder for each mounted Secret with more properties; none need be there.",
+)
+@click.option(
     "--output",
     type=click.Path(path_type=Path),
     default=Path("/tmp/server.properties"),
@@ -70,7 +77,7 @@ def main(log_level: str) -> None:
     help="Where the broker's own properties are written.",
 )
 @click.option("--print", "only_print", is_flag=True, help="Print the properties and end, for looking at them.")
-def broker(properties: Path, output: Path, only_print: bool) -> None:
+def broker(properties: Path, secrets: Path, output: Path, *, only_print: bool) -> None:
     """Find this pod's rack and addresses, write its properties, and become its broker.
 
     Reads CLUSTER, POD_NAME, POD_NAMESPACE, NODE_NAME, LISTENERS and, when set, RACK_TOPOLOGY_KEY.
@@ -80,14 +87,16 @@ def broker(properties: Path, output: Path, only_print: bool) -> None:
         become_broker,
         broker_properties,
         end_on_signals,
+        read_secrets,
         read_text,
         write_properties,
     )
     from odradek_operator.pod.identity import broker_pod
+    from odradek_operator.pod.properties import with_secrets
 
     end_on_signals()
     try:
-        text = read_text(properties)
+        text = with_secrets(read_text(properties), read_secrets(secrets))
         final = broker_properties(text, broker_pod(os.environ), lambda: ApiReader.in_pod(os.environ))
         if only_print:
             click.echo(final, nl=False)

@@ -7,10 +7,11 @@ with. Of a key given twice the last value holds, so the mounted text stays as it
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek_operator.objects import names
+from odradek_operator.objects.properties_file import render
 from odradek_operator.pod.addresses import Address, internal_address
 from odradek_operator.pod.errors import PodError
 from odradek_operator.pod.identity import BrokerPod
@@ -24,6 +25,13 @@ def value_of(text: str, key: str) -> str | None:
     """The last value of a plain key in a file that the operator wrote; no continued lines, no escapes."""
     found = [match[2] for match in _LINE.finditer(text) if match[1] == key]
     return found[-1] if found else None
+
+
+def with_secrets(text: str, secrets: Mapping[str, str]) -> str:
+    """The mounted text, and below it the properties that the Secrets hold."""
+    if not secrets:
+        return text
+    return f"{text.rstrip()}\n\n{render(secrets, header='From the Secrets of spec.brokers.configFrom')}"
 
 
 def final_properties(text: str, pod: BrokerPod, found: Sequence[Address], rack: str | None) -> str:

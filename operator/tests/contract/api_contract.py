@@ -296,7 +296,7 @@ class ApiContract:
                 Listener(name="outside", port=9094, type=ListenerType.NODE_PORT),
             ),
         )
-        wanted = wanted_objects(cluster, settings=ImageSettings(), broker_count=3)
+        wanted = wanted_objects(cluster, settings=ImageSettings(), broker_count=3, operator_namespace="odradek-system")
         try:
             before = [await client.apply(item.body) for item in wanted]
             after = [await client.apply(item.body) for item in wanted]

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.ports import free_ports
-from odradek_operator.objects.properties import render
+from odradek_operator.objects.properties_file import render
 from odradek_operator.pod.mntr import SERIES, Kind
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

@@ -71,6 +71,21 @@ NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
     "no brokers": (lambda spec: spec["brokers"].update(replicas=0), "spec.brokers.replicas", "equal to 1"),
     "an even ensemble": (lambda spec: spec["zookeeper"].update(replicas=4), "replicas must be odd", "zookeeper"),
     "an unknown field": (lambda spec: spec.update(broker={}), "unknown field", "spec.broker"),
+    "a listener that is open to the world": (
+        listeners({"name": "outside", "port": 9094, "type": "nodeport"}),
+        "everybody who reaches its port can read, write and delete everything",
+        "Set insecure: true to accept that",
+    ),
+    "a password in the open": (
+        lambda spec: spec["brokers"]["config"].update({"zookeeper.ssl.keystore.password": "x"}),
+        "A property here is a password",
+        "put it into a Secret and name that in configFrom",
+    ),
+    "a password of ZooKeeper in the open": (
+        lambda spec: spec["zookeeper"].update(config={"ssl.keyStore.password": "x"}),
+        "A property here is a password",
+        "remove it",
+    ),
     "a port that is taken": (
         listeners({"name": "plain", "port": 9091}),
         "The ports 9091 and 9404 are used",

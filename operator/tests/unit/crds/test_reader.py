@@ -20,6 +20,7 @@ from odradek_operator.crds import (
     ListenerType,
     Metadata,
     Monitoring,
+    NetworkAccess,
     PodTemplate,
     Rebalance,
     Resources,
@@ -88,6 +89,7 @@ def test_every_field_of_a_cluster() -> None:
         rack: {topologyKey: zone, names: [east, west]}
         resources: {limits: {cpu: 2, memory: 2Gi}, requests: {cpu: 500m}}
         config: {min.insync.replicas: 2, auto.create.topics.enable: false, log.cleaner.min.cleanable.ratio: 0.25}
+        configFrom: [{secretRef: {name: passwords}}]
         image: registry/broker:1
         rebalance: {partitions: 3, throttle: 20Mi}
         template:
@@ -101,7 +103,7 @@ def test_every_field_of_a_cluster() -> None:
           terminationGracePeriodSeconds: 90
       listeners:
       - {name: plain, port: 9092}
-      - {name: lb, port: 9095, type: loadbalancer}
+      - {name: lb, port: 9095, type: loadbalancer, insecure: true}
       - {name: tls, port: 9093, type: internal, tls: true, authentication: {type: scram-sha-512}}
       - {name: external, port: 9094, type: nodeport, tls: true, authentication: {type: tls}}
       zookeeper: {connect: "zk-0:2181/kafka"}
@@ -111,6 +113,7 @@ def test_every_field_of_a_cluster() -> None:
         dashboards: true
         exporter: {enabled: false, resources: {limits: {cpu: 1}}}
       networkPolicies: false
+      networkAccess: {metrics: [{podSelector: {}}], replication: []}
     """
     metadata = "{name: demo, generation: 7, namespace: kafka, uid: u-1, annotations: {odradek.dev/paused: 'true'}}"
     found = read(f"apiVersion: odradek.dev/v1\nkind: Cluster\nmetadata: {metadata}\nspec:{text}").clusters["demo"]
@@ -135,6 +138,8 @@ def test_every_field_of_a_cluster() -> None:
         image_pull_secrets=("pull",),
         termination_grace_period_seconds=90,
     )
+    assert found.brokers.config_secrets == ("passwords",)
+    assert found.network_access == NetworkAccess(metrics=({"podSelector": {}},), replication=())
     assert found.brokers.rack_topology_key == "zone"
     assert found.brokers.rack_names == ("east", "west")
     assert found.brokers.config == {
@@ -144,7 +149,7 @@ def test_every_field_of_a_cluster() -> None:
     }
     assert found.listeners == (
         Listener(name="plain", port=9092),
-        Listener(name="lb", port=9095, type=ListenerType.LOAD_BALANCER),
+        Listener(name="lb", port=9095, type=ListenerType.LOAD_BALANCER, insecure=True),
         Listener(name="tls", port=9093, tls=True, authentication="scram-sha-512"),
         Listener(name="external", port=9094, type=ListenerType.NODE_PORT, tls=True, authentication="tls"),
     )
@@ -536,3 +541,40 @@ def _located(value: dict[str, object]) -> LocatedMapping:
     found = LocatedMapping(1)
     found.update({key: _located(item) if isinstance(item, dict) else item for key, item in value.items()})
     return found
+
+
+EXPOSED = "{name: outside, port: 9094, type: nodeport"
+
+
+def stored_cluster(spec: str) -> Cluster:
+    found = read_object(
+        yaml.safe_load(f"{{apiVersion: odradek.dev/v1, kind: Cluster, metadata: {{name: demo}}, spec: {{{spec}}}}}")
+    )
+    assert isinstance(found, Cluster)
+    return found
+
+
+def test_an_exposed_listener_must_say_that_it_is_insecure() -> None:
+    head = "apiVersion: odradek.dev/v1\nkind: Cluster\nmetadata: {name: demo}\nspec:\n  listeners:\n  - "
+    with pytest.raises(ResourceError, match=r"insecure: must be true for a listener of type nodeport"):
+        read(f"{head}{EXPOSED}}}")
+    (listener,) = read(f"{head}{EXPOSED}, insecure: true}}").clusters["demo"].listeners
+    assert listener.insecure
+
+
+def test_a_stored_listener_from_before_the_rule_keeps_working_and_is_reported() -> None:
+    (notice,) = notices_of(stored_cluster(f"listeners: [{EXPOSED}}}]"))
+    assert "everybody who reaches listener outside (nodeport) can read, write and delete everything" in notice
+    assert not notices_of(stored_cluster(f"listeners: [{EXPOSED}, insecure: true}}]"))
+
+
+def test_a_stored_password_is_reported_without_its_value() -> None:
+    (notice,) = notices_of(stored_cluster("brokers: {config: {zookeeper.ssl.keystore.password: hunter2}}"))
+    assert "zookeeper.ssl.keystore.password is a password" in notice
+    assert "hunter2" not in notice
+
+
+def test_an_open_replication_port_is_reported_until_its_peers_are_named() -> None:
+    (notice,) = notices_of(stored_cluster("zookeeper: {connect: 'zk:2181'}"))
+    assert "everybody reaches port 9091" in notice
+    assert not notices_of(stored_cluster("zookeeper: {connect: 'zk:2181'}, networkAccess: {replication: []}"))

@@ -50,10 +50,18 @@ CLUSTER = {
         "rack": {"topologyKey": "zone", "names": ["a"]},
         "rebalance": {"partitions": 3, "throttle": "1M"},
         "config": {"min.insync.replicas": 2},
+        "configFrom": [{"secretRef": {"name": "passwords"}}],
         **PODS,
     },
     "listeners": [
-        {"name": "x", "port": 1, "type": "nodeport", "tls": True, "authentication": {"type": "scram-sha-512"}}
+        {
+            "name": "x",
+            "port": 1,
+            "type": "nodeport",
+            "tls": True,
+            "authentication": {"type": "scram-sha-512"},
+            "insecure": True,
+        }
     ],
     "zookeeper": {
         "replicas": 5,
@@ -68,6 +76,11 @@ CLUSTER = {
         "exporter": {"enabled": False, "resources": PODS["resources"]},
     },
     "networkPolicies": False,
+    "networkAccess": {
+        "replication": [{"podSelector": {}}],
+        "metrics": [{"podSelector": {}}],
+        "zookeeper": [{"podSelector": {}}],
+    },
 }
 """Every field but `zookeeper.connect`, each another than its default."""
 TOPIC = {
@@ -255,7 +268,8 @@ def test_only_what_kubernetes_judges_itself_is_left_open(plural: str) -> None:
     pods = {
         f".spec.{part}.template.{name}" for part in ("brokers", "zookeeper") for name in ("affinity", "tolerations[]")
     }
-    assert opened == (pods if plural == "clusters" else set())
+    peers = {f".spec.networkAccess.{port}[]" for port in ("replication", "metrics", "zookeeper")}
+    assert opened == (pods | peers if plural == "clusters" else set())
 
 
 @pytest.mark.parametrize("plural", ["clusters", "topics"])

@@ -23,7 +23,7 @@ CLUSTER = Cluster(name="demo", namespace="shop", uid="1")
 
 
 def wanted(cluster: Cluster = CLUSTER, brokers: int = 3) -> tuple[WantedObject, ...]:
-    return wanted_objects(cluster, settings=ImageSettings(), broker_count=brokers)
+    return wanted_objects(cluster, settings=ImageSettings(), broker_count=brokers, operator_namespace="odradek-system")
 
 
 def begin() -> tuple[KubernetesApi, MemoryClient, Applier]:

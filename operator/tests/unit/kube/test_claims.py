@@ -61,7 +61,7 @@ class Shop:
 
 
 def wanted(size: str) -> list[WantedObject]:
-    found = wanted_objects(cluster(size), settings=ImageSettings(), broker_count=2)
+    found = wanted_objects(cluster(size), settings=ImageSettings(), broker_count=2, operator_namespace="odradek-system")
     return [item for item in found if item.kind == "StatefulSet"]
 
 

@@ -21,7 +21,9 @@ def build() -> Build:
 
     def built(cluster: Cluster, *, broker_count: int | None = None, extras: Extras | None = None) -> Objects:
         count = cluster.brokers.replicas if broker_count is None else broker_count
-        wanted = wanted_objects(cluster, settings=ImageSettings(), broker_count=count, extras=extras)
+        wanted = wanted_objects(
+            cluster, settings=ImageSettings(), broker_count=count, operator_namespace="odradek-system", extras=extras
+        )
         return {(item.kind, item.name): item.body for item in wanted}
 
     return built

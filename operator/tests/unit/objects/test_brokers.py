@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from odradek_operator.crds.types import Brokers, Cluster, Listener, ListenerType, Monitoring, PodTemplate, ZooKeeper
+from odradek_operator.crds.types import (
+    Brokers,
+    Cluster,
+    Listener,
+    ListenerType,
+    Monitoring,
+    NetworkAccess,
+    PodTemplate,
+    ZooKeeper,
+)
+from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.wanted import wanted_objects
 
@@ -142,7 +152,16 @@ def test_policy_lets_in_those_whom_a_port_is_for(build: Build) -> None:
     allowed = ingress(build(cluster(PLAIN, NODES, BALANCED)))
     assert components(allowed[9091]) == ["kafka"]
     assert allowed[9092] == [{"namespaceSelector": {}}]
-    assert (allowed[9094], allowed[9095], allowed[9404]) == ("everybody", "everybody", "everybody")
+    assert (allowed[9094], allowed[9095]) == ("everybody", "everybody")
+
+
+def test_policy_closes_metrics_to_all_but_operator_and_prometheus(build: Build) -> None:
+    operator, prometheus = ingress(build(cluster(PLAIN)))[9404]
+    assert operator["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "odradek-system"}}
+    assert prometheus["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}
+    scraper = {"namespaceSelector": {"matchLabels": {"team": "metrics"}}}
+    named = cluster(PLAIN, network_access=NetworkAccess(metrics=(scraper,)))
+    assert ingress(build(named))[9404] == [operator, scraper]
 
 
 def test_exporter_comes_in_by_the_brokers_own_listener_where_no_other_is_internal(build: Build) -> None:
@@ -152,7 +171,23 @@ def test_exporter_comes_in_by_the_brokers_own_listener_where_no_other_is_interna
 
 
 def test_brokers_beside_a_given_ensemble_may_replicate_from_ours(build: Build) -> None:
-    assert ingress(build(cluster(zookeeper=ZooKeeper(connect="zk:2181"))))[9091] == "everybody"
+    given = ZooKeeper(connect="zk:2181")
+    assert ingress(build(cluster(zookeeper=given)))[9091] == "everybody"
+    outside = {"ipBlock": {"cidr": "192.0.2.0/24"}}
+    named = ingress(build(cluster(zookeeper=given, network_access=NetworkAccess(replication=(outside,)))))[9091]
+    assert named == [{"podSelector": {"matchLabels": names.selector("demo", names.Component.KAFKA)}}, outside]
+    nobody = cluster(zookeeper=given, network_access=NetworkAccess(replication=()))
+    assert components(ingress(build(nobody))[9091]) == ["kafka"]
+
+
+def test_passwords_come_from_secrets(build: Build) -> None:
+    without = pod_of(build(cluster()))
+    given = pod_of(build(dataclasses.replace(cluster(), brokers=Brokers(replicas=2, config_secrets=("one", "two")))))
+    mounts = [mount for mount in given["containers"][0]["volumeMounts"] if mount["name"].startswith("secret")]
+    assert [mount["mountPath"] for mount in mounts] == ["/etc/odradek-secrets/0", "/etc/odradek-secrets/1"]
+    secrets = [volume["secret"] for volume in given["volumes"] if "secret" in volume]
+    assert [secret["secretName"] for secret in secrets] == ["one", "two"]
+    assert not [volume for volume in without["volumes"] if "secret" in volume], "and nothing changes without any"
 
 
 def test_policies_can_be_left_out(build: Build) -> None:
@@ -218,7 +253,7 @@ def test_image_of_brokers(brokers: Brokers, image: str) -> None:
     given = Cluster(name="demo", uid="1", version="0.3.0", brokers=brokers)
     (found,) = (
         item.body["spec"]["template"]["spec"]["containers"][0]
-        for item in wanted_objects(given, settings=settings, broker_count=1)
+        for item in wanted_objects(given, settings=settings, broker_count=1, operator_namespace="odradek-system")
         if (item.kind, item.name) == ("StatefulSet", "demo-kafka")
     )
     assert (found["image"], found["imagePullPolicy"], found["command"]) == (image, "Always", ["odradek-pod", "broker"])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from odradek_operator.crds.types import Brokers, Cluster, ComputeResources, ZooKeeper
+from odradek_operator.crds.types import Brokers, Cluster, ComputeResources, NetworkAccess, ZooKeeper
 from odradek_operator.objects import names
+from odradek_operator.objects.policies import PROMETHEUS
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 Build = Callable[..., Objects]
@@ -65,16 +67,26 @@ def test_policy_keeps_strangers_out(build: Build) -> None:
     kafka, exporter, operator = allowed[2181]
     assert kafka == {"podSelector": {"matchLabels": names.selector("demo", names.Component.KAFKA)}}
     assert exporter == {"podSelector": {"matchLabels": names.selector("demo", names.Component.EXPORTER)}}
-    # In one peer: pods with the operator's labels, in whatever namespace.
+    # In one peer: pods with the operator's labels, in the operator's namespace only.
     assert operator == {
-        "namespaceSelector": {},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "odradek-system"}},
         "podSelector": {
             "matchLabels": {"app.kubernetes.io/name": "odradek", "app.kubernetes.io/component": "operator"}
         },
     }
     members = [{"podSelector": {"matchLabels": names.selector("demo", names.Component.ZOOKEEPER)}}]
     assert allowed[2888] == allowed[3888] == members
-    assert allowed[9404] == "everybody"
+    assert allowed[9404] == [operator, PROMETHEUS]
+
+
+def test_policy_lets_in_peers_that_the_resource_names(build: Build) -> None:
+    tool = {"podSelector": {"matchLabels": {"app": "tool"}}}
+    given = replace(cluster(), network_access=NetworkAccess(zookeeper=(tool,), metrics=(tool,)))
+    rules = build(given)["NetworkPolicy", "demo-zookeeper"]["spec"]["ingress"]
+    allowed = {port["port"]: rule["from"] for rule in rules for port in rule["ports"]}
+    assert allowed[2181][-1] == tool
+    assert tool in allowed[9404]
+    assert PROMETHEUS not in allowed[9404]
 
 
 def test_claims_may_go_with_the_cluster(build: Build) -> None:

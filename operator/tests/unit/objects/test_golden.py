@@ -97,6 +97,7 @@ def test_objects_are_those_of_the_files(make: Callable[[], Cluster]) -> None:
         cluster,
         settings=ImageSettings(prefix="odradek", pull_policy="IfNotPresent", operator_version="0.1.0"),
         broker_count=cluster.brokers.replicas,
+        operator_namespace="odradek-system",
         extras=EXTRAS,
     )
     path = GOLDEN / f"{make.__name__}.yaml"

@@ -70,7 +70,9 @@ def read(body: dict[str, Any], model: str) -> object:
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_kubernetes_knows_every_field(name: str) -> None:
     extras = Extras(dashboards={"lag": "{}"})
-    wanted = wanted_objects(CLUSTERS[name], settings=ImageSettings(), broker_count=2, extras=extras)
+    wanted = wanted_objects(
+        CLUSTERS[name], settings=ImageSettings(), broker_count=2, operator_namespace="odradek-system", extras=extras
+    )
     assert len(wanted) > 10
     for item in wanted:
         # Unknown fields would be dropped, values of other types turned.

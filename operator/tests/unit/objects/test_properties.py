@@ -10,7 +10,8 @@ from odradek.app.properties import parse_properties
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig
 from odradek.base.settings import Update
 from odradek_operator.crds.types import Brokers, Cluster, Volume, ZooKeeper
-from odradek_operator.objects.properties import ensemble_properties, is_dynamic, render, split, zookeeper_connect
+from odradek_operator.objects.properties import ensemble_properties, is_dynamic, split, zookeeper_connect
+from odradek_operator.objects.properties_file import render
 
 CONNECT = ",".join(f"demo-zookeeper-{member}.demo-zookeeper-nodes.shop.svc:2181" for member in range(3))
 

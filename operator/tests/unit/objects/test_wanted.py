@@ -129,7 +129,9 @@ SOME = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 
 def wanted_of(cluster: Cluster, broker_count: int = 3) -> tuple[WantedObject, ...]:
-    return wanted_objects(cluster, settings=IMAGES, broker_count=broker_count, extras=EXTRAS)
+    return wanted_objects(
+        cluster, settings=IMAGES, broker_count=broker_count, operator_namespace="odradek-system", extras=EXTRAS
+    )
 
 
 def bodies(cluster: Cluster) -> list[Object]:
@@ -442,7 +444,7 @@ def test_image_settings_restart_pods() -> None:
 
 def test_a_cluster_without_uid_is_refused() -> None:
     with pytest.raises(ValueError, match="uid"):
-        wanted_objects(Cluster(name="demo"), settings=IMAGES, broker_count=3)
+        wanted_objects(Cluster(name="demo"), settings=IMAGES, broker_count=3, operator_namespace="odradek-system")
 
 
 def test_zookeeper_comes_first_and_monitoring_last() -> None:

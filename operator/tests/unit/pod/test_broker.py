@@ -15,7 +15,7 @@ import pytest
 from odradek.app.properties import parse_properties
 from odradek_operator.pod.addresses import Json
 from odradek_operator.pod.api import ApiError
-from odradek_operator.pod.broker import broker_properties, read_text, write_properties
+from odradek_operator.pod.broker import broker_properties, read_secrets, read_text, write_properties
 from odradek_operator.pod.errors import PodError
 from odradek_operator.pod.identity import BrokerPod, PodListener
 
@@ -148,3 +148,14 @@ def test_sigterm_ends_a_pod_that_still_waits() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
     assert answer.returncode == 128 + signal.SIGTERM
+
+
+def test_secrets_are_read_in_the_order_of_the_resource(tmp_path: Path) -> None:
+    for number in (0, 2, 10):
+        data = tmp_path / str(number) / "..data"
+        data.mkdir(parents=True)
+        (data / "zookeeper.ssl.keystore.password").write_text(f"secret {number}\n")
+        (data.parent / "zookeeper.ssl.keystore.password").symlink_to("..data/zookeeper.ssl.keystore.password")
+    (tmp_path / "2" / "only.in.this").write_text(" spaces stay ")
+    assert read_secrets(tmp_path) == {"zookeeper.ssl.keystore.password": "secret 10", "only.in.this": " spaces stay "}
+    assert read_secrets(tmp_path / "none") == {}

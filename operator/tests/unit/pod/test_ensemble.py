@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek.app.properties import parse_properties
-from odradek_operator.objects.properties import render
+from odradek_operator.objects.properties_file import render
 from odradek_operator.pod.ensemble import (
     check_member,
     client_port,

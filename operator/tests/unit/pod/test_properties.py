@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from odradek.app.properties import parse_properties
 from odradek.base.config import BrokerConfig
-from odradek_operator.objects.properties import render
+from odradek_operator.objects.properties_file import render
 from odradek_operator.pod.addresses import Address
 from odradek_operator.pod.errors import PodError
 from odradek_operator.pod.identity import BrokerPod, PodListener
-from odradek_operator.pod.properties import final_properties, own_properties, supervised, value_of
+from odradek_operator.pod.properties import final_properties, own_properties, supervised, value_of, with_secrets
 
 POD = BrokerPod(
     cluster="demo",
@@ -99,3 +99,11 @@ def test_whether_a_parent_process_watches(text: str, expected: bool) -> None:
 def test_plain_values_are_read_as_the_broker_reads_them(pairs: dict[str, str]) -> None:
     text = render(pairs, header="h")
     assert {key: value_of(text, key) for key in pairs} == parse_properties(text)
+
+
+def test_passwords_from_secrets_stand_below_the_mounted_text_and_above_the_pods_own() -> None:
+    text = with_secrets("password=old\nbroker.id=7\n", {"password": "a\\b= #", "broker.id": "9"})
+    final = parse_properties(final_properties(text, POD, FOUND, None))
+    assert final["password"] == "a\\b= #"
+    assert final["broker.id"] == str(POD.broker_id), "what the operator sets cannot be replaced"
+    assert with_secrets("a=b\n", {}) == "a=b\n"

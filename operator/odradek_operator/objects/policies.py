@@ -1,0 +1,112 @@
+"""NetworkPolicies: which peers reach which port of a cluster's pods. Pure.
+
+Enters: a Cluster and the operator's namespace. Leaves: one NetworkPolicy for each component, none where the resource
+turns them off. A port that no client needs is closed to everybody but the peers that need it:
+
+    9091 (between brokers)    the cluster's brokers; its exporter where no internal listener is served
+    9404 (metrics)            Prometheus, the operator
+    2181 (ZooKeeper)          the cluster's brokers and exporter, the operator
+    2888, 3888                the members of the ensemble
+
+`spec.networkAccess` adds peers, or replaces those of Prometheus. Kubelets always reach the pods of their node, so
+probes need no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from odradek_operator.crds.types import Cluster, Json
+from odradek_operator.objects import listeners, names, parts
+from odradek_operator.objects.names import Component
+from odradek_operator.objects.parts import Object
+
+PROMETHEUS: Final[Object] = {
+    "namespaceSelector": {},
+    "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+}
+"""The label that the Prometheus operator and Prometheus's own chart set on Prometheus pods."""
+
+_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""A label that Kubernetes sets on every namespace."""
+
+
+def broker_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
+    """Clients reach internal listeners from all pods and external ones from everywhere."""
+    rules = [_replication_rule(cluster), _metrics_rule(cluster, operator_namespace)]
+    if inside := [listener.port for listener in listeners.internal(cluster)]:
+        rules.append(allow(inside, [{"namespaceSelector": {}}]))
+    if outside := [listener.port for listener in listeners.external(cluster)]:
+        rules.append(allow(outside))
+    return _policy(cluster, Component.KAFKA, names.kafka(cluster.name), rules)
+
+
+def ensemble_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
+    """Whoever writes to ZooKeeper controls the cluster, so only those who must reach it."""
+    clients = [
+        *pods_of(cluster, Component.KAFKA, Component.EXPORTER),
+        _operator(operator_namespace),
+        *cluster.network_access.zookeeper,
+    ]
+    rules = [
+        allow([names.ZOOKEEPER_CLIENT_PORT], clients),
+        allow([names.ZOOKEEPER_PEER_PORT, names.ZOOKEEPER_ELECTION_PORT], pods_of(cluster, Component.ZOOKEEPER)),
+        _metrics_rule(cluster, operator_namespace),
+    ]
+    return _policy(cluster, Component.ZOOKEEPER, names.zookeeper(cluster.name), rules)
+
+
+def exporter_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
+    """The operator reads sizes and lag where Prometheus does."""
+    rules = [_metrics_rule(cluster, operator_namespace)]
+    return _policy(cluster, Component.EXPORTER, names.exporter(cluster.name), rules)
+
+
+def _replication_rule(cluster: Cluster) -> Object:
+    if cluster.replication_is_open:
+        return allow([names.REPLICATION_PORT])
+    own = [Component.KAFKA]
+    if cluster.monitoring.exporter and not listeners.internal(cluster):
+        own.append(Component.EXPORTER)
+    return allow([names.REPLICATION_PORT], [*pods_of(cluster, *own), *(cluster.network_access.replication or ())])
+
+
+def _metrics_rule(cluster: Cluster, operator_namespace: str) -> Object:
+    asked = cluster.network_access.metrics
+    return allow([names.METRICS_PORT], [_operator(operator_namespace), *((PROMETHEUS,) if asked is None else asked)])
+
+
+def _operator(namespace: str) -> Object:
+    return {
+        "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: namespace}},
+        "podSelector": {"matchLabels": dict(names.OPERATOR_LABELS)},
+    }
+
+
+def _policy(cluster: Cluster, component: Component, name: str, ingress: Sequence[Object]) -> list[Object]:
+    """One policy for incoming connections; outgoing ones are not restricted."""
+    if not cluster.network_policies:
+        return []
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": parts.metadata(cluster, component, name),
+        "spec": {
+            "podSelector": {"matchLabels": names.selector(cluster.name, component)},
+            "policyTypes": ["Ingress"],
+            "ingress": list(ingress),
+        },
+    }
+    return [policy]
+
+
+def allow(ports: Sequence[int], peers: Sequence[Json] | None = None) -> Object:
+    """A rule: `peers` reach `ports`. None means everybody, inside and outside of Kubernetes."""
+    rule: Object = {"ports": [{"port": number, "protocol": "TCP"} for number in ports]}
+    return rule if peers is None else {"from": [dict(peer) for peer in peers], **rule}
+
+
+def pods_of(cluster: Cluster, *components: Component) -> list[Json]:
+    """Peers: pods of the same cluster, which are in the same namespace."""
+    return [{"podSelector": {"matchLabels": names.selector(cluster.name, component)}} for component in components]
