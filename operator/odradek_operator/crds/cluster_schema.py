@@ -101,43 +101,49 @@ def _brokers() -> Schema:
             "resources": compute_resources("each broker"),
             "template": template("brokers"),
             "rebalance": _rebalance(),
-            "config": ruled(
-                properties(
-                    "Kafka's broker properties, by Kafka's names. What a running broker can change is changed without "
-                    "a restart. Ids, listeners, racks, directories and ZooKeeper are set by the operator. Wrong values "
-                    "stand in the status; unknown names have no effect and stand there as warnings."
-                ),
-                rule(
-                    not_among(limits.OPERATED_KEYS),
-                    "A property here is one that the operator sets for each broker: remove it. These are: "
-                    f"{', '.join(sorted(limits.OPERATED_KEYS))}.",
-                ),
-                rule(
-                    not_among(limits.SENSITIVE_KEYS),
-                    "A property here is a password, and this resource can be read by many: put it into a Secret and "
-                    f"name that in configFrom. These are: {', '.join(sorted(limits.SENSITIVE_KEYS))}.",
-                ),
-            ),
-            "configFrom": listed(
-                "Secrets of this namespace whose entries are broker properties too: each key is the name of a "
-                "property, such as zookeeper.ssl.keystore.password. They take precedence over config. The brokers "
-                "read them at their start: restart the brokers after a change.",
-                record(
-                    "One source.",
-                    {
-                        "secretRef": record(
-                            "A Secret.",
-                            {"name": text("Its name.", max_length=MAX_NAME_LENGTH)},
-                            required=["name"],
-                        )
-                    },
-                    required=["secretRef"],
-                ),
-                max_items=MAX_SECRETS,
-            ),
+            **_broker_config(),
         },
         default={},
     )
+
+
+def _broker_config() -> dict[str, Schema]:
+    return {
+        "config": ruled(
+            properties(
+                "Kafka's broker properties, by Kafka's names. What a running broker can change is changed without "
+                "a restart. Ids, listeners, racks, directories and ZooKeeper are set by the operator. Wrong values "
+                "stand in the status; unknown names have no effect and stand there as warnings."
+            ),
+            rule(
+                not_among(limits.OPERATED_KEYS),
+                "A property here is one that the operator sets for each broker: remove it. These are: "
+                f"{', '.join(sorted(limits.OPERATED_KEYS))}.",
+            ),
+            rule(
+                not_among(limits.SENSITIVE_KEYS),
+                "A property here is a password, and this resource can be read by many: put it into a Secret and "
+                f"name that in configFrom. These are: {', '.join(sorted(limits.SENSITIVE_KEYS))}.",
+            ),
+        ),
+        "configFrom": listed(
+            "Secrets of this namespace whose entries are broker properties too: each key is the name of a "
+            "property, such as zookeeper.ssl.keystore.password. They take precedence over config. The brokers "
+            "read them at their start: restart the brokers after a change.",
+            record(
+                "One source.",
+                {
+                    "secretRef": record(
+                        "A Secret.",
+                        {"name": text("Its name.", max_length=MAX_NAME_LENGTH)},
+                        required=["name"],
+                    )
+                },
+                required=["secretRef"],
+            ),
+            max_items=MAX_SECRETS,
+        ),
+    }
 
 
 def _storage() -> Schema:
@@ -248,24 +254,7 @@ def _listeners() -> Schema:
             },
             required=["name", "port"],
         ),
-        rule(
-            "self.type == 'internal' || self.insecure",
-            "A listener of type nodeport or loadbalancer has neither encryption nor authentication in this version: "
-            "everybody who reaches its port can read, write and delete everything. Set insecure: true to accept that.",
-        ),
-        rule(
-            f"self.name != '{REPLICATION_LISTENER}'",
-            f"The name {REPLICATION_LISTENER} is the brokers' own: choose another.",
-        ),
-        rule(
-            f"!(self.port in {list(limits.RESERVED_PORTS)})",
-            f"The ports {' and '.join(map(str, limits.RESERVED_PORTS))} are used by the broker pods themselves: "
-            "choose another.",
-        ),
-        rule(
-            "!self.tls && !has(self.authentication)",
-            "tls and authentication come with a later version on Kubernetes: remove them from this listener.",
-        ),
+        *_listener_rules(),
     )
     return ruled(
         listed(
@@ -284,6 +273,29 @@ def _listeners() -> Schema:
             "Two listeners have the same port: give each its own.",
         ),
     )
+
+
+def _listener_rules() -> list[dict[str, str]]:
+    return [
+        rule(
+            "self.type == 'internal' || self.insecure",
+            "A listener of type nodeport or loadbalancer has neither encryption nor authentication in this version: "
+            "everybody who reaches its port can read, write and delete everything. Set insecure: true to accept that.",
+        ),
+        rule(
+            f"self.name != '{REPLICATION_LISTENER}'",
+            f"The name {REPLICATION_LISTENER} is the brokers' own: choose another.",
+        ),
+        rule(
+            f"!(self.port in {list(limits.RESERVED_PORTS)})",
+            f"The ports {' and '.join(map(str, limits.RESERVED_PORTS))} are used by the broker pods themselves: "
+            "choose another.",
+        ),
+        rule(
+            "!self.tls && !has(self.authentication)",
+            "tls and authentication come with a later version on Kubernetes: remove them from this listener.",
+        ),
+    ]
 
 
 def _zookeeper() -> Schema:
