@@ -75,6 +75,11 @@ def test_the_node_reader_reads_nodes() -> None:
     assert reader["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
 
 
+def test_the_node_reader_stays_for_brokers_that_outlive_the_release() -> None:
+    (reader,) = [each for each in rendered("default") if each["metadata"]["name"] == NODE_READER]
+    assert reader["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
 def test_the_guard_is_about_this_account() -> None:
     policies = [each for each in rendered("default") if each["kind"] == "ValidatingAdmissionPolicy"]
     bindings = [each for each in rendered("default") if each["kind"] == "ValidatingAdmissionPolicyBinding"]

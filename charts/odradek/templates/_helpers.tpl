@@ -111,3 +111,17 @@ Secrets and runs nothing in pods.
   verbs: [get, list, watch, create, patch, update, delete]
 {{- end }}
 {{- end -}}
+
+{{/*
+Not empty where this release brings the ClusterRole odradek-node-reader: there is none yet, or it is this release's. One
+that an earlier or another release has left, or that was applied without Helm, stays as it is: Helm refuses to take over
+what another release made.
+*/}}
+{{- define "odradek.ownsNodeReader" -}}
+{{- $found := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "odradek-node-reader" -}}
+{{- $notes := dig "metadata" "annotations" dict ($found | default dict) -}}
+{{- $owner := printf "%s/%s" (get $notes "meta.helm.sh/release-namespace") (get $notes "meta.helm.sh/release-name") -}}
+{{- if or (not $found) (eq $owner (printf "%s/%s" .Release.Namespace .Release.Name)) -}}
+yes
+{{- end -}}
+{{- end -}}

@@ -76,6 +76,15 @@ def main() -> None:
     show_default=True,
     help="Bound on writes to the API server.",
 )
+@click.option(
+    "--broker-api-seconds",
+    envvar="BROKER_API_SECONDS",
+    type=click.FloatRange(0, 3600),
+    default=None,
+    show_envvar=True,
+    help="How long a starting broker asks the API server before it uses its last known rack and addresses; a change "
+    "restarts brokers.  [default: 20, without a restart]",
+)
 @click.option("--metrics-port", envvar="METRICS_PORT", type=click.IntRange(0, 65_535), default=8080, show_default=True)
 @click.option("--log-level", envvar="LOG_LEVEL", type=click.Choice(LOG_LEVELS, case_sensitive=False), default="INFO")
 def run(
@@ -88,6 +97,7 @@ def run(
     namespace: str | None,
     idle_seconds: float,
     writes_per_second: float,
+    broker_api_seconds: float | None,
     metrics_port: int,
     log_level: str,
 ) -> None:
@@ -98,7 +108,7 @@ def run(
     # Of each request, at every level: what matters of them stands in our own lines.
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
     settings = OperatorSettings(
-        images=ImageSettings(prefix=image_prefix, pull_policy=image_pull_policy),
+        images=ImageSettings(prefix=image_prefix, pull_policy=image_pull_policy, api_seconds=broker_api_seconds),
         namespaces=tuple(name.strip() for name in watch_namespaces.split(",") if name.strip()),
         identity=identity,
         own_namespace=namespace or _own_namespace(),

@@ -61,6 +61,7 @@ def template(cluster: Cluster, settings: ImageSettings) -> Object:
             *identity(cluster),
             variable("LISTENERS", listeners.for_pods(cluster)),
             *([variable("RACK_TOPOLOGY_KEY", rack)] if rack is not None else []),
+            *([] if settings.api_seconds is None else [variable("API_SECONDS", f"{settings.api_seconds:g}")]),
         ],
         mounts=[*storage.broker_mounts(brokers), *_secret_mounts(brokers)],
         volumes=[*storage.broker_pod_volumes(brokers), *_secret_volumes(brokers)],

@@ -31,6 +31,8 @@ class ImageSettings:
     pull_policy: str = "IfNotPresent"
     operator_version: str = DEFAULT_VERSION
     """Tag of the operator's own image."""
+    api_seconds: float | None = None
+    """How long a starting broker asks the API server before it uses the last known answers; None: the pod's default."""
 
     def image(self, name: str, version: str) -> str:
         """The full name of one of our images."""

@@ -1,8 +1,8 @@
 """Reads single objects from the API server with the pod's own service account; nothing but GET, nothing but urllib.
 
-Enters: the files that Kubernetes mounts, and paths. Leaves: objects; `ApiError` for what may pass by itself, which
-`read_patiently` tries again for a bounded time; in the end a `PodError`. Called by `pod/broker`, which needs two or
-three objects once: a client library would be more than the rest of the pod's start.
+Enters: the files that Kubernetes mounts, and paths. Leaves: objects; `ApiError` for a failure that may pass by itself,
+which `read_within` retries for a bounded time. Called by `pod/broker`, which needs two or three objects once: a client
+library would be more than the rest of the pod's start.
 """
 
 from __future__ import annotations
@@ -43,16 +43,30 @@ class ApiError(Exception):
 class ApiReader:
     """The API server, as the pod's account sees it."""
 
-    def __init__(self, url: str, *, token: Path | None = None, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Path | None = None,
+        context: ssl.SSLContext | None = None,
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> None:
         """`url` without a slash at the end. The token is read for each request: Kubernetes renews it."""
         self._url: Final = url
         self._token: Final = token
+        self._request_seconds: Final = request_seconds
         # Without proxies: the API server is never behind one of the pod's environment.
         handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)]
         self._opener: Final = urllib.request.build_opener(*handlers)
 
     @classmethod
-    def in_pod(cls, environment: Mapping[str, str], folder: Path = ACCOUNT_FOLDER) -> ApiReader:
+    def in_pod(
+        cls,
+        environment: Mapping[str, str],
+        folder: Path = ACCOUNT_FOLDER,
+        *,
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> ApiReader:
         """As every pod finds it. Raises `PodError` where the pod has no account's token mounted."""
         host, port = (needed(environment, f"KUBERNETES_SERVICE_{name}") for name in ("HOST", "PORT"))
         try:
@@ -62,7 +76,8 @@ class ApiReader:
                 f"{folder}/ca.crt cannot be read ({error.strerror}): the pod needs automountServiceAccountToken."
             ) from error
         bracketed = f"[{host}]" if ":" in host else host
-        return cls(f"https://{bracketed}:{port}", token=folder / "token", context=context)
+        url = f"https://{bracketed}:{port}"
+        return cls(url, token=folder / "token", context=context, request_seconds=request_seconds)
 
     def read(self, path: str) -> Json:
         """The object at a path of the API. Raises `ApiError`."""
@@ -70,7 +85,7 @@ class ApiReader:
         try:
             if self._token is not None:
                 request.add_header("Authorization", f"Bearer {self._token.read_text(encoding='ascii').strip()}")
-            with self._opener.open(request, timeout=REQUEST_SECONDS) as answer:
+            with self._opener.open(request, timeout=self._request_seconds) as answer:
                 body = answer.read(MAX_ANSWER_BYTES + 1)
         except urllib.error.HTTPError as error:
             error.close()
@@ -109,6 +124,30 @@ def _parsed(body: bytes) -> Json:
     return value
 
 
+def read_within(
+    seconds: float,
+    what: str,
+    read: Callable[[], Json],
+    *,
+    pause: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Json:
+    """What `read` gives, tried at least once and again with growing pauses; the last `ApiError` after `seconds`."""
+    deadline, wait, reported = clock() + seconds, FIRST_PAUSE_SECONDS, ""
+    while True:
+        try:
+            return read()
+        except ApiError as error:
+            reason = str(error)
+            if clock() + wait > deadline:
+                raise
+        if reason != reported:
+            logger.warning("asking the API server for %s: %s; trying again", what, reason)
+            reported = reason
+        pause(wait)
+        wait = min(2 * wait, LONGEST_PAUSE_SECONDS)
+
+
 def read_patiently(
     what: str,
     read: Callable[[], Json],
@@ -116,17 +155,8 @@ def read_patiently(
     pause: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Json:
-    """What `read` gives, tried again with growing pauses; `PodError` after `PATIENCE_SECONDS`."""
-    deadline, wait, told = clock() + PATIENCE_SECONDS, FIRST_PAUSE_SECONDS, ""
-    while True:
-        try:
-            return read()
-        except ApiError as error:
-            reason = str(error)
-        if clock() + wait > deadline:
-            raise PodError(f"The API server was asked for {what} for {PATIENCE_SECONDS:.0f} s: {reason}.")
-        if reason != told:
-            logger.warning("asking the API server for %s: %s; trying again", what, reason)
-            told = reason
-        pause(wait)
-        wait = min(2 * wait, LONGEST_PAUSE_SECONDS)
+    """What `read` gives, tried for `PATIENCE_SECONDS`; then a `PodError`."""
+    try:
+        return read_within(PATIENCE_SECONDS, what, read, pause=pause, clock=clock)
+    except ApiError as error:
+        raise PodError(f"The API server was asked for {what} for {PATIENCE_SECONDS:.0f} s: {error}.") from error

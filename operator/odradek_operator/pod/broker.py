@@ -2,11 +2,13 @@
 
 Enters: the mounted properties, the environment, the API server. Leaves: the broker in this process's place, so that
 signals reach it directly: SIGTERM hands its partitions over before it ends. Everything that is decided is in
-`addresses` and `properties`; here is the reading, the waiting and the exec.
+`addresses` and `properties`; here is the reading, the waiting and the exec. What was read is kept on the data volumes
+(`remembered`), so that a broker can restart while the API server refuses or does not answer.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -18,16 +20,20 @@ from types import FrameType
 from typing import Final, NoReturn, Protocol
 
 from odradek_operator.pod.addresses import Address, Json, Waiting, advertised, rack, service_name
-from odradek_operator.pod.api import read_patiently
+from odradek_operator.pod.api import ApiError, read_patiently, read_within
 from odradek_operator.pod.errors import PodError
 from odradek_operator.pod.identity import NODE_PORT, BrokerPod, PodListener
-from odradek_operator.pod.properties import final_properties, supervised
+from odradek_operator.pod.properties import final_properties, supervised, value_of
+from odradek_operator.pod.remembered import Remembered, load, save
 
 logger = logging.getLogger(__name__)
 
 ADDRESS_PAUSE_SECONDS: Final = 2.0
 """Between two looks for an address that a load balancer has not given yet. How long that may take, the start-up probe
 of the pod says."""
+
+API_SECONDS: Final = 20.0
+"""How long the API server is asked for objects whose last answer is known, before that answer is used."""
 
 REMINDER_SECONDS: Final = 60.0
 """After so long it is told again for what the pod waits."""
@@ -48,16 +54,97 @@ class Api(Protocol):
 
 
 def broker_properties(
-    text: str, pod: BrokerPod, make_api: Callable[[], Api], *, pause: Callable[[float], None] = time.sleep
+    text: str,
+    pod: BrokerPod,
+    make_api: Callable[[], Api],
+    *,
+    remembers: bool = True,
+    api_seconds: float = API_SECONDS,
+    pause: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> str:
-    """The broker's final properties. Waits for addresses; `make_api` is called only when something has to be read."""
+    """The broker's final properties. Waits for addresses; `make_api` is called only when something has to be read.
+
+    Where the API server gives no answer for `api_seconds`, its last good answer counts, which is on the data volumes.
+    With `remembers` the answers are saved there; only a start that has found every address saves anything.
+    """
     if not pod.reads_node and all(service_name(pod, listener) is None for listener in pod.listeners):
         return final_properties(text, pod, [_own(pod, listener) for listener in pod.listeners], None)
-    api = make_api()
-    node = read_patiently(f"node {pod.node}", lambda: api.node(pod.node), pause=pause) if pod.reads_node else None
+    folders = volume_roots(text)
+    before = load(folders, pod)
+    answers = _Answers(make_api(), pod, before, seconds=api_seconds, pause=pause, clock=clock)
+    node = answers.node() if pod.reads_node else None
     found_rack = rack(node, pod.rack_key) if node is not None and pod.rack_key is not None else None
-    found = [_wait_for_address(api, pod, listener, node, pause) for listener in pod.listeners]
-    return final_properties(text, pod, found, found_rack)
+    found = [_wait_for_address(answers, pod, listener, node, pause) for listener in pod.listeners]
+    properties = final_properties(text, pod, found, found_rack)
+    after = before.updated(answers.fresh_node, answers.fresh_services)
+    if remembers and after != before:
+        save(folders, pod, after)
+    return properties
+
+
+def volume_roots(text: str) -> list[Path]:
+    """The roots of the broker's volumes: the operator puts each log directory one level below."""
+    directories = (value_of(text, "log.dirs") or "").split(",")
+    return [Path(directory.strip()).parent for directory in directories if directory.strip()]
+
+
+class _Answers:
+    """Objects as the API server has them, or, when it refuses or does not answer, as it last had them."""
+
+    def __init__(
+        self,
+        api: Api,
+        pod: BrokerPod,
+        known: Remembered,
+        *,
+        seconds: float,
+        pause: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.fresh_node: Json | None = None
+        self.fresh_services: dict[str, Json] = {}
+        self._api, self._pod, self._known = api, pod, known
+        self._pause, self._clock = pause, clock
+        self._until = clock() + seconds
+
+    def node(self) -> Json:
+        """The pod's node. Rack and address of another node are wrong here, so its last answer is not used."""
+        name, known = self._pod.node, self._known
+        same = known.node if known.node_name == name else None
+        if known.node is not None and same is None:
+            logger.info("the last known rack and address are of node %s; this pod runs on %s", known.node_name, name)
+        fresh = self._fresh(f"node {name}", lambda: self._api.node(name), same)
+        if fresh is not None:
+            self.fresh_node = fresh
+            return fresh
+        assert same is not None
+        return same
+
+    def service(self, name: str) -> Json:
+        """One of the broker's Services."""
+        last = self._known.services.get(name)
+        fresh = self._fresh(f"Service {name}", lambda: self._api.service(self._pod.namespace, name), last)
+        if fresh is not None:
+            self.fresh_services[name] = fresh
+            return fresh
+        self.fresh_services.pop(name, None)
+        assert last is not None
+        return last
+
+    def _fresh(self, what: str, read: Callable[[], Json], last: Json | None) -> Json | None:
+        """The object as it is now; None where `last` has to do. Raises `PodError` without either."""
+        if last is None:
+            return read_patiently(what, read, pause=self._pause, clock=self._clock)
+        try:
+            return read_within(self._until - self._clock(), what, read, pause=self._pause, clock=self._clock)
+        except ApiError as error:
+            saved, shown = self._known.saved, json.dumps(last, sort_keys=True)
+            logger.warning(
+                "asking the API server for %s: %s; starting with its last answer, saved at %s: %s",
+                *(what, error, saved, shown),
+            )
+            return None
 
 
 def _own(pod: BrokerPod, listener: PodListener) -> Address:
@@ -67,14 +154,14 @@ def _own(pod: BrokerPod, listener: PodListener) -> Address:
 
 
 def _wait_for_address(
-    api: Api, pod: BrokerPod, listener: PodListener, node: Json | None, pause: Callable[[float], None]
+    answers: _Answers, pod: BrokerPod, listener: PodListener, node: Json | None, pause: Callable[[float], None]
 ) -> Address:
     name = service_name(pod, listener)
     if name is None:
         return _own(pod, listener)
     waited = 0.0
     while True:
-        service = read_patiently(f"Service {name}", lambda: api.service(pod.namespace, name), pause=pause)
+        service = answers.service(name)
         address = advertised(pod, listener, node if listener.type == NODE_PORT else None, service)
         if not isinstance(address, Waiting):
             return address

@@ -77,12 +77,22 @@ def main(log_level: str) -> None:
     help="Where the broker's own properties are written.",
 )
 @click.option("--print", "only_print", is_flag=True, help="Print the properties and end, for looking at them.")
-def broker(properties: Path, secrets: Path, output: Path, *, only_print: bool) -> None:
+@click.option(
+    "--api-seconds",
+    envvar="API_SECONDS",
+    type=click.FloatRange(0, 3600),
+    default=20.0,
+    show_default=True,
+    show_envvar=True,
+    help="How long to ask the API server before the broker starts with the rack and addresses of its last start.",
+)
+def broker(properties: Path, secrets: Path, output: Path, *, only_print: bool, api_seconds: float) -> None:
     """Find this pod's rack and addresses, write its properties, and become its broker.
 
-    Reads CLUSTER, POD_NAME, POD_NAMESPACE, NODE_NAME, LISTENERS and, when set, RACK_TOPOLOGY_KEY.
+    Reads CLUSTER, POD_NAME, POD_NAMESPACE, NODE_NAME, LISTENERS and, when set, RACK_TOPOLOGY_KEY. What the API server
+    says is kept in the root of each data volume, for starts at which it refuses or does not answer.
     """
-    from odradek_operator.pod.api import ApiReader
+    from odradek_operator.pod.api import REQUEST_SECONDS, ApiReader
     from odradek_operator.pod.broker import (
         become_broker,
         broker_properties,
@@ -97,7 +107,14 @@ def broker(properties: Path, secrets: Path, output: Path, *, only_print: bool) -
     end_on_signals()
     try:
         text = with_secrets(read_text(properties), read_secrets(secrets))
-        final = broker_properties(text, broker_pod(os.environ), lambda: ApiReader.in_pod(os.environ))
+        request_seconds = max(1.0, min(REQUEST_SECONDS, api_seconds))
+        final = broker_properties(
+            text,
+            broker_pod(os.environ),
+            lambda: ApiReader.in_pod(os.environ, request_seconds=request_seconds),
+            remembers=not only_print,
+            api_seconds=api_seconds,
+        )
         if only_print:
             click.echo(final, nl=False)
             return

@@ -42,6 +42,17 @@ def restored(operator_release: Release) -> Iterator[None]:
     operator_release.install()
 
 
+def restart_a_broker(demo: Demo) -> None:
+    """Delete a broker's pod. The next one reads the rack of its node and becomes ready."""
+    old = next(pod for pod in demo.pods("kafka") if pod.name == "demo-kafka-1")
+    demo.kubectl.delete("pod", old.name)
+    eventually(
+        lambda: {pod.name: pod for pod in demo.pods("kafka")},
+        lambda pods: old.name in pods and pods[old.name].uid != old.uid and pods[old.name].ready,
+        what="a broker that restarts without an operator",
+    )
+
+
 def retention(admin: AdminClient, topic: str) -> str | None:
     """What the brokers say of a topic's retention."""
     which = ConfigResource(ResourceType.TOPIC, topic)
@@ -80,6 +91,8 @@ def test_clusters_run_on_without_an_operator_and_are_adopted_by_the_next(
     assert demo.topic(topic)["metadata"]["finalizers"] == ["odradek.dev/topic"]
     produce_all(outside, topic, written(100, 100))
     assert Counter(consume_all(outside, topic, 200)) == Counter(written(0, 200))
+    restart_a_broker(demo)
+    before = lives(demo)
     # What is asked for while nobody is there waits for the next operator.
     demo.kubectl.patch(TOPIC, topic, {"spec": {"config": {"retention.ms": 86_400_000}}})
 

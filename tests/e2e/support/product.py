@@ -25,6 +25,7 @@ EXAMPLES: Final = ROOT / "manifests" / "examples"
 EXTERNAL: Final = EXAMPLES / "external"
 IMAGES: Final = ("broker", "operator", "zookeeper")
 CRDS: Final = ("clusters.odradek.dev", "topics.odradek.dev")
+NODE_READER: Final = "odradek-node-reader"
 CLUSTER: Final = "cluster.odradek.dev"
 TOPIC: Final = "topic.odradek.dev"
 NAMESPACE: Final = "odradek-system"
@@ -63,6 +64,7 @@ class Release:
         self.uninstall()
         self.kubectl.delete("namespace", self.kubectl.namespace)
         self.kubectl.delete("crd", *CRDS)
+        self.kubectl.delete("clusterrole", NODE_READER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

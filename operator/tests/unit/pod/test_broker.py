@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from odradek_operator.pod.api import ApiError
 from odradek_operator.pod.broker import broker_properties, read_secrets, read_text, write_properties
 from odradek_operator.pod.errors import PodError
 from odradek_operator.pod.identity import BrokerPod, PodListener
+from odradek_operator.pod.remembered import FILE
 
 INSIDE = PodListener(name="plain", port=9092, type="internal")
 NODE_PORT = PodListener(name="out", port=9094, type="nodeport")
@@ -60,6 +62,32 @@ class Api:
         return answer
 
 
+class Time:
+    """A clock that only pauses advance."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+
+    def clock(self) -> float:
+        return self.now
+
+
+class Refusing:
+    """An API server that answers everything in the same way."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def node(self, name: str) -> Json:
+        raise ApiError(self.reason)
+
+    def service(self, namespace: str, name: str) -> Json:
+        raise ApiError(self.reason)
+
+
 def no_pause(_: float) -> None:
     """Waiting costs nothing here."""
 
@@ -93,6 +121,108 @@ def test_a_load_balancer_is_waited_for(caplog: pytest.LogCaptureFixture) -> None
     assert len(pauses) == 40
     told = [record for record in caplog.records if "load balancer" in record.getMessage()]
     assert len(told) == 2, "told at once, and once a minute"
+
+
+SERVICE: dict[str, Any] = {"spec": {"ports": [{"port": 9094, "nodePort": 31_000}]}}
+BALANCER: dict[str, Any] = {"status": {"loadBalancer": {"ingress": [{"hostname": "lb.example"}]}}}
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """The root of a data volume."""
+    return tmp_path / "data-0"
+
+
+def start(volume: Path, which: BrokerPod, api: Any, seconds: float = 20.0) -> tuple[dict[str, str], float]:
+    """One start of a broker: its own properties, and the seconds that it waited."""
+    time = Time()
+    volume.mkdir(exist_ok=True)
+    text = broker_properties(
+        f"log.dirs={volume}/kafka-log\n", which, lambda: api, api_seconds=seconds, pause=time.pause, clock=time.clock
+    )
+    return dict(parse_properties(text)), time.now
+
+
+@pytest.mark.parametrize("reason", ["it answers 401 Unauthorized", "it answers 403 Forbidden", "it cannot be reached"])
+@pytest.mark.parametrize("seconds", [0.0, 20.0, 60.0])
+def test_a_restart_that_the_api_server_refuses_uses_the_last_answers(
+    volume: Path, reason: str, seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    which = pod(INSIDE, NODE_PORT, BALANCED, rack_key="zone")
+    before, _ = start(volume, which, Api(demo_kafka_out_0=[SERVICE], demo_kafka_lb_0=[BALANCER]))
+
+    after, waited = start(volume, which, Refusing(reason), seconds)
+
+    assert after == before
+    assert after["broker.rack"] == "z1"
+    assert waited <= seconds
+    said = [record.getMessage() for record in caplog.records if "starting with its last answer" in record.getMessage()]
+    assert len(said) == 3
+    assert reason in said[0] and '"zone": "z1"' in said[0] and "saved at 20" in said[0]
+
+
+def test_a_first_start_that_the_api_server_refuses_says_so_and_saves_nothing(volume: Path) -> None:
+    with pytest.raises(PodError, match="asked for node a for 120 s: it answers 403 Forbidden"):
+        start(volume, pod(NODE_PORT, rack_key="zone"), Refusing("it answers 403 Forbidden"))
+    assert list(volume.iterdir()) == []
+
+
+def test_rack_and_address_of_another_node_are_not_used(volume: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    which = pod(INSIDE, BALANCED, rack_key="zone")
+    start(volume, which, Api(demo_kafka_lb_0=[BALANCER]))
+    saved = (volume / FILE).read_bytes()
+    with pytest.raises(PodError, match="asked for node b for 120 s"):
+        start(volume, replace(which, node="b"), Refusing("it answers 403 Forbidden"))
+    assert "are of node a; this pod runs on b" in caplog.text
+    assert (volume / FILE).read_bytes() == saved
+    # What does not depend on the node is used on each.
+    properties, _ = start(volume, replace(which, node="b", rack_key=None), Refusing("it answers 403 Forbidden"))
+    assert properties["advertised.listeners"].endswith(",LB://lb.example:9095")
+
+
+def test_a_refused_answer_does_not_replace_a_good_one(volume: Path) -> None:
+    which = pod(NODE_PORT, BALANCED, rack_key="zone")
+    start(volume, which, Api(demo_kafka_out_0=[SERVICE], demo_kafka_lb_0=[BALANCER]))
+    changed = {"spec": {"ports": [{"port": 9094, "nodePort": 32_000}]}}
+    refused = ApiError("it answers 404 Not Found")
+    start(volume, which, Api(demo_kafka_out_0=[changed], demo_kafka_lb_0=[refused] * 9), seconds=1.0)
+    properties, _ = start(volume, which, Refusing("it answers 500"))
+    assert properties["advertised.listeners"].endswith("OUT://10.0.0.1:32000,LB://lb.example:9095")
+
+
+def test_answers_of_another_pod_and_broken_files_are_not_used(volume: Path, caplog: pytest.LogCaptureFixture) -> None:
+    which = pod(NODE_PORT)
+    start(volume, which, Api(demo_kafka_out_0=[SERVICE]))
+    other = replace(which, name="other-kafka-0", cluster="other")
+    with pytest.raises(PodError, match="120 s"):
+        start(volume, other, Refusing("it answers 403 Forbidden"))
+    assert "is not about the pod events/other-kafka-0" in caplog.text
+    (volume / FILE).write_text("{")
+    with pytest.raises(PodError, match="120 s"):
+        start(volume, which, Refusing("it answers 403 Forbidden"))
+    assert "cannot be read and is not used" in caplog.text
+
+
+def test_answers_are_kept_beside_the_log_directories_of_all_volumes(tmp_path: Path) -> None:
+    roots = [tmp_path / "data-0", tmp_path / "data-1"]
+    for root in roots:
+        root.mkdir()
+    text = f"log.dirs={roots[0]}/kafka-log,{roots[1]}/kafka-log\n"
+    broker_properties(text, pod(NODE_PORT), lambda: Api(demo_kafka_out_0=[SERVICE]), pause=no_pause)
+    assert [[path.name for path in root.iterdir()] for root in roots] == [[FILE], [FILE]]
+    roots[0].joinpath(FILE).unlink()
+    roots[0].rmdir()
+    refusing = Refusing("it cannot be reached")
+    found = broker_properties(text, pod(NODE_PORT), lambda: refusing, api_seconds=0, pause=no_pause)
+    assert "OUT://10.0.0.1:31000" in found, "one volume is enough"
+
+
+def test_nothing_is_saved_for_a_look(volume: Path) -> None:
+    volume.mkdir()
+    text = f"log.dirs={volume}/kafka-log\n"
+    broker_properties(text, pod(NODE_PORT), lambda: Api(demo_kafka_out_0=[SERVICE]), remembers=False)
+    assert list(volume.iterdir()) == []
 
 
 def test_a_node_without_the_label_is_an_error() -> None:
