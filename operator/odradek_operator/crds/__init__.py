@@ -26,6 +26,7 @@ from odradek_operator.crds.types import NetworkAccess as NetworkAccess
 from odradek_operator.crds.types import PodTemplate as PodTemplate
 from odradek_operator.crds.types import Rebalance as Rebalance
 from odradek_operator.crds.types import Resources as Resources
+from odradek_operator.crds.types import Spread as Spread
 from odradek_operator.crds.types import Topic as Topic
 from odradek_operator.crds.types import Volume as Volume
 from odradek_operator.crds.types import Wanted as Wanted

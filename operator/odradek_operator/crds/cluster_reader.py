@@ -25,6 +25,7 @@ from odradek_operator.crds.types import (
     Monitoring,
     NetworkAccess,
     Rebalance,
+    Spread,
     Volume,
     ZooKeeper,
 )
@@ -165,6 +166,7 @@ def _brokers(section: Section | None) -> Brokers:
         release_lost_after_seconds=_release_lost_after(storage, Brokers().release_lost_after_seconds),
         rack_topology_key=None if rack is None else _topology_key(rack),
         rack_names=() if rack is None else rack.texts("names"),
+        spread=_spread(section),
         image=optional_text(section, "image"),
         resources=read_resources_of(section.section("resources")),
         template=read_template(section.section("template")),
@@ -205,6 +207,10 @@ def _volumes(storage: Section) -> tuple[Volume, ...]:
         entry.close()
         volumes.append(volume)
     return tuple(volumes)
+
+
+def _spread(section: Section) -> Spread:
+    return Spread(section.choice("spread", [one.value for one in Spread], Spread.REQUIRED.value))
 
 
 def _volume_size(section: Section) -> str:
@@ -332,6 +338,7 @@ def _zookeeper(section: Section | None) -> ZooKeeper:
         storage_class=None if storage is None else optional_text(storage, "storageClass"),
         delete_claims=False if storage is None else storage.boolean("deleteClaims", False),
         release_lost_after_seconds=_release_lost_after(storage, ZooKeeper().release_lost_after_seconds),
+        spread=_spread(section),
         image=optional_text(section, "image"),
         resources=read_resources_of(section.section("resources")),
         template=read_template(section.section("template")),
@@ -344,7 +351,7 @@ def _zookeeper(section: Section | None) -> ZooKeeper:
     return zookeeper
 
 
-OWN_ENSEMBLE: Final = ("replicas", "storage", "image", "resources", "template", "config")
+OWN_ENSEMBLE: Final = ("replicas", "storage", "spread", "image", "resources", "template", "config")
 """What means nothing for an ensemble that is there already."""
 
 

@@ -24,7 +24,16 @@ from odradek_operator.crds.openapi import (
     whole,
 )
 from odradek_operator.crds.pod_schema import compute_resources, image, template
-from odradek_operator.crds.types import MAX_BROKERS, Brokers, Cluster, ListenerType, Monitoring, Rebalance, ZooKeeper
+from odradek_operator.crds.types import (
+    MAX_BROKERS,
+    Brokers,
+    Cluster,
+    ListenerType,
+    Monitoring,
+    Rebalance,
+    Spread,
+    ZooKeeper,
+)
 from odradek_operator.fields import MAX_NAME_LENGTH
 from odradek_operator.objects.names import REPLICATION_LISTENER
 from odradek_operator.objects.storage import DEFAULT_ZOOKEEPER_SIZE
@@ -97,6 +106,7 @@ def _brokers() -> Schema:
                 ),
                 rule("has(self.topologyKey) || has(self.names)", "rack needs topologyKey: the label that tells it."),
             ),
+            "spread": _spread("brokers", default=default.spread),
             "image": image("the brokers"),
             "resources": compute_resources("each broker"),
             "template": template("brokers"),
@@ -144,6 +154,17 @@ def _broker_config() -> dict[str, Schema]:
             max_items=MAX_SECRETS,
         ),
     }
+
+
+def _spread(pods: str, *, default: Spread | None = None) -> Schema:
+    """Without a default in the ensemble's, which must be missing where the ensemble is another's."""
+    return text(
+        f"Required: a node gets a second one of the {pods} only when every node that they may run on has one, unless "
+        "their volumes leave no other choice. Preferred: the scheduler tries. A change concerns pods that start from "
+        f"then on. {Spread.REQUIRED.value} when left out; an affinity.podAntiAffinity in the template replaces it.",
+        values=[one.value for one in Spread],
+        default=None if default is None else default.value,
+    )
 
 
 def _storage() -> Schema:
@@ -313,6 +334,7 @@ def _zookeeper() -> Schema:
                     rule("self % 2 == 1", "replicas must be odd: an even ensemble survives no more failures."),
                 ),
                 "storage": _zookeeper_storage(),
+                "spread": _spread("members"),
                 "image": image("the ensemble"),
                 "resources": compute_resources("each member"),
                 "template": template("the ensemble"),

@@ -50,6 +50,15 @@ class ListenerType(Enum):
     LOAD_BALANCER = "loadbalancer"
 
 
+class Spread(Enum):
+    """How firmly pods of one component are spread over nodes."""
+
+    REQUIRED = "Required"
+    """Evenly over the nodes that they may run on: none gets a second pod while another one has none."""
+    PREFERRED = "Preferred"
+    """The scheduler tries."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
     """A disk of each broker."""
@@ -129,6 +138,7 @@ class Brokers:
     """The label of Kubernetes nodes that says in which rack they are."""
     rack_names: tuple[str, ...] = ()
     """Racks of the brokers of an embedded cluster, which has no nodes."""
+    spread: Spread = Spread.REQUIRED
     image: str | None = None
     """Instead of the one that the operator's image prefix and `version` give."""
     resources: ComputeResources = ComputeResources()
@@ -149,6 +159,7 @@ class ZooKeeper:
     delete_claims: bool = False
     release_lost_after_seconds: int = 300
     """How long a member's node or disk may be gone before its claim is given up; 0 never gives up."""
+    spread: Spread = Spread.REQUIRED
     image: str | None = None
     resources: ComputeResources = ComputeResources()
     template: PodTemplate = PodTemplate()

@@ -283,6 +283,7 @@ class ClusterLoop:
             broker_count=decision.broker_count,
             operator_namespace=self._shared.settings.own_namespace,
             extras=extras_of(cluster),
+            spread=decision.spread,
         )
         growth = await grow_claims(client, cluster, view.claims, view.sets, broker_count=decision.broker_count)
         settled_size = decision.broker_count == cluster.brokers.replicas

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from odradek_operator.lifecycle.parsing import Object, condition, is_true, items, mapping, moment, number, text, texts
+from odradek_operator.lifecycle.reach import reach
 from odradek_operator.objects import names
 
 _NODE_KEY: Final = re.compile(r"(^|/)(hostname|node|nodename|metadata\.name)$")
@@ -41,6 +42,8 @@ class Pod:
     """Seconds since the epoch at which the scheduler last changed its mind that it fits nowhere; None otherwise."""
     claims: tuple[str, ...] = ()
     """Names of its volume claims."""
+    spread: bool = False
+    """Whether it must not be scheduled beside another one while a node has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,8 @@ class Claim:
     lost: bool
     """Whether Kubernetes says that the volume is gone (phase `Lost`)."""
     terminating: bool
+    reach: frozenset[str] | None = None
+    """The nodes whose labels fit the volume's affinity; None for all nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,8 @@ class Set:
     """Of its template: pods with another one are outdated."""
     generation_observed: bool
     """Whether its controller has seen the last specification."""
+    spread: bool = False
+    """Whether its template demands that pods spread over nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +138,23 @@ def parse_pod(body: Object) -> Pod:
             for volume in items(body, "spec", "volumes")
             if (claim := text(volume, "persistentVolumeClaim", "claimName"))
         ),
+        spread=_must_spread(mapping(body, "spec")),
     )
 
 
-def parse_claim(body: Object, volume: Object | None) -> Claim:
-    """A claim, and its volume where there is one. Nodes are named as the volume's affinity names them."""
+def _must_spread(spec: Object) -> bool:
+    """Whether a pod's specification forbids the scheduler to put it where it makes nodes uneven."""
+    return any(
+        text(one, "topologyKey") == names.HOSTNAME_LABEL and text(one, "whenUnsatisfiable") == "DoNotSchedule"
+        for one in items(spec, "topologySpreadConstraints")
+    )
+
+
+def parse_claim(body: Object, volume: Object | None, nodes: Iterable[Object] = ()) -> Claim:
+    """A claim, and its volume where there is one; `nodes` are all there are.
+
+    The nodes that a volume is tied to are named as its affinity names them.
+    """
     return Claim(
         name=text(body, "metadata", "name"),
         uid=text(body, "metadata", "uid"),
@@ -143,6 +162,7 @@ def parse_claim(body: Object, volume: Object | None) -> Claim:
         nodes=() if volume is None else _tied_to(volume),
         lost=text(body, "status", "phase") == "Lost",
         terminating=bool(text(body, "metadata", "deletionTimestamp")),
+        reach=None if volume is None else reach(volume, nodes),
     )
 
 
@@ -179,6 +199,7 @@ def parse_set(body: Object) -> Set:
         replicas=1 if replicas is None else replicas,
         restart_hash=text(body, "spec", "template", "metadata", "annotations", names.RESTART_HASH),
         generation_observed=(seen or 0) >= (written or 0),
+        spread=_must_spread(mapping(body, "spec", "template", "spec")),
     )
 
 
@@ -198,7 +219,10 @@ def observe(
     by_name = {text(volume, "metadata", "name"): volume for volume in volumes}
     all_nodes = list(nodes)
     hostnames = {_hostname(node): text(node, "metadata", "name") for node in all_nodes}
-    found = [parse_claim(claim, by_name.get(text(claim, "spec", "volumeName"))) for claim in _of(cluster_name, claims)]
+    found = [
+        parse_claim(claim, by_name.get(text(claim, "spec", "volumeName")), all_nodes)
+        for claim in _of(cluster_name, claims)
+    ]
     own_pods = list(_of(cluster_name, pods))
     parsed_sets = [parse_set(one) for one in _of(cluster_name, sets)]
     return KubernetesState(
@@ -215,7 +239,7 @@ def observe(
 
 def _hostname(node: Object) -> str:
     """By which volumes name a node: mostly its name, but clouds differ."""
-    return text(node, "metadata", "labels", "kubernetes.io/hostname") or text(node, "metadata", "name")
+    return text(node, "metadata", "labels", names.HOSTNAME_LABEL) or text(node, "metadata", "name")
 
 
 def _of(cluster_name: str, bodies: Iterable[Object]) -> Iterator[Object]:

@@ -11,6 +11,7 @@ a `ClusterDecision`. Called by the loop of a cluster in each round; it carries t
    the ensemble, since they may need its new template. While a pod of one is away for our sake, none of the other goes.
 4. Brokers' dynamic defaults are written at any time: they take nothing away.
 5. Replicas begin to move, and the set shrinks, only in rounds without a step of 3: both are decided from who is there.
+6. A pod that fits nowhere under a rule of spreading that is gone is replaced at any time: it runs nowhere.
 
 An operator that dies between any two steps has lost nothing: each step follows again from what the next one observes.
 """
@@ -18,23 +19,25 @@ An operator that dies between any two steps has lost nothing: each step follows 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odradek_operator.crds import Cluster
-from odradek_operator.lifecycle import defaults, ensemble, moves, release, resize, rolling
+from odradek_operator.lifecycle import defaults, ensemble, moves, release, resize, rolling, spreading
 from odradek_operator.lifecycle.lost import is_homeless
 from odradek_operator.lifecycle.observed import KubernetesState, Quorum
-from odradek_operator.lifecycle.steps import ClusterDecision, Step, Verdict
+from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, Step, Verdict
 from odradek_operator.objects import names
 from odradek_operator.observed import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What the resource wants of pods, and what members of the ensemble say of themselves."""
+    """What the resource wants of pods, properties and factors, and what members of the ensemble say of themselves."""
 
     brokers_hash: str
     ensemble_hash: str
+    dynamic: Mapping[str, str]
+    factors: Mapping[str, int]
     quorum: Quorum
 
 
@@ -55,12 +58,30 @@ def decide(
     need no restart. `wanted_factors`: by topic; those that are not named keep theirs. `quorum`: what members
     of the ensemble answered. `now`: seconds since the epoch.
     """
-    present = resize.present_size(cluster, state)
     wanted = _Wanted(
         brokers_hash=wanted_hashes.get(names.kafka(cluster.name), ""),
         ensemble_hash=wanted_hashes.get(names.zookeeper(cluster.name), ""),
+        dynamic=wanted_dynamic,
+        factors=wanted_factors,
         quorum=quorum,
     )
+    decision = _decide(cluster, state, snapshot, wanted, now=now)
+    count = decision.broker_count
+    stuck = spreading.obsolete(cluster, state, broker_count=count)
+    if stuck is not None and not cluster.paused and not any(isinstance(one, KubernetesStep) for one in decision.steps):
+        decision = replace(decision, steps=(*decision.steps, stuck))
+    return replace(
+        decision,
+        spread=spreading.demanded(cluster, state, broker_count=count),
+        notices=spreading.notices(cluster, state, broker_count=count),
+    )
+
+
+def _decide(
+    cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None, wanted: _Wanted, *, now: float
+) -> ClusterDecision:
+    """The rules 1 to 5."""
+    present = resize.present_size(cluster, state)
     old = frozenset(rolling.outdated(rolling.members(state, present), wanted.brokers_hash))
     if cluster.paused:
         return ClusterDecision(broker_count=present, outdated=old)
@@ -75,9 +96,9 @@ def decide(
     verdict = _disruption(cluster, state, snapshot, wanted, now=now)
     steps: list[Step] = []
     if snapshot.controller_epoch_version is not None:
-        changed = defaults.decide(snapshot, wanted_dynamic)
+        changed = defaults.decide(snapshot, wanted.dynamic)
         steps += [] if changed is None else [changed]
-    moved = moves.decide(cluster, snapshot, present=present, factors=wanted_factors)
+    moved = moves.decide(cluster, snapshot, present=present, factors=wanted.factors)
     if verdict.step is not None:
         steps.append(verdict.step)
     elif moved.step is not None and not steps:

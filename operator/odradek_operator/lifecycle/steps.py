@@ -131,5 +131,7 @@ class ClusterDecision:
     progress: Progress | None = None
     outdated: frozenset[int] = frozenset()
     """Brokers whose pods were made from another template than the present one."""
+    spread: frozenset[Component] = frozenset()
+    """Components whose pods must spread over nodes."""
     notices: tuple[str, ...] = ()
     """Sentences about what is not as it should be and holds nothing up."""

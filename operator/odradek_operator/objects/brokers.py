@@ -25,16 +25,21 @@ _HEADER = "Written by the operator from the Cluster resource: change that, not t
 
 
 def broker_objects(
-    cluster: Cluster, *, broker_count: int, settings: ImageSettings, operator_namespace: str
+    cluster: Cluster,
+    *,
+    broker_count: int,
+    settings: ImageSettings,
+    operator_namespace: str,
+    spread: bool = False,
 ) -> list[Object]:
-    """All of them."""
+    """All of them. With `spread` the pods must spread over nodes."""
     return [
         *_rights(cluster, broker_count),
         config_map(cluster),
         *_services(cluster, broker_count),
         *policies.broker_policy(cluster, operator_namespace=operator_namespace),
         parts.disruption_budget(cluster, _COMPONENT, names.kafka(cluster.name)),
-        _set(cluster, broker_count, settings),
+        _set(cluster, broker_count, settings, spread=spread),
     ]
 
 
@@ -93,7 +98,7 @@ def config_map(cluster: Cluster) -> Object:
     return parts.config_map(cluster, _COMPONENT, names.kafka_config(cluster.name), {names.BROKER_PROPERTIES: text})
 
 
-def _set(cluster: Cluster, broker_count: int, settings: ImageSettings) -> Object:
+def _set(cluster: Cluster, broker_count: int, settings: ImageSettings, *, spread: bool) -> Object:
     return stateful_set(
         cluster,
         _COMPONENT,
@@ -104,6 +109,7 @@ def _set(cluster: Cluster, broker_count: int, settings: ImageSettings) -> Object
         restart_hash=restart_hash(cluster, settings),
         claims=storage.broker_claims(cluster),
         delete_claims=cluster.brokers.delete_claims,
+        spread=spread,
     )
 
 

@@ -21,8 +21,10 @@ _CLIENT_PORT = {"tcp-client": names.ZOOKEEPER_CLIENT_PORT}
 _HEADER = "Written by the operator from the Cluster resource: change that, not this."
 
 
-def ensemble_objects(cluster: Cluster, *, settings: ImageSettings, operator_namespace: str) -> list[Object]:
-    """All of them."""
+def ensemble_objects(
+    cluster: Cluster, *, settings: ImageSettings, operator_namespace: str, spread: bool = False
+) -> list[Object]:
+    """All of them. With `spread` the pods must spread over nodes."""
     if cluster.zookeeper.connect is not None:
         return []
     name = names.zookeeper(cluster.name)
@@ -36,7 +38,7 @@ def ensemble_objects(cluster: Cluster, *, settings: ImageSettings, operator_name
         parts.service(cluster, _COMPONENT, client, client_ports),
         *policies.ensemble_policy(cluster, operator_namespace=operator_namespace),
         parts.disruption_budget(cluster, _COMPONENT, name),
-        _set(cluster, settings),
+        _set(cluster, settings, spread=spread),
     ]
 
 
@@ -72,7 +74,7 @@ def config_map(cluster: Cluster) -> Object:
     return parts.config_map(cluster, _COMPONENT, names.zookeeper_config(cluster.name), data)
 
 
-def _set(cluster: Cluster, settings: ImageSettings) -> Object:
+def _set(cluster: Cluster, settings: ImageSettings, *, spread: bool) -> Object:
     wanted = cluster.zookeeper
     return stateful_set(
         cluster,
@@ -84,4 +86,5 @@ def _set(cluster: Cluster, settings: ImageSettings) -> Object:
         restart_hash=restart_hash(cluster, settings),
         claims=storage.ensemble_claims(cluster),
         delete_claims=wanted.delete_claims,
+        spread=spread,
     )

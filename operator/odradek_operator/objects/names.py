@@ -21,6 +21,8 @@ OPERATOR_LABELS: Final = {"app.kubernetes.io/name": "odradek", COMPONENT_LABEL: 
 RESTART_HASH: Final = "odradek.dev/restart-hash"
 """Annotation of a pod template: a pod with another value is outdated and waits for its restart."""
 PAUSED: Final = "odradek.dev/paused"
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+"""On nodes, by Kubernetes itself."""
 NODE_READER: Final = "odradek-node-reader"
 """The ClusterRole of the chart by which broker pods may read their node's labels and addresses."""
 

@@ -15,8 +15,8 @@ from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _CONFIG_VOLUME: Final = "config"
+_CONSTRAINTS: Final = "topologySpreadConstraints"
 _PROBE_TIMEOUT_SECONDS: Final = 6
 """Longer than the answering process waits for its own event loop."""
 _SLOW_START_FAILURES: Final = 720
@@ -100,6 +100,24 @@ def annotated(template: Object, restart_hash: str) -> Object:
     return {**template, "metadata": {**template["metadata"], "annotations": annotations}}
 
 
+def spread_over_nodes(template: Object, cluster: Cluster, component: Component) -> Object:
+    """The template with the rule that a node gets a second pod only when every other one has as many.
+
+    The nodes that count are those that the pod tolerates and may run on. No part of the restart hash: the rule is for
+    the scheduler, so a pod that runs need not restart for it.
+    """
+    rule = {
+        "maxSkew": 1,
+        "topologyKey": names.HOSTNAME_LABEL,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeAffinityPolicy": "Honor",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": names.selector(cluster.name, component)},
+    }
+    spec = template["spec"]
+    return {**template, "spec": {**spec, _CONSTRAINTS: [*spec.get(_CONSTRAINTS, []), rule]}}
+
+
 def _pod_spec(cluster: Cluster, workload: Workload, user: PodTemplate, settings: ImageSettings) -> Object:
     grace = user.termination_grace_period_seconds
     spec: Object = {
@@ -122,7 +140,7 @@ def _pod_spec(cluster: Cluster, workload: Workload, user: PodTemplate, settings:
         "affinity": _affinity(cluster, workload, user),
     }
     if workload.rack_topology_key is not None:
-        spec["topologySpreadConstraints"] = [_spread(cluster, workload, workload.rack_topology_key)]
+        spec[_CONSTRAINTS] = [_spread(cluster, workload, workload.rack_topology_key)]
     return {**spec, **_user_fields(user)}
 
 
@@ -208,7 +226,7 @@ def _affinity(cluster: Cluster, workload: Workload, user: PodTemplate) -> Object
             {
                 "weight": 100,
                 "podAffinityTerm": {
-                    "topologyKey": _HOSTNAME,
+                    "topologyKey": names.HOSTNAME_LABEL,
                     "labelSelector": {"matchLabels": names.selector(cluster.name, workload.component)},
                 },
             }

@@ -11,7 +11,7 @@ from odradek_operator.crds.types import Cluster
 from odradek_operator.objects import names, storage
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object, metadata
-from odradek_operator.objects.podspec import annotated
+from odradek_operator.objects.podspec import annotated, spread_over_nodes
 
 
 def stateful_set(
@@ -25,8 +25,12 @@ def stateful_set(
     restart_hash: str,
     claims: Sequence[Object],
     delete_claims: bool,
+    spread: bool,
 ) -> Object:
-    """The set. Pods start together, since they wait for each other; the operator alone decides which restarts when."""
+    """The set. Pods start together, since they wait for each other; the operator alone decides which restarts when.
+
+    With `spread` the scheduler must spread them over nodes.
+    """
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -39,7 +43,9 @@ def stateful_set(
             "revisionHistoryLimit": 3,
             "persistentVolumeClaimRetentionPolicy": storage.retention(delete_claims=delete_claims),
             "selector": {"matchLabels": names.selector(cluster.name, component)},
-            "template": annotated(template, restart_hash),
+            "template": annotated(
+                spread_over_nodes(template, cluster, component) if spread else template, restart_hash
+            ),
             "volumeClaimTemplates": list(claims),
         },
     }

@@ -81,18 +81,32 @@ def wanted_objects(
     broker_count: int,
     operator_namespace: str,
     extras: Extras | None = None,
+    spread: frozenset[Component] = frozenset(),
 ) -> tuple[WantedObject, ...]:
     """All of them, in order. `cluster` must come from Kubernetes, with its uid.
 
-    `operator_namespace` is where the operator runs, which must reach ZooKeeper and the exporter.
+    `operator_namespace` is where the operator runs, which must reach ZooKeeper and the exporter; `spread` are the
+    components whose pods must spread over nodes.
+
     Raises `ValueError` for a cluster without a uid: its objects would belong to nobody.
     """
     if not cluster.uid:
         raise ValueError(f"Cluster {cluster.name} has no uid: its objects would outlive it")
     files = extras or Extras()
     bodies = [
-        *ensemble_objects(cluster, settings=settings, operator_namespace=operator_namespace),
-        *broker_objects(cluster, broker_count=broker_count, settings=settings, operator_namespace=operator_namespace),
+        *ensemble_objects(
+            cluster,
+            settings=settings,
+            operator_namespace=operator_namespace,
+            spread=Component.ZOOKEEPER in spread,
+        ),
+        *broker_objects(
+            cluster,
+            broker_count=broker_count,
+            settings=settings,
+            operator_namespace=operator_namespace,
+            spread=Component.KAFKA in spread,
+        ),
         *exporter_objects(cluster, settings=settings, operator_namespace=operator_namespace),
         *monitoring_objects(cluster, rule_groups=files.rule_groups, dashboards=files.dashboards),
     ]

@@ -48,6 +48,7 @@ CLUSTER = {
             "releaseLostAfterSeconds": 1,
         },
         "rack": {"topologyKey": "zone", "names": ["a"]},
+        "spread": "Preferred",
         "rebalance": {"partitions": 3, "throttle": "1M"},
         "config": {"min.insync.replicas": 2},
         "configFrom": [{"secretRef": {"name": "passwords"}}],
@@ -66,6 +67,7 @@ CLUSTER = {
     "zookeeper": {
         "replicas": 5,
         "storage": {"size": "1Gi", "storageClass": "fast", "deleteClaims": True, "releaseLostAfterSeconds": 60},
+        "spread": "Preferred",
         "config": {"tickTime": 1},
         **PODS,
     },

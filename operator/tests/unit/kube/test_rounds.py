@@ -336,3 +336,36 @@ def test_a_volume_cannot_shrink_and_brokers_join_all_the_same() -> None:
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is set back")
 
     play(steps)
+
+
+def place(world: World, node: str, *brokers: int) -> None:
+    for broker in brokers:
+        world.change(Kind.POD, f"demo-kafka-{broker}", {"spec": {"nodeName": node}})
+
+
+def test_a_node_that_runs_two_brokers_stands_in_the_status_and_restarts_nothing() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world)
+
+        def rules() -> list[str]:
+            spec = world.get(Kind.STATEFUL_SET, "demo-kafka")["spec"]["template"]["spec"]
+            return [rule["whenUnsatisfiable"] for rule in spec.get("topologySpreadConstraints", [])]
+
+        def warnings() -> list[str]:
+            said = world.get(Kind.CLUSTER, "demo")["status"].get("warnings", [])
+            return [sentence for sentence in said if "node node-" in sentence]
+
+        assert rules() == ["DoNotSchedule"]
+        assert warnings() == []
+        place(world, "node-5", 0, 1)
+        sentence = "Brokers 0 and 1 run on node node-5: its loss takes both."
+        await until(lambda: warnings() == [sentence], "it says so")
+        assert world.ready(Kind.CLUSTER, "demo")
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"spread": "Preferred"}}})
+        await until(lambda: rules() == [], "the scheduler only tries")
+        place(world, "node-0", 0)
+        await until(lambda: warnings() == [], "it is well again")
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        assert world.deleted_pods == []
+
+    play(steps)

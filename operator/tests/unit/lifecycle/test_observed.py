@@ -128,6 +128,38 @@ def test_a_claim_and_the_nodes_it_is_tied_to(claim: dict[str, object], volume: o
     assert (parsed.name, parsed.uid, parsed.terminating) == ("data-demo-kafka-2", "c2", False)
 
 
+@pytest.mark.parametrize(
+    ("match", "nodes"),
+    [
+        ({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x", "z"]}]}, {"a"}),
+        ({"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["x"]}]}, {"b", "c"}),
+        ({"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {"a", "b"}),
+        ({"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}, {"c"}),
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["c"]}]}, {"c"}),
+        (
+            {
+                "matchExpressions": [{"key": "zone", "operator": "Exists"}],
+                "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b", "c"]}],
+            },
+            {"b"},
+        ),
+        # What cannot be read, and what says nothing, fits no node.
+        ({"matchExpressions": [{"key": "zone", "operator": "Near"}]}, set()),
+        ({"matchExpressions": []}, set()),
+    ],
+)
+def test_the_nodes_that_a_volume_can_be_used_on(match: dict[str, object], nodes: set[str]) -> None:
+    all_nodes = [
+        {"metadata": {"name": name, "labels": {"zone": zone} if zone else {}}}
+        for name, zone in (("a", "x"), ("b", "y"), ("c", ""))
+    ]
+    assert parse_claim(CLAIM, volume_body(**match), all_nodes).reach == nodes
+
+
+def test_a_volume_without_an_affinity_can_be_used_everywhere() -> None:
+    assert parse_claim(CLAIM, {"metadata": {"name": "pv-1"}, "spec": {}}, [NODE]).reach is None
+
+
 def test_a_claim_that_goes() -> None:
     body = {"metadata": {"name": "c", "uid": "u", "deletionTimestamp": "1970-01-01T00:00:00Z"}}
     assert parse_claim(body, None).terminating
@@ -172,7 +204,15 @@ def test_everything_of_one_cluster() -> None:
     )
     assert list(state.brokers) == [2, 10]
     assert list(state.ensemble) == [0]
-    claim = Claim(name="data-demo-kafka-2", uid="c2", volume="pv-1", nodes=("node-1",), lost=False, terminating=False)
+    claim = Claim(
+        name="data-demo-kafka-2",
+        uid="c2",
+        volume="pv-1",
+        nodes=("node-1",),
+        lost=False,
+        terminating=False,
+        reach=frozenset({"node-1"}),
+    )
     assert state.claims == {claim.name: claim}, "volumes name nodes by their host names"
     assert list(state.nodes) == ["node-1"]
     assert list(state.sets) == ["demo-kafka"]

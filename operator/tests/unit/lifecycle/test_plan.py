@@ -19,6 +19,7 @@ from odradek_operator.observed import Snapshot
 
 from .world import KAFKA, ZOOKEEPER, World, make_world
 
+BOTH = frozenset({Component.KAFKA, Component.ZOOKEEPER})
 THREE = {"t": [(0, 1, 2), (1, 2, 0), (2, 0, 1)]}
 
 
@@ -47,13 +48,13 @@ def everything_to_do() -> World:
 
 
 def test_a_settled_cluster() -> None:
-    assert make_world(THREE).decide() == ClusterDecision(broker_count=3)
+    assert make_world(THREE).decide() == ClusterDecision(broker_count=3, spread=BOTH)
 
 
 def test_paused() -> None:
     world = everything_to_do()
     world.cluster = dataclasses.replace(world.cluster, paused=True)
-    assert world.decide() == ClusterDecision(broker_count=4, outdated=frozenset({0, 1, 2, 3}))
+    assert world.decide() == ClusterDecision(broker_count=4, outdated=frozenset({0, 1, 2, 3}), spread=BOTH)
 
 
 def test_the_order_of_things() -> None:
@@ -81,7 +82,7 @@ def test_the_order_of_things() -> None:
         "MoveReplicas",
         "LiftThrottle",
     ], "broker 0 came back with the new template; 3 is the controller"
-    assert world.decide() == ClusterDecision(broker_count=3)
+    assert world.decide() == ClusterDecision(broker_count=3, spread=BOTH)
     assert list(world.pods) == [0, 1, 2]
 
 
@@ -145,7 +146,7 @@ def test_the_first_start() -> None:
         quorum=Quorum(),
         now=0.0,
     )
-    assert decision == ClusterDecision(broker_count=3)
+    assert decision == ClusterDecision(broker_count=3, spread=BOTH)
 
 
 def test_before_the_first_controller_nothing_is_written() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from odradek_operator.crds.types import Cluster
+from odradek_operator.objects.names import Component
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.wanted import Extras, wanted_objects
 
@@ -19,10 +20,21 @@ Build = Callable[..., Objects]
 def build() -> Build:
     """Bodies of all objects of a cluster by kind and name."""
 
-    def built(cluster: Cluster, *, broker_count: int | None = None, extras: Extras | None = None) -> Objects:
+    def built(
+        cluster: Cluster,
+        *,
+        broker_count: int | None = None,
+        extras: Extras | None = None,
+        spread: Iterable[Component] = (),
+    ) -> Objects:
         count = cluster.brokers.replicas if broker_count is None else broker_count
         wanted = wanted_objects(
-            cluster, settings=ImageSettings(), broker_count=count, operator_namespace="odradek-system", extras=extras
+            cluster,
+            settings=ImageSettings(),
+            broker_count=count,
+            operator_namespace="odradek-system",
+            extras=extras,
+            spread=frozenset(spread),
         )
         return {(item.kind, item.name): item.body for item in wanted}
 

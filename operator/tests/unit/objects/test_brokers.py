@@ -20,6 +20,7 @@ from odradek_operator.crds.types import (
     ZooKeeper,
 )
 from odradek_operator.objects import names
+from odradek_operator.objects.names import Component
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.wanted import wanted_objects
 
@@ -257,3 +258,21 @@ def test_image_of_brokers(brokers: Brokers, image: str) -> None:
         if (item.kind, item.name) == ("StatefulSet", "demo-kafka")
     )
     assert (found["image"], found["imagePullPolicy"], found["command"]) == (image, "Always", ["odradek-pod", "broker"])
+
+
+@pytest.mark.parametrize("component", [Component.KAFKA, Component.ZOOKEEPER])
+def test_a_rule_of_spreading_restarts_no_pod(build: Build, component: Component) -> None:
+    own = dataclasses.replace(cluster(rack="zone"), zookeeper=ZooKeeper())
+    before, after = (
+        build(own, spread=spread)["StatefulSet", f"demo-{component.value}"]["spec"]["template"]
+        for spread in ((), (component,))
+    )
+    assert before["metadata"]["annotations"] == after["metadata"]["annotations"]
+    (rack, rule) = after["spec"]["topologySpreadConstraints"]
+    assert before["spec"]["topologySpreadConstraints"] == [rack]
+    assert (rule["topologyKey"], rule["whenUnsatisfiable"], rule["maxSkew"]) == (
+        "kubernetes.io/hostname",
+        "DoNotSchedule",
+        1,
+    )
+    assert rule["labelSelector"]["matchLabels"].items() <= after["metadata"]["labels"].items()

@@ -18,6 +18,7 @@ import yaml
 from odradek_operator.crds import Cluster, Listener, ListenerType, read_resources
 from odradek_operator.crds.types import Brokers, ComputeResources, Monitoring, PodTemplate, Volume, ZooKeeper
 from odradek_operator.documents import parse_documents
+from odradek_operator.objects.names import Component
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.wanted import Extras, wanted_objects
 
@@ -99,6 +100,7 @@ def test_objects_are_those_of_the_files(make: Callable[[], Cluster]) -> None:
         broker_count=cluster.brokers.replicas,
         operator_namespace="odradek-system",
         extras=EXTRAS,
+        spread=frozenset({Component.KAFKA, Component.ZOOKEEPER}) if make is demo else frozenset(),
     )
     path = GOLDEN / f"{make.__name__}.yaml"
     if WRITE:

@@ -1,0 +1,151 @@
+"""Whether the pods of a component must spread over nodes, and where they do not. Pure.
+
+Enters: a cluster and what Kubernetes shows. Leaves: the components whose StatefulSets demand spreading, a step for a
+pod that waits under a rule that no longer holds, and sentences about nodes that run several pods. Called by `plan`.
+
+The scheduler itself spreads pods evenly over the nodes that they may run on (`objects.podspec`), so the rule does not
+depend on the number of nodes. It takes no account of volumes, though: a pod whose disk is on a node with another pod
+would fit nowhere while a third node is empty. While that is so, the rule is left out. It has no part in the restart
+hash: it concerns pods that are being scheduled, and restarts none that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from odradek_operator.crds import Cluster, PodTemplate, Spread
+from odradek_operator.lifecycle.observed import KubernetesState, Pod
+from odradek_operator.lifecycle.replicas import listed
+from odradek_operator.lifecycle.steps import RestartPod
+from odradek_operator.objects import names
+from odradek_operator.objects.names import Component
+from odradek_operator.objects.storage import volume_sizes
+
+MAX_NOTICES = 4
+"""Nodes of one component that are named one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    component: Component
+    set_name: str
+    pods: Mapping[int, Pod]
+    spread: Spread
+    template: PodTemplate
+    claims: tuple[tuple[str, ...], ...]
+    """Names of the claims of each pod, by ordinal."""
+
+
+def demanded(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> frozenset[Component]:
+    """The components whose pods must spread over nodes now."""
+    return frozenset(
+        kind.component
+        for kind in _kinds(cluster, state, broker_count)
+        if kind.spread is Spread.REQUIRED
+        and "podAntiAffinity" not in (kind.template.affinity or {})
+        and _volumes_allow(state, kind)
+    )
+
+
+def obsolete(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> RestartPod | None:
+    """The first pod that fits nowhere under the rule, when its StatefulSet has it no longer. It runs nowhere yet."""
+    for kind in _kinds(cluster, state, broker_count):
+        found = state.sets.get(kind.set_name)
+        if found is None or found.spread or not found.generation_observed:
+            continue
+        for ordinal, pod in sorted(kind.pods.items()):
+            if pod.spread and pod.node is None and pod.unscheduled_since is not None and not pod.terminating:
+                return RestartPod(
+                    component=kind.component,
+                    ordinal=ordinal,
+                    pod=pod.name,
+                    uid=pod.uid,
+                    reason=f"{pod.name} fits on no node, and need not be spread over nodes any more",
+                )
+    return None
+
+
+def notices(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> tuple[str, ...]:
+    """A sentence about each node that runs several brokers, or several members of the ensemble."""
+    found = []
+    for kind in _kinds(cluster, state, broker_count):
+        shared = list(_shared(kind))
+        for node, numbers in shared[:MAX_NOTICES]:
+            who = listed(numbers).capitalize()
+            if kind.component is Component.ZOOKEEPER:
+                who = f"ZooKeeper members {' and '.join(map(str, numbers))}"
+            bound = " Their volumes are on it, so they stay there." if _are_tied(state, kind, numbers, node) else ""
+            loss = "both" if len(numbers) == 2 else f"all {len(numbers)}"
+            found.append(f"{who} run on node {node}: its loss takes {loss}.{bound}")
+        if len(shared) > MAX_NOTICES:
+            found.append(f"{len(shared) - MAX_NOTICES} more nodes run several pods of {kind.set_name}.")
+    return tuple(found)
+
+
+def _are_tied(state: KubernetesState, kind: _Kind, numbers: list[int], node: str) -> bool:
+    claims = [kind.claims[number] for number in numbers if number < len(kind.claims)]
+    return any(_reach(state, names_of) == frozenset({node}) for names_of in claims)
+
+
+def _kinds(cluster: Cluster, state: KubernetesState, broker_count: int) -> list[_Kind]:
+    brokers, zookeeper = cluster.brokers, cluster.zookeeper
+    sizes = volume_sizes(cluster, broker_count=broker_count)
+
+    def kind(
+        component: Component, set_name: str, pods: Mapping[int, Pod], spread: Spread, template: PodTemplate
+    ) -> _Kind:
+        volumes = [volume.claims for volume in sizes if volume.stateful_set == set_name]
+        return _Kind(
+            component=component,
+            set_name=set_name,
+            pods=pods,
+            spread=spread,
+            template=template,
+            claims=tuple(zip(*volumes, strict=True)),
+        )
+
+    kinds = [kind(Component.KAFKA, names.kafka(cluster.name), state.brokers, brokers.spread, brokers.template)]
+    if zookeeper.connect is None:
+        name = names.zookeeper(cluster.name)
+        kinds.append(kind(Component.ZOOKEEPER, name, state.ensemble, zookeeper.spread, zookeeper.template))
+    return kinds
+
+
+def _volumes_allow(state: KubernetesState, kind: _Kind) -> bool:
+    """Whether each pod whose volumes are bound to some nodes finds one of them without another pod of the kind.
+
+    A pod whose nodes are all away finds none whatever the rule says, so it does not count.
+    """
+    reaches = [_reach(state, claims) for claims in kind.claims]
+    places = [_place(kind.pods.get(ordinal), reach) for ordinal, reach in enumerate(reaches)]
+    for ordinal, reach in enumerate(reaches):
+        if reach is None:
+            continue
+        there = {node for node in reach if node in state.nodes and state.nodes[node].ready}
+        if there and there <= {place for other, place in enumerate(places) if other != ordinal}:
+            return False
+    return True
+
+
+def _place(pod: Pod | None, reach: frozenset[str] | None) -> str | None:
+    """Where a pod is, or will be as it can be nowhere else."""
+    if pod is not None and pod.node is not None:
+        return pod.node
+    return next(iter(reach)) if reach is not None and len(reach) == 1 else None
+
+
+def _reach(state: KubernetesState, claims: tuple[str, ...]) -> frozenset[str] | None:
+    """The nodes that all volumes of a pod can be used on; None for all nodes."""
+    reaches = [state.claims[name].reach for name in claims if name in state.claims]
+    bounded = [one for one in reaches if one is not None]
+    return frozenset.intersection(*bounded) if bounded else None
+
+
+def _shared(kind: _Kind) -> Iterator[tuple[str, list[int]]]:
+    """Nodes with several pods, and their numbers, in order of the nodes' names."""
+    by_node: dict[str, list[int]] = {}
+    for number, pod in sorted(kind.pods.items()):
+        if pod.node is not None and not pod.terminating:
+            by_node.setdefault(pod.node, []).append(number)
+    return ((node, numbers) for node, numbers in sorted(by_node.items()) if len(numbers) > 1)
