@@ -36,11 +36,20 @@ class WorkerDiedError(OdradekError):
     """A worker process ended while it worked; the work may be given to another one."""
 
 
+MAX_MESSAGE: Final = 2_000
+"""Characters of an error's message. It may quote what a client sent, and a string of a response has 32767 bytes."""
+
+
 class ProtocolError(OdradekError):
-    """An error that travels as a code in a response."""
+    """An error that travels as a code in a response, mostly with its message."""
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """The message, cut off after `MAX_MESSAGE` characters."""
+        text = super().__str__()
+        return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}..."
 
 
 class PeerError(ProtocolError):

@@ -381,6 +381,7 @@ class ActiveController:
             raise BrokerNotAvailableError(f"broker {broker} is not alive")
         if broker_epoch != NO_EPOCH and broker_epoch < live.epoch:
             raise StaleBrokerEpochError(f"broker {broker} was restarted: its epoch is {live.epoch}")
+        self.reign.about_to_change_image()
         context.shutting_down.add(broker)
         hosted = [
             replica.partition

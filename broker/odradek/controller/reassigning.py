@@ -11,7 +11,12 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from odradek.base.errors import InvalidReplicaAssignmentError, ProtocolError, UnknownTopicOrPartitionError
+from odradek.base.errors import (
+    InvalidReplicaAssignmentError,
+    PolicyViolationError,
+    ProtocolError,
+    UnknownTopicOrPartitionError,
+)
 from odradek.base.types import TopicPartition
 from odradek.controller import reassignment
 from odradek.controller.context import Replica, ReplicaStatus
@@ -19,6 +24,7 @@ from odradek.controller.deleting import TopicDeleter
 from odradek.controller.machines import move_replicas
 from odradek.controller.reign import Reign
 from odradek.zk.layout import ReplicaAssignment
+from odradek.zk.port import NoNode, TooLarge
 
 log = logging.getLogger(__name__)
 
@@ -118,14 +124,14 @@ class Reassigner:
             errors[partition] = InvalidReplicaAssignmentError("No replica that is kept is alive and in sync any more.")
         todo = {part: wish for part, wish in wishes.items() if errors[part] is None}
         changes = {part: wish for part, wish in todo.items() if context.assignment(part) != wish}
-        missing = await self._reign.store.set_assignments(changes)
-        for partition in [part for part in todo if part.topic in missing]:
-            errors[partition] = UnknownTopicOrPartitionError("The topic is gone.")
+        failed = await self._reign.store.set_assignments(changes)
+        for partition in [part for part in todo if part.topic in failed]:
+            errors[partition] = _told(failed[partition.topic])
             del todo[partition]
         for partition, wish in todo.items():
             log.info("%s: replicas %s are to become %s", partition, list(wish.origin), list(wish.target))
             context.set_assignment(partition, wish)
-        self._reign.tell([part for part in todo if part in gone])
+        self._reign.tell([part for part in gone if part in kept])
         self._drop({part: gone[part] for part in todo if part in gone})
         await self._go_on(todo)
         return errors
@@ -192,7 +198,9 @@ class Reassigner:
         self._drop({partition: assignments[partition].removing for partition in finished})
         # Brokers first: as long as the znode names the old replicas, a successor would have them deleted.
         self._reign.flush()
-        await self._reign.store.set_assignments(finished)
+        for error in (await self._reign.store.set_assignments(finished)).values():
+            if isinstance(error, TooLarge):
+                raise error
         await self._drop_wishes(self._is_over)
         for partition, assignment in finished.items():
             log.info("%s: its replicas are %s now", partition, list(assignment.replicas))
@@ -218,3 +226,10 @@ class Reassigner:
         for status in _DROPPED:
             move_replicas(self._context, known, status, self._reign.batch)
         self._context.offline_directory_replicas.difference_update(replicas)
+
+
+def _told(error: NoNode | TooLarge) -> ProtocolError:
+    """What a client learns about an assignment that could not be written."""
+    if isinstance(error, TooLarge):
+        return PolicyViolationError(str(error))
+    return UnknownTopicOrPartitionError("The topic is gone.")

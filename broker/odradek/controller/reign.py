@@ -70,8 +70,18 @@ class Reign:
             ),
         )
         self.unclean_elections = 0
+        self._image_changes = 0
         self.moved: set[TopicPartition] = set()
         """Partitions under reassignment whose state has changed and was not looked at yet."""
+
+    @property
+    def changes(self) -> int:
+        """Grows before every change, in ZooKeeper or in the image. While it stands still, nothing has changed."""
+        return self._image_changes + self.store.transactions
+
+    def about_to_change_image(self) -> None:
+        """The image is about to change without a write to ZooKeeper before it."""
+        self._image_changes += 1
 
     def flush(self) -> None:
         """Send what was noted."""

@@ -3,7 +3,7 @@
 Watches, session events, answers of brokers and requests of handlers enter the queue; each is handled to its end before
 the next. Every broker has a runtime; the one that made `/controller` has an `ActiveController` besides. Invariants: at
 most one event is under way; an error that an event does not handle ends the reign and never the runtime; every request
-of a handler is answered.
+of a handler is answered; a request that fails before it changes anything does not end the reign.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from odradek.base.errors import (
     KafkaStorageError,
     NotControllerError,
     ProtocolError,
+    UnknownServerError,
 )
 from odradek.base.ports import Clock, Timer
 from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
@@ -58,7 +59,7 @@ from odradek.metrics.quantiles import Quantiles
 from odradek.protocol.apis import ApiKey
 from odradek.zk import layout
 from odradek.zk.layout import ReplicaAssignment
-from odradek.zk.port import SessionEvent, Watch, ZkClient, ZkError
+from odradek.zk.port import NotSent, SessionEvent, Watch, ZkClient, ZkError
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -349,8 +350,8 @@ class ControllerRuntime:
                 await active.topic_settings_changed(topic)
             case Answered():
                 await self._answered(active, event)
-            case Asked(work, answer):
-                await _answer(answer, work(active))
+            case Asked():
+                await _serve(active, event)
 
     def _take_topics(self, first: TopicChanged) -> list[str]:
         """The topics of this event and of its like right behind it, to be read in one go."""
@@ -464,16 +465,40 @@ _HANDLERS: Final[dict[type[Event], Callable[[ActiveController], Coroutine[Any, A
 }
 
 
-async def _answer(answer: asyncio.Future[_T], work: Awaitable[_T]) -> None:
-    """Give the outcome to who asked; a protocol error is theirs, everything else ends the reign."""
+async def _serve(active: ActiveController, event: Asked) -> None:
+    """Answer a request; raise what must end the reign.
+
+    A protocol error is an answer. Any other error of a request that has changed nothing yet belongs to the request
+    alone: the client would send the same request to the next controller, and end one reign after another. After the
+    first change the image may differ from ZooKeeper, and only a new reign reads it again. The client gets its answer in
+    both cases, one that it does not retry. Without ZooKeeper, or after another broker took over, this broker cannot
+    be the controller; then the client asks the next one.
+    """
+    changes = active.reign.changes
     try:
-        result = await work
+        outcome = await event.work(active)
     except ProtocolError as error:
-        if not answer.done():
-            answer.set_exception(error)
-        return
-    if not answer.done():
-        answer.set_result(result)
+        _fail(event, error)
+    except NotSent as error:
+        if active.reign.changes != changes:
+            raise
+        _fail(event, error)
+    except (ZkError, ControllerMovedError):
+        raise
+    except Exception:
+        # A bug that a request has met: the client learns of it, and the log has the details.
+        _fail(event, UnknownServerError("The controller failed to handle the request; its log has the details."))
+        if active.reign.changes != changes:
+            raise
+        log.exception("a request failed before it changed anything; this broker stays controller")
+    else:
+        if not event.answer.done():
+            event.answer.set_result(outcome)
+
+
+def _fail(event: Asked, error: Exception) -> None:
+    if not event.answer.done():
+        event.answer.set_exception(error)
 
 
 def _refuse(event: Asked) -> None:

@@ -35,6 +35,7 @@ from odradek.zk.port import (
     Operation,
     Result,
     SetData,
+    TooLarge,
     ZkClient,
     ZkError,
     ZnodeStat,
@@ -70,6 +71,8 @@ class Store:
         self._zk = zk
         self._seat = seat
         self._fence = Check(layout.CONTROLLER_EPOCH, seat.epoch_version)
+        self.transactions = 0
+        """Sent so far, with those under way."""
 
     # Reading
 
@@ -229,26 +232,32 @@ class Store:
         found = await self.leaderships(failed)
         return results | {partition: Conflict(found.get(partition)) for partition in failed}
 
-    async def set_assignments(self, changes: Mapping[TopicPartition, ReplicaAssignment]) -> set[str]:
-        """Change the assignment of partitions and nothing else of their topics; the topics that are gone or garbled.
+    async def set_assignments(
+        self, changes: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> dict[str, NoNode | TooLarge]:
+        """Change the assignment of partitions and nothing else of their topics; why that failed, by topic.
 
-        Conditional on what was read, so that partitions which others add meanwhile stay.
+        A topic fails when it is gone, cannot be understood, or becomes too large for ZooKeeper. Each write is
+        conditional on what was read, so partitions that others add meanwhile stay.
         """
         by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
         for partition, assignment in changes.items():
             by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
-        gone: set[str] = set()
+        failed: dict[str, NoNode | TooLarge] = {}
         while by_topic:
             writes, missing = await self._assignment_writes(by_topic)
             outcomes = dict(zip(writes, await self._transact([[write] for write in writes.values()]), strict=True))
-            missing |= {topic for topic, outcome in outcomes.items() if isinstance(outcome, NoNode)}
-            again = {topic for topic, outcome in outcomes.items() if isinstance(outcome, BadVersion)}
+            again = set()
             for topic, outcome in outcomes.items():
-                if isinstance(outcome, ZkError) and topic not in missing | again:
+                if isinstance(outcome, NoNode | TooLarge):
+                    failed[topic] = outcome
+                elif isinstance(outcome, BadVersion):
+                    again.add(topic)
+                elif isinstance(outcome, ZkError):
                     raise outcome
-            gone |= missing
+            failed |= {topic: NoNode("the topic is gone", layout.topic_path(topic)) for topic in missing}
             by_topic = {topic: by_topic[topic] for topic in again}
-        return gone
+        return failed
 
     async def _assignment_writes(
         self, by_topic: Mapping[str, Mapping[int, ReplicaAssignment]]
@@ -351,6 +360,7 @@ class Store:
         return outcome
 
     async def _transact(self, transactions: Sequence[Sequence[Operation]]) -> list[list[Result] | ZkError]:
+        self.transactions += len(transactions)
         outcomes = await self._zk.multi_many([self._fence, *operations] for operations in transactions)
         for outcome in outcomes:
             if isinstance(outcome, ZkError) and outcome.path == layout.CONTROLLER_EPOCH:

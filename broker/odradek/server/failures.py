@@ -15,6 +15,7 @@ from odradek.base.errors import (
     InvalidConfigError,
     KafkaStorageError,
     OdradekError,
+    PolicyViolationError,
     ProtocolError,
     RequestTimedOutError,
     StorageError,
@@ -25,7 +26,7 @@ from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.schema import REQUIRED, FieldSchema, schema_of
 from odradek.server.fields import field, items
-from odradek.zk.port import ConnectionLost, SessionExpired
+from odradek.zk.port import ConnectionLost, SessionExpired, TooLarge
 
 _Fields = Mapping[str, object]
 
@@ -42,6 +43,8 @@ def wire_error(error: OdradekError) -> ProtocolError:
         return KafkaStorageError("A log directory of the broker failed.")
     if isinstance(error, ConfigError):
         return InvalidConfigError(str(error))
+    if isinstance(error, TooLarge):
+        return PolicyViolationError(str(error))
     if isinstance(error, ConnectionLost | SessionExpired):
         return RequestTimedOutError("ZooKeeper did not answer in time: try again.")
     return UnknownServerError(str(error))

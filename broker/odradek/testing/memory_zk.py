@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from odradek.zk.port import (
     ANY_VERSION,
+    MAX_REQUEST_BYTES,
     BadVersion,
     Check,
     ConnectionLost,
@@ -37,6 +38,7 @@ from odradek.zk.port import (
     Watch,
     ZkError,
     ZnodeStat,
+    check_size,
     parents,
 )
 
@@ -244,6 +246,7 @@ class MemoryZk:
         self.tree = MemoryTree() if tree is None else tree
         self.failures: list[ZkError] = []
         """Errors of this session's next operations, one each; a failed operation is not carried out."""
+        self.max_request_bytes = MAX_REQUEST_BYTES
         self._session_id = next(self.tree.session_ids)
         self._state = SessionState.CONNECTED
         self._session_callbacks: list[Callable[[SessionEvent], None]] = []
@@ -393,6 +396,7 @@ class MemoryZk:
                 self._transaction([Create(path)])
 
     def _transaction(self, operations: Sequence[Operation]) -> list[Result]:
+        check_size(operations, self.max_request_bytes)
         return self.tree.transaction(operations, self._session_id)
 
     def _outcome(self, operations: Sequence[Operation]) -> list[Result] | ZkError:

@@ -36,6 +36,7 @@ from odradek.zk.port import (
     NodeExists,
     NoNode,
     NotEmpty,
+    NotSent,
     Operation,
     Result,
     SessionEvent,
@@ -47,6 +48,7 @@ from odradek.zk.port import (
     ZkError,
     ZkSettings,
     ZnodeStat,
+    check_size,
     parents,
 )
 from odradek.zk.security_tls import client_context
@@ -313,7 +315,7 @@ class KazooZkClient:
             return future
         try:
             request = call(self._kazoo)
-        except InvalidPath as error:
+        except NotSent as error:
             future.set_exception(error)
         else:
             request.rawlink(answered)
@@ -335,6 +337,9 @@ class KazooZkClient:
         if not path.startswith("/") or {".", ".."}.intersection(path.split("/")):
             raise InvalidPath("not an absolute path of a znode", path)
         return (self._root + path).rstrip("/") or "/"
+
+    def _check_size(self, operations: Sequence[Operation]) -> None:
+        check_size(operations, self._settings.max_request_bytes, self._root)
 
     def _acls(self, path: str) -> list[ACL]:
         acls = acls_for(path, secure=self._settings.set_acl)
@@ -445,6 +450,7 @@ class KazooZkClient:
         return await self._create(path, data, ephemeral=ephemeral, sequential=sequential)
 
     async def _create(self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool) -> Created:
+        self._check_size([Create(path, data)])
         created, stat = await self._submit(
             path,
             lambda kazoo: kazoo.create_async(
@@ -476,6 +482,7 @@ class KazooZkClient:
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> ZnodeStat:
         """Replace the data; `BadVersion`, `NoNode`."""
+        self._check_size([SetData(path, data)])
         await self._ready(path)
         return ZnodeStat(*await self._submit(path, lambda kazoo: kazoo.set_async(self._absolute(path), data, version)))
 
@@ -495,13 +502,19 @@ class KazooZkClient:
         return self._outcome(operations, await self._submit_multi(operations))
 
     async def multi_many(self, transactions: Iterable[Sequence[Operation]]) -> list[list[Result] | ZkError]:
-        """Many transactions, pipelined; each stands alone. A lost connection or session is raised, not listed."""
+        """Many transactions, pipelined; each stands alone. A lost connection or session is raised, not listed.
+
+        One that is `NotSent` is listed, and the others are carried out.
+        """
         await self._ready("")
         wanted = list(transactions)
         submits = [lambda operations=operations: self._submit_multi(operations) for operations in wanted]
         outcomes: list[list[Result] | ZkError] = []
         answers = await Pipeline(submits, self._settings.max_in_flight).run()
         for operations, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, NotSent):
+                outcomes.append(answer)
+                continue
             if isinstance(answer, BaseException):
                 raise answer
             try:
@@ -512,6 +525,7 @@ class KazooZkClient:
 
     def _submit_multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[Any]]:
         def send(kazoo: Kazoo) -> Any:
+            self._check_size(operations)
             # Not kazoo's builder of transactions: it refuses znodes without data.
             answer = kazoo.handler.async_result()
             kazoo._call(serialization.Transaction([self._request(operation) for operation in operations]), answer)

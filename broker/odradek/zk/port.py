@@ -15,6 +15,9 @@ from typing import NamedTuple, Protocol
 
 from odradek.base.errors import OdradekError
 
+MAX_REQUEST_BYTES = 0xFFFFF
+"""ZooKeeper's own default of `jute.maxbuffer`."""
+
 ANY_VERSION = -1
 """Version of a set, delete or check that accepts every version."""
 
@@ -56,8 +59,16 @@ class ConnectionLost(ZkError):  # noqa: N818 - ZooKeeper's own name
     """No answer came. A write may have been carried out or not."""
 
 
-class InvalidPath(ZkError, ValueError):  # noqa: N818 - says what is the case
-    """No path of a znode: relative, or with a part that ZooKeeper refuses. The caller's mistake; nothing was sent."""
+class NotSent(ZkError):  # noqa: N818 - says what is the case
+    """The request itself is wrong, so nothing was sent; the session is not concerned."""
+
+
+class InvalidPath(NotSent, ValueError):  # noqa: N818 - says what is the case
+    """Not the path of a znode: relative, or with a part that ZooKeeper refuses."""
+
+
+class TooLarge(NotSent):
+    """A write is larger than ZooKeeper accepts. A server ends the connection of a client that sends such a request."""
 
 
 class ZnodeStat(NamedTuple):
@@ -115,6 +126,8 @@ class ZkSettings:
     """Longest wait for the first connection."""
     suspended_wait_ms: int = 6_000
     """Longest wait of an operation for a lost connection to come back before it fails with `ConnectionLost`."""
+    max_request_bytes: int = MAX_REQUEST_BYTES
+    """Size of the largest write; at most the servers' `jute.maxbuffer`."""
     max_in_flight: int = 64
     """Requests of one `get_many`, `children_many` or `multi_many` that are under way at once."""
     digest: tuple[str, str] | None = field(default=None, repr=False)
@@ -167,6 +180,28 @@ class Check:
 
 
 Operation = Create | SetData | Delete | Check
+
+_OPERATION_BYTES = 128
+"""Upper bound of what an operation takes besides path and data: headers, version, flags and access list."""
+
+
+def check_size(operations: Sequence[Operation], max_bytes: int, root: str = "") -> None:
+    """Raise `TooLarge` if a write of these operations could take more than `max_bytes`. `root` precedes each path."""
+    sizes = [_size(operation) + len(root.encode()) for operation in operations]
+    total = _OPERATION_BYTES + sum(sizes)
+    if total > max_bytes:
+        raise TooLarge(
+            f"the write takes about {total} bytes and zookeeper.jute.maxbuffer allows {max_bytes}: make the change "
+            "smaller, or raise jute.maxbuffer of the ZooKeeper servers, then zookeeper.jute.maxbuffer of the brokers",
+            operations[sizes.index(max(sizes))].path,
+        )
+
+
+def _size(operation: Operation) -> int:
+    data = operation.data if isinstance(operation, Create | SetData) else None
+    return _OPERATION_BYTES + len(operation.path.encode()) + len(data or b"")
+
+
 Result = str | ZnodeStat | None
 """Of a create its path, of a set the new stat, else None."""
 
@@ -274,7 +309,10 @@ class ZkClient(Protocol):
         ...
 
     async def multi_many(self, transactions: Iterable[Sequence[Operation]]) -> list[list[Result] | ZkError]:
-        """Many transactions, pipelined; each stands alone. A lost connection or session is raised, not listed."""
+        """Many transactions, pipelined; each stands alone. A lost connection or session is raised, not listed.
+
+        One that is `NotSent` is listed, and the others are carried out.
+        """
         ...
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:

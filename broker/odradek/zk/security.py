@@ -47,6 +47,7 @@ def zookeeper_settings(config: BrokerConfig) -> ZkSettings:
         connect=config.zookeeper_connect,
         session_timeout_ms=config.zookeeper_session_timeout_ms,
         connection_timeout_ms=connection_timeout_ms or config.zookeeper_session_timeout_ms,
+        max_request_bytes=config.zookeeper_jute_maxbuffer,
         max_in_flight=config.zookeeper_max_in_flight_requests,
         digest=digest,
         sasl=sasl,

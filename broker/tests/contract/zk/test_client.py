@@ -14,6 +14,7 @@ from odradek.testing.zookeeper import SimulatedEnsemble, SimulatedZk
 from odradek.zk.client import KazooZkClient
 from odradek.zk.port import (
     ANY_VERSION,
+    MAX_REQUEST_BYTES,
     BadVersion,
     Check,
     ConnectionLost,
@@ -26,6 +27,7 @@ from odradek.zk.port import (
     SessionEvent,
     SessionState,
     SetData,
+    TooLarge,
     ZkClient,
     ZkError,
     ZkSettings,
@@ -347,6 +349,25 @@ class TestTransactions:
         assert isinstance(outcomes[2], NodeExists) and outcomes[2].path == "/m1"
         assert outcomes[3] == ["/m3", "/m3/x"]
         assert await client.multi_many([]) == []
+
+    async def test_a_write_that_is_too_large_is_refused_and_the_session_stays(self, client: ZkClient) -> None:
+        fits, large = b"x" * (MAX_REQUEST_BYTES - 400), b"x" * MAX_REQUEST_BYTES
+        session = client.session_id
+        await client.create("/a", fits)
+        await client.set("/a", fits)
+        assert len(await client.multi([Create("/b", fits[:-200]), Check("/a", 1)])) == 2
+        for attempt in (
+            client.create("/c", large),
+            client.set("/a", large),
+            client.multi([Check("/a", 1), SetData("/a", large)]),
+        ):
+            with pytest.raises(TooLarge) as caught:
+                await attempt
+            assert caught.value.path in ("/a", "/c")
+        outcomes = await client.multi_many([[SetData("/a", large)], [SetData("/a", b"")]])
+        assert isinstance(outcomes[0], TooLarge) and not isinstance(outcomes[1], ZkError)
+        assert (client.state, client.session_id) == (SessionState.CONNECTED, session)
+        assert await client.exists("/c") is None
 
 
 class TestWatches:
