@@ -1,4 +1,4 @@
-"""Queries beside real brokers: the labels by which they choose and group are labels that the brokers' series have."""
+"""Queries beside real processes: the series that they name are served, with the labels that they select by."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from chart_promql import grouping_of, selections_of, series_of
+from chart_series import KUBERNETES
 from odradek.metrics.series import SERIES
 from odradek.testing.cluster import RunningCluster
+from odradek.testing.plugin import ClusterFactory
+from odradek.testing.waiting import wait_until
 from odradek_operator.dashboards.files import DASHBOARDS
 from odradek_operator.dashboards.grafana import model
 from odradek_operator.dashboards.rules import rule_groups
@@ -33,6 +36,7 @@ OF_PROMETHEUS = {
 BY_OCCASION = {
     "kafka_network_requestmetrics_errors_total",
     "kafka_log_logcleanermanager_uncleanable_partitions_count",
+    "kafka_consumergroupzookeeper_lag_zookeeper",
 }
 """Series without a sample while nothing is amiss."""
 
@@ -82,3 +86,39 @@ def test_queries_choose_and_group_by_labels_that_there_are(labels: Mapping[str, 
             if series_of(query) == {series}:
                 assert grouping_of(query) <= labels[series] | OF_PROMETHEUS, query
     assert looked_at > 50
+
+
+OF_KUBERNETES = KUBERNETES - {"up"}
+"""Series of the kubelet, which no laptop has."""
+
+
+def names_at(url: str) -> set[str]:
+    with urllib.request.urlopen(url, timeout=120) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {sample.name for family in families for sample in family.samples}
+
+
+def test_an_embedded_cluster_serves_the_series_of_every_dashboard(
+    odradek_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = odradek_cluster_factory(brokers=1, topics={"orders": {"partitions": 1, "replicas": 1}}, monitoring=True)
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+    producer.produce("orders", b"value")
+    assert producer.flush(120) == 0
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "shop"})
+    consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, 0)], asynchronous=False)
+    consumer.close()
+    urls = [*cluster.metrics_urls, *cluster.monitoring_urls.values()]
+    named = {series for query in queries() for series in series_of(query)} - BY_OCCASION - OF_KUBERNETES - {"up"}
+
+    missing: set[str] = set()
+
+    def served() -> bool:
+        missing.clear()
+        missing.update(named - {name for url in urls for name in names_at(url)})
+        return not missing
+
+    try:
+        wait_until(served, what="that every series is served")
+    except AssertionError as error:
+        raise AssertionError(f"not served: {sorted(missing)}") from error

@@ -73,12 +73,14 @@ class RunningCluster:
         zookeeper: str | None = None,
         restart: bool = False,
         volumes: int = 1,
+        monitoring: bool = False,
     ) -> None:
         """`topics`: name to spec, such as `{"t": {"partitions": 3, "replicas": 2}}`; `config`: broker properties.
 
         Each broker has as many log directories as there are `volumes`.
         With `zookeeper` it uses that ensemble instead of one of its own. With `restart` a broker that ends comes back
-        by itself. Nothing is started yet.
+        by itself. With `monitoring` the series of operator, ZooKeeper and exporter are served, too. Nothing is started
+        yet.
         """
         self.directory: Final = directory
         self._manifest = directory / "manifests" / "cluster.yaml"
@@ -87,6 +89,7 @@ class RunningCluster:
         self._external_zookeeper = zookeeper
         self._restart = restart
         self._volumes = volumes
+        self._monitoring = monitoring
         self.events: list[Event] = []
         """Everything that the cluster told, in order."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -109,14 +112,14 @@ class RunningCluster:
     def start(self) -> None:
         """Start everything; returns when it is ready. Raises `ClusterError` with the reason."""
         from odradek_operator.embedded.cluster import EmbeddedCluster, Options
-        from odradek_operator.embedded.layout import Ports
+        from odradek_operator.embedded.layout import MonitoringPorts, Ports
         from odradek_operator.embedded.manifests import Manifests
         from odradek_operator.embedded.ports import free_ports
 
-        free = free_ports(1 + 2 * self._brokers)
-        ports = Ports(
-            zookeeper=free[0], brokers=tuple(free[1 : 1 + self._brokers]), metrics=tuple(free[1 + self._brokers :])
-        )
+        zookeeper, *free = free_ports(4 + 2 * self._brokers)
+        monitoring = MonitoringPorts(*free[:3]) if self._monitoring else None
+        brokers, metrics = free[3 : 3 + self._brokers], free[3 + self._brokers :]
+        ports = Ports(zookeeper=zookeeper, brokers=tuple(brokers), metrics=tuple(metrics), monitoring=monitoring)
         options = Options(
             data=self.directory / "data", ports=ports, synchronous=False, grace_seconds=10, restart=self._restart
         )
@@ -188,6 +191,11 @@ class RunningCluster:
     def metrics_urls(self) -> list[str]:
         """`/metrics` of each broker, by id."""
         return self._running.metrics_urls
+
+    @property
+    def monitoring_urls(self) -> dict[str, str]:
+        """`/metrics` of operator, ZooKeeper and exporter; empty without `monitoring`."""
+        return self._running.monitoring_urls
 
     @property
     def broker_ids(self) -> list[int]:

@@ -30,6 +30,7 @@ class ClusterFactory(Protocol):
         config: Mapping[str, object] | None = None,
         restart: bool = False,
         volumes: int = 1,
+        monitoring: bool = False,
     ) -> RunningCluster:
         """A running cluster; see `RunningCluster` for the arguments."""
         ...

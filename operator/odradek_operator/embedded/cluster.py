@@ -28,6 +28,7 @@ from odradek_operator.embedded.events import Event, Kind, Report
 from odradek_operator.embedded.layout import Ports, left_out
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests, only_cluster
+from odradek_operator.embedded.monitoring import Monitoring, Sources
 from odradek_operator.embedded.ports import LOOPBACK, check_ports
 from odradek_operator.embedded.watcher import Watcher
 from odradek_operator.embedded.zookeeper import ZooKeeperServer
@@ -82,9 +83,21 @@ class EmbeddedCluster:
         self.brokers: Final = Brokers(
             self.cluster, data=self._data, ports=options.ports, zookeeper=self.zookeeper, report=report
         )
+        self._monitoring = self._make_monitoring()
         self._zk: KazooZkClient | None = None
         self._watcher: Watcher | None = None
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _make_monitoring(self) -> Monitoring | None:
+        ports, server = self.options.ports, self._server
+        if ports.monitoring is None:
+            return None
+        sources = Sources(
+            bootstrap=ports.bootstrap,
+            zookeeper=self.zookeeper,
+            zookeeper_process=lambda: None if server is None else server.child.pid,
+        )
+        return Monitoring(self.cluster, ports, sources)
 
     @property
     def bootstrap(self) -> str:
@@ -95,6 +108,11 @@ class EmbeddedCluster:
     def metrics_urls(self) -> list[str]:
         """`/metrics` of each broker."""
         return [f"http://{LOOPBACK}:{port}/metrics" for port in self.options.ports.metrics]
+
+    @property
+    def monitoring_urls(self) -> dict[str, str]:
+        """`/metrics` of operator, ZooKeeper and exporter, by these names; empty where they are not served."""
+        return {} if self._monitoring is None else self._monitoring.urls()
 
     async def start(self, timeout_seconds: float = START_SECONDS) -> None:
         """Start everything and return when every broker is ready and every topic is there and in sync.
@@ -114,6 +132,9 @@ class EmbeddedCluster:
             await self._zk.start()
             ledger = Ledger(self._data / "resources.json")
             self._watcher = Watcher(self._zk, self._manifests, self._resources, ledger=ledger, report=self._report)
+            if self._monitoring is not None:
+                self._monitoring.start()
+                self._watcher.count_in(self._monitoring.reconciliations)
             await self._watcher.wait_until_ready(timeout_seconds)
         except ZkError as error:
             await self.stop()
@@ -124,6 +145,13 @@ class EmbeddedCluster:
         self._tasks.append(asyncio.create_task(self._watcher.run(), name="watcher"))
         if self.options.restart:
             self._tasks.append(asyncio.create_task(self.brokers.supervise(), name="brokers"))
+        details: dict[str, object] = {}
+        if self._monitoring is not None:
+            self._tasks.append(asyncio.create_task(self._monitoring.run(), name="monitoring"))
+            prometheus = self._monitoring.write_prometheus_file(self._data)
+            details = {"monitoring": self._monitoring.urls(), "prometheus": str(prometheus)}
+            message = f"all series are scraped by: prometheus --config.file={prometheus}"
+            self._report(Event(Kind.PROCESS, "metrics", message, details))
         self._report(
             Event(
                 Kind.READY,
@@ -135,6 +163,7 @@ class EmbeddedCluster:
                     "metrics": self.metrics_urls,
                     "brokers": self.brokers.pids,
                     "seconds": round(time.monotonic() - began, 3),
+                    **details,
                 },
             )
         )
@@ -156,6 +185,8 @@ class EmbeddedCluster:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._tasks.clear()
+            if self._monitoring is not None:
+                await self._monitoring.close()
             if self._zk is not None:
                 await self._zk.close()
             await self.brokers.stop_all(self.options.grace_seconds)

@@ -28,6 +28,8 @@ from odradek_operator.embedded.manifests import Manifests, only_cluster
 _EXAMPLE: Final = """\
 Run a whole cluster on this machine: ZooKeeper, brokers, and the operator core over the same YAML as on Kubernetes.
 
+Every process serves /metrics; prometheus.yml in --data-dir scrapes them all for the dashboards.
+
 Edit the YAML while it runs: topics, partitions and configurations follow. Ctrl-C stops everything in order; the data
 stays in --data-dir and is there again next time.
 
@@ -49,6 +51,7 @@ class _Arguments:
     zookeeper_port: int
     base_port: int
     metrics_base_port: int
+    monitoring_port: int
     zookeeper_jars: Path | None
 
 
@@ -69,6 +72,13 @@ class _Arguments:
 @click.option("--base-port", default=9092, show_default=True, type=_PORT, help="Port of broker 0; the others follow.")
 @click.option(
     "--metrics-base-port", default=9404, show_default=True, type=_PORT, help="Port of broker 0's /metrics; likewise."
+)
+@click.option(
+    "--monitoring-port",
+    default=9401,
+    show_default=True,
+    type=_PORT,
+    help="Port of the operator's /metrics; those of ZooKeeper and of consumer lag have the next two.",
 )
 @click.option("--zookeeper-jars", type=click.Path(path_type=Path), help="Folder of ZooKeeper's jars; else PySpark's.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form of lines.")
@@ -91,6 +101,7 @@ async def _run(arguments: _Arguments, report: Report) -> None:
         zookeeper=arguments.zookeeper_port,
         base=arguments.base_port,
         metrics_base=arguments.metrics_base_port,
+        monitoring=arguments.monitoring_port,
     )
     options = Options(data=arguments.data, ports=ports, zookeeper_jars=arguments.zookeeper_jars)
     cluster = EmbeddedCluster(manifests, resources, options, report)

@@ -9,11 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import NamedTuple
 
 from odradek_operator.crds import Cluster, Listener
 from odradek_operator.embedded.errors import EmbeddedError
 from odradek_operator.embedded.ports import LOOPBACK, PortUse
 from odradek_operator.objects.properties_file import render
+
+
+class MonitoringPorts(NamedTuple):
+    """Where `/metrics` is served of all that is no broker."""
+
+    operator: int
+    zookeeper: int
+    exporter: int
+
+    @classmethod
+    def from_base(cls, base: int) -> MonitoringPorts:
+        """Three consecutive ones."""
+        return cls(base, base + 1, base + 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,24 +37,35 @@ class Ports:
     zookeeper: int
     brokers: tuple[int, ...]
     metrics: tuple[int, ...]
+    monitoring: MonitoringPorts | None = None
+    """None: the series of operator, ZooKeeper and exporter are not served."""
 
     @classmethod
-    def in_rows(cls, count: int, *, zookeeper: int, base: int, metrics_base: int) -> Ports:
-        """Consecutive ones from two bases."""
+    def in_rows(
+        cls, count: int, *, zookeeper: int, base: int, metrics_base: int, monitoring: int | None = None
+    ) -> Ports:
+        """Consecutive ones from each base."""
         return cls(
             zookeeper=zookeeper,
             brokers=tuple(range(base, base + count)),
             metrics=tuple(range(metrics_base, metrics_base + count)),
+            monitoring=None if monitoring is None else MonitoringPorts.from_base(monitoring),
         )
 
     def uses(self, *, own_zookeeper: bool) -> list[PortUse]:
         """All of them, with the options that change them."""
         uses = [PortUse(self.zookeeper, "ZooKeeper", "--zookeeper-port")] if own_zookeeper else []
         uses += [PortUse(port, f"broker {number}", "--base-port") for number, port in enumerate(self.brokers)]
-        return uses + [
+        uses += [
             PortUse(port, f"the metrics of broker {number}", "--metrics-base-port")
             for number, port in enumerate(self.metrics)
         ]
+        if self.monitoring is None:
+            return uses
+        served = self.monitoring._asdict()
+        if not own_zookeeper:
+            del served["zookeeper"]
+        return uses + [PortUse(port, f"the metrics of the {of}", "--monitoring-port") for of, port in served.items()]
 
     @property
     def bootstrap(self) -> str:

@@ -24,8 +24,10 @@ from odradek_operator.embedded.errors import EmbeddedError
 from odradek_operator.embedded.events import Event, Kind, Report
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests, only_cluster
+from odradek_operator.kube.metrics import Reconciliations
 from odradek_operator.lifecycle import moves
 from odradek_operator.lifecycle.throttle import mark_of
+from odradek_operator.objects.names import Component
 from odradek_operator.observed import Snapshot
 from odradek_operator.plan import Wanted
 from odradek_operator.reconcile import Outcome, reconcile
@@ -69,7 +71,14 @@ class Watcher:
         self._stirred = False
         self._moving = False
         """Whether replicas are on the move, or shall be."""
+        self._counted: Reconciliations | None = None
+        self._registered = 0
+        """Brokers that ZooKeeper knew in the last round that could ask it."""
         self._take(resources)
+
+    def count_in(self, reconciliations: Reconciliations) -> None:
+        """Count rounds and resources in the operator's series from now on."""
+        self._counted = reconciliations
 
     async def wait_until_ready(self, timeout_seconds: float) -> None:
         """Reconcile until every topic is there and in sync; what a person must settle first is told, not waited for.
@@ -77,7 +86,7 @@ class Watcher:
         Raises `EmbeddedError` when the time is over, with what is still missing.
         """
         deadline = time.monotonic() + timeout_seconds
-        while unready := await self._round():
+        while unready := await self._counted_round():
             if time.monotonic() > deadline:
                 raise EmbeddedError(f"After {timeout_seconds:g} s the cluster is not ready: {unready}")
             await asyncio.sleep(_START_SECONDS)
@@ -88,9 +97,10 @@ class Watcher:
         watch = self._zk.watch_children(BROKER_IDS, self._stir)
         try:
             while True:
-                if self._files_changed() or self._stirred or time.monotonic() >= next_look:
+                periodic = not self._files_changed() and not self._stirred
+                if not periodic or time.monotonic() >= next_look:
                     self._stirred = False
-                    unready = await self._round()
+                    unready = await self._counted_round(periodic=periodic)
                     restless = self._moving or unready is not None
                     next_look = time.monotonic() + (_UNREADY_SECONDS if restless else _DRIFT_SECONDS)
                 await asyncio.sleep(_FILES_SECONDS)
@@ -131,6 +141,21 @@ class Watcher:
         }
         self._ledger.note(self._topics)
 
+    async def _counted_round(self, *, periodic: bool = False) -> str | None:
+        """One round, in the operator's series where there are any."""
+        if self._counted is None:
+            return await self._round()
+        namespace, name = self._cluster.namespace, self._cluster.name
+        topics = self._topics.values()
+        self._counted.counted("Cluster", {namespace: (1, int(self._cluster.paused))})
+        self._counted.counted("Topic", {namespace: (len(topics), sum(topic.paused for topic in topics))})
+        with self._counted.one("Cluster", namespace, periodic=periodic) as outcome:
+            unready = await self._round()
+            outcome.failed = "zookeeper" in self._conditions
+        wanted = self._cluster.brokers.replicas
+        self._counted.pods(namespace, name, Component.KAFKA, wanted=wanted, ready=self._registered)
+        return unready
+
     async def _round(self) -> str | None:
         """Reconcile once and tell what changed; what is not ready is returned."""
         wanted = Wanted(cluster=self._cluster, topics=self._topics, removed=self._ledger.removed(self._topics))
@@ -143,6 +168,7 @@ class Watcher:
             )
             return str(error)
         self._conditions.pop("zookeeper", None)
+        self._registered = len(outcome.snapshot.brokers)
         self._settle_removed(wanted, outcome)
         return self._tell_conditions(outcome)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
@@ -39,9 +40,10 @@ class Up:
     """`odradek up --output json` as a child of the test."""
 
     def __init__(self, folder: Path, *more: str) -> None:
-        zookeeper, base, metrics = self.ports = _rows()
+        zookeeper, base, metrics, monitoring = self.ports = _rows()
         places = ["-f", str(folder / "manifests"), "--data-dir", str(folder / "data"), "--output", "json"]
         ports = ["--zookeeper-port", str(zookeeper), "--base-port", str(base), "--metrics-base-port", str(metrics)]
+        ports += ["--monitoring-port", str(monitoring)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "odradek.cli.main", "up", *places, *ports, *more],
             stdout=subprocess.PIPE,
@@ -67,14 +69,14 @@ class Up:
         return self.process.returncode, errors
 
 
-def _rows() -> tuple[int, int, int]:
-    """Three free bases with a free port after each."""
+def _rows() -> tuple[int, int, int, int]:
+    """Four free bases with two free ports after each."""
     found: list[int] = []
-    while len(found) < 3:
+    while len(found) < 4:
         (port,) = free_ports(1)
-        if all(abs(port - other) > 2 for other in found) and _free(port + 1):
+        if all(abs(port - other) > 3 for other in found) and _free(port + 1) and _free(port + 2):
             found.append(port)
-    return found[0], found[1], found[2]
+    return found[0], found[1], found[2], found[3]
 
 
 def _free(port: int) -> bool:
@@ -117,10 +119,15 @@ def lives(pid: int) -> bool:
 def test_manifests_are_followed_and_everything_stops_in_order(up: Callable[..., Up], folder: Path) -> None:
     one = up()
     ready = one.until(is_ready)
-    zookeeper, base, metrics = one.ports
+    zookeeper, base, metrics, monitoring = one.ports
     assert ready["bootstrap"] == f"127.0.0.1:{base},127.0.0.1:{base + 1}"
     assert ready["message"] == f"bootstrap {ready['bootstrap']} zookeeper 127.0.0.1:{zookeeper}"
     assert ready["metrics"][0] == f"http://127.0.0.1:{metrics}/metrics"
+    assert ready["monitoring"]["operator"] == f"http://127.0.0.1:{monitoring}/metrics"
+    scraped = yaml.safe_load(Path(ready["prometheus"]).read_text())["scrape_configs"]
+    targets = [target for job in scraped for config in job["static_configs"] for target in config["targets"]]
+    ports = [metrics, metrics + 1, *range(monitoring, monitoring + 3)]
+    assert sorted(targets) == sorted(f"127.0.0.1:{port}" for port in ports)
     manifest = folder / "manifests" / "cluster.yaml"
 
     manifest.write_text(CLUSTER + topic(3))

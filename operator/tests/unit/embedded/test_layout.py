@@ -13,6 +13,7 @@ from odradek.base.config import BROKER_SETTINGS, BrokerConfig
 from odradek_operator.crds import OPERATED_KEYS, Brokers, Cluster, Listener, Volume
 from odradek_operator.embedded.errors import EmbeddedError
 from odradek_operator.embedded.layout import (
+    MonitoringPorts,
     Ports,
     broker_properties,
     left_out,
@@ -35,6 +36,14 @@ def test_ports_stand_in_rows() -> None:
     assert PORTS.bootstrap == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
     assert [use.port for use in PORTS.uses(own_zookeeper=True)] == [2181, 9092, 9093, 9094, 9404, 9405, 9406]
     assert [use.port for use in PORTS.uses(own_zookeeper=False)] == [9092, 9093, 9094, 9404, 9405, 9406]
+
+
+def test_monitoring_takes_three_ports_in_a_row() -> None:
+    ports = Ports.in_rows(1, zookeeper=2181, base=9092, metrics_base=9404, monitoring=9401)
+    assert ports.monitoring == MonitoringPorts(operator=9401, zookeeper=9402, exporter=9403)
+    assert [use.port for use in ports.uses(own_zookeeper=True)] == [2181, 9092, 9404, 9401, 9402, 9403]
+    # Another ensemble has its own monitoring.
+    assert [use.port for use in ports.uses(own_zookeeper=False)] == [9092, 9404, 9401, 9403]
 
 
 def test_a_broker_accepts_its_properties() -> None:
