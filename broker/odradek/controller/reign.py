@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 """Rounds of writing a state that others keep changing, before it is left to the next event."""
 
+_NAMED = 5
+"""Partitions that a warning about many names."""
+
 _LOGGED_EACH = 20
 """States written at once that each get a line in the log."""
 
@@ -71,6 +74,8 @@ class Reign:
         )
         self.unclean_elections = 0
         self._image_changes = 0
+        self._warned: dict[tuple[str, Obstacle], set[TopicPartition]] = {}
+        """What the last warning of each kind was about."""
         self.moved: set[TopicPartition] = set()
         """Partitions under reassignment whose state has changed and was not looked at yet."""
 
@@ -120,8 +125,7 @@ class Reign:
         plan = await self.write(
             partitions, lambda wanted: plans.first_leaders(self.context, wanted, self.epoch), is_new=True
         )
-        for partition, obstacle in plan.obstacles.items():
-            log.warning("partition %s has no leader yet: %s", partition, obstacle.value)
+        self._warn_of("new partitions have no leader yet", plan.obstacles)
 
     async def elect(
         self, partitions: Iterable[TopicPartition], cause: Cause, *, unclean: bool = False
@@ -171,8 +175,20 @@ class Reign:
             elif status is PartitionStatus.OFFLINE:
                 offline.append(partition)
         await self.elect_first(new)
-        for partition, obstacle in (await self.elect(offline, Cause.OFFLINE)).items():
-            log.warning("partition %s stays without a leader: %s", partition, obstacle.value)
+        self._warn_of("partitions stay without a leader", await self.elect(offline, Cause.OFFLINE))
+
+    def _warn_of(self, what: str, obstacles: Mapping[TopicPartition, Obstacle]) -> None:
+        """One line for each obstacle: a cluster that stops or starts has thousands of partitions without a leader.
+
+        The same news again is for the debug log only: every event that may help these partitions tries them all.
+        """
+        groups: defaultdict[Obstacle, list[TopicPartition]] = defaultdict(list)
+        for partition, obstacle in obstacles.items():
+            groups[obstacle].append(partition)
+        for obstacle, partitions in groups.items():
+            known, self._warned[what, obstacle] = self._warned.get((what, obstacle)), set(partitions)
+            level = logging.DEBUG if known == set(partitions) else logging.WARNING
+            log.log(level, "%d %s: %s: %s", len(partitions), what, obstacle.value, _some(partitions))
 
     # Replicas
 
@@ -326,3 +342,9 @@ class Reign:
         for partition in partitions:
             online = self.context.online_replicas(partition, or_shutting_down=True)
             self.batch.leader_and_isr(online, partition, is_new=is_new)
+
+
+def _some(partitions: Collection[TopicPartition]) -> str:
+    """The names of the first partitions, and how many there are besides."""
+    names = ", ".join(str(partition) for partition in sorted(partitions)[:_NAMED])
+    return names if len(partitions) <= _NAMED else f"{names} and {len(partitions) - _NAMED} others"

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig
 from odradek.base.errors import ConfigError, InvalidRequestError
 from odradek.base.settings import Setting, Update
-from odradek.server.config_store import Change, change_entity, decoded
+from odradek.server.config_store import Change, Complaints, change_entity, decoded
 from odradek.zk import layout
 from odradek.zk.port import ZkClient
 
@@ -64,6 +64,7 @@ class BrokerSettings:
         """What ZooKeeper has for this broker, as text, with what means nothing here."""
         self.defaults: Mapping[str, str] = {}
         """The same of all brokers."""
+        self._complaints = Complaints(logger)
         self._subscribers: list[Callable[[BrokerConfig], None]] = []
 
     @property
@@ -92,7 +93,7 @@ class BrokerSettings:
         if (defaults, own) == (self.defaults, self.own):
             return
         self.defaults, self.own = defaults, own
-        config = _tolerant(_tolerant(self._static, defaults), own)
+        config = self._tolerant(self._tolerant(self._static, defaults), own)
         if config == self.config:
             return
         before, self.config = self.config, config
@@ -102,6 +103,21 @@ class BrokerSettings:
                 logger.info("%s is now %s, was %s", setting.name, *map(setting.shown, (new, old)))
         for reconfigure in self._subscribers:
             reconfigure(config)
+
+    def _tolerant(self, config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
+        """Settings with others over them; what another tool wrote and this broker refuses is logged and left out."""
+        for name, value in values.items():
+            if name not in BROKER_SETTINGS:
+                self._warn_of_unknown(name)
+                continue
+            try:
+                config = config.with_dynamic({name: value})
+            except ConfigError as error:
+                self._complaints.warn(f"a setting of brokers in ZooKeeper has no effect: {error}")
+        return config
+
+    def _warn_of_unknown(self, name: str) -> None:
+        self._complaints.warn(f"{name} is not a setting of this broker: it is stored in ZooKeeper and has no effect")
 
     # Explanation
 
@@ -140,6 +156,8 @@ class BrokerSettings:
         """
         for name in names:
             _check_change(name, changed[name], is_default=entity == layout.DEFAULT_ENTITY)
+            if name not in BROKER_SETTINGS:
+                self._warn_of_unknown(name)
         try:
             config = self._static
             for values in (changed, self.own) if entity == layout.DEFAULT_ENTITY else (self.defaults, changed):
@@ -168,7 +186,6 @@ def _check_change(name: str, value: str, *, is_default: bool) -> None:
             f"{name} is a secret, and secrets are not stored in ZooKeeper: give it in server.properties and restart"
         )
     if setting is None:
-        logger.warning("%s is not a setting of this broker: it is stored and has no effect", name)
         return
     if setting.dynamic is Update.READ_ONLY:
         raise InvalidRequestError(
@@ -191,13 +208,3 @@ def _is_acceptable(name: str, value: str) -> bool:
     except ConfigError:
         return False
     return True
-
-
-def _tolerant(config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
-    """Settings with others over them; what another tool wrote and this broker refuses is told and left out."""
-    for name, value in values.items():
-        try:
-            config = config.with_dynamic({name: value})
-        except ConfigError as error:
-            logger.warning("a setting of brokers in ZooKeeper has no effect: %s", error)
-    return config

@@ -30,6 +30,26 @@ RETRY_MS: Final = 1000
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
+MAX_COMPLAINTS: Final = 10_000
+"""Warnings that are remembered; beyond them each is logged whenever it is due."""
+
+
+class Complaints:
+    """Warnings about stored settings, each logged once: they are looked at anew with every change of any setting."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        """`log` gets the warnings."""
+        self._log = log
+        self._made: set[str] = set()
+
+    def warn(self, text: str) -> None:
+        """Log a warning that was not logged before."""
+        if text in self._made:
+            return
+        if len(self._made) < MAX_COMPLAINTS:
+            self._made.add(text)
+        self._log.warning(text)
+
 
 class ConfigStore:
     """The overrides of every topic, and the settings that follow from them."""
@@ -41,6 +61,7 @@ class ConfigStore:
         self._defaults = TopicConfig.of(broker_config, {})
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._in_force: dict[str, TopicConfig] = {}
+        self._complaints = Complaints(logger)
         self._read: set[str] = set()
         """Topics whose overrides, or that they have none, were read; notices keep these up to date."""
         self.on_change: Callable[[str, TopicConfig], None] | None = None
@@ -106,7 +127,7 @@ class ConfigStore:
                 TopicConfig.of(self._broker_config, {key: value})
                 kept[key] = value
             except ConfigError as error:
-                logger.warning("topic %s: an override in ZooKeeper has no effect: %s", topic, error)
+                self._complaints.warn(f"topic {topic}: an override in ZooKeeper has no effect: {error}")
         return TopicConfig.of(self._broker_config, kept)
 
     async def change(self, topic: str, change: Change) -> None:

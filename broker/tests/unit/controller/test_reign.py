@@ -13,9 +13,10 @@ import pytest
 from odradek.base.config import BrokerConfig
 from odradek.base.types import BrokerEpoch, ControllerEpoch, Endpoint, TopicPartition
 from odradek.controller import slicing
-from odradek.controller.context import Leadership, LiveBroker, Replica, ReplicaStatus
+from odradek.controller.context import Leadership, LiveBroker, PartitionStatus, Replica, ReplicaStatus
 from odradek.controller.election import Seat
 from odradek.controller.elections import Cause, Obstacle
+from odradek.controller.machines import move_partitions
 from odradek.controller.reign import Reign, Surroundings
 from odradek.controller.requests import BrokerRequest
 from odradek.protocol.apis import ApiKey
@@ -188,3 +189,34 @@ async def test_a_replica_that_is_to_stop_learns_nothing_of_the_epoch_without_it(
     assert (3, ApiKey.STOP_REPLICA) in told
     assert {broker for broker, api_key in told if api_key is ApiKey.LEADER_AND_ISR} == {1, 2}
     assert {broker for broker, api_key in told if api_key is ApiKey.UPDATE_METADATA} == {1, 2, 3}
+
+
+async def test_partitions_without_a_leader_are_one_line_in_the_log(
+    reign: Reign, caplog: pytest.LogCaptureFixture
+) -> None:
+    for broker in BROKERS:
+        reign.context.remove_broker(broker)
+    move_partitions(reign.context, EVERY, PartitionStatus.OFFLINE)
+    for _ in range(3):
+        await reign.trigger_online()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    names = "t-0, t-1, t-2, t-3, t-4"
+    others = len(EVERY) - 5
+    assert warnings == [
+        f"{len(EVERY)} partitions stay without a leader: no replica is alive: {names} and {others} others"
+    ]
+
+
+async def test_a_few_partitions_without_a_leader_are_all_named_and_told_again_when_they_change(
+    reign: Reign, caplog: pytest.LogCaptureFixture
+) -> None:
+    for broker in BROKERS:
+        reign.context.remove_broker(broker)
+    for number in (2, 3):
+        move_partitions(reign.context, EVERY[:number], PartitionStatus.OFFLINE)
+        await reign.trigger_online()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        "2 partitions stay without a leader: no replica is alive: t-0, t-1",
+        "3 partitions stay without a leader: no replica is alive: t-0, t-1, t-2",
+    ]

@@ -128,3 +128,25 @@ def test_created_topics_tell_where_their_values_come_from(play: Callable[..., No
         }
 
     play(scenario, settings={"min.insync.replicas": "2"})
+
+
+def test_what_means_nothing_here_is_logged_once(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce("t", {0: [1]})
+        resource = {"resource_type": 4, "resource_name": "1"}
+        unknown = {"name": "of.a.plugin", "value": "x", "config_operation": 0}
+        request = {"resources": [{**resource, "configs": [unknown]}], "validate_only": False}
+        answer = await server.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+        assert answer.responses[0].error_code == 0
+        foreign = {"of.a.plugin": "x", "message.max.bytes": "many"}
+        await server.configs.change("t", lambda _: {"nothing": "1"})
+        for number in range(5):
+            await server.settings.change(ALL, lambda _, number=number: {**foreign, "log.retention.ms": str(number + 1)})  # type: ignore[misc]
+
+    play(scenario)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [warning.split(": ")[0] for warning in warnings] == [
+        "of.a.plugin is not a setting of this broker",
+        "topic t",
+        "a setting of brokers in ZooKeeper has no effect",
+    ]
