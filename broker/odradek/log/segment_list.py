@@ -61,6 +61,10 @@ class SegmentList:
         """Place of the segment in whose range `offset` lies; 0 when it lies below all."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
+    def is_older(self, offset: int, upper_offset: int) -> bool:
+        """Whether `offset` lies in an older segment than `upper_offset`."""
+        return self.holding(offset) < self.holding(upper_offset)
+
     def facts(self, log_end: int) -> list[SegmentFacts]:
         """What retention needs to know. Raises `StorageError`."""
         ends = [*self._bases[1:], log_end]

@@ -102,6 +102,10 @@ class LogState:
         """Bytes of all segments, without indexes."""
         return self._segments.size_bytes
 
+    def is_sealed_below(self, offset: int, upper_offset: int) -> bool:
+        """Whether a read of `offset` ends in a segment that is older than that of `upper_offset`, so never grows."""
+        return self._segments.is_older(offset, upper_offset)
+
     @property
     def first_unstable_offset(self) -> int | None:
         """Begin of the earliest transaction that is open or whose end is not replicated; None when there is none.

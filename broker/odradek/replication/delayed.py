@@ -151,4 +151,6 @@ class DelayedFetch(DelayedOperation):
             return 1  # any record will do
         if offset < partition.log.log_start_offset:
             return params.min_bytes  # an error to tell
+        if partition.log.is_sealed_below(offset, upper):
+            return params.min_bytes  # nothing can be added to what this read returns, as in Kafka
         return partition.log.read(offset, max_bytes=max_bytes, max_offset=upper, min_one_batch=True).length

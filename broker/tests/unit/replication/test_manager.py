@@ -266,6 +266,27 @@ def test_a_fetch_waits_for_enough_bytes(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("replica_id", [-1, 2], ids=["consumer", "follower"])
+def test_a_fetch_of_a_sealed_segment_does_not_wait(play: Play, replica_id: int) -> None:
+    """Nothing can be added to a sealed segment, so a fetch that reads there is answered at once, as by Kafka."""
+
+    async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
+        assume(broker, LED if replica_id < 0 else REPLICATED)
+        size = len(record_set(b"x" * 100))
+        for _ in range(2):
+            append(broker.replicas, (TP, record_set(b"x" * 100)))
+        partition = broker.partition(TP)
+        assert [segment.base_offset for segment in partition.log.segments] == [0, 1], "each batch has a segment"
+        options: dict[str, Any] = {"max_wait_ms": 5000, "min_bytes": 10 * size, "replica_id": replica_id}
+        assert len(loaded(fetch(broker.replicas, want(0), **options).only[0])) == size
+        waiting = fetch(broker.replicas, want(1), **options)
+        assert waiting == [], "the active segment may still grow"
+        append(broker.replicas, (TP, record_set(b"x" * 100)))
+        assert len(loaded(waiting.only[0])) >= size, "and is sealed by the next one"
+
+    play(scenario, {"log.segment.bytes": "200"})
+
+
 def test_a_consumer_does_not_wait_for_more_than_the_broker_gives(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
