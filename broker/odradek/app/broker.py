@@ -75,7 +75,7 @@ CLEANER_NICENESS: Final = 10
 """How much compaction steps back for everything else on the machine."""
 
 REGISTRATION_SLACK_MS: Final = 6_000
-"""How long beyond its session time-out the registration of a former life is waited for."""
+"""How long beyond its session time-out a broker waits until it is out of the in-sync sets."""
 
 
 class BrokerState(IntEnum):
@@ -216,7 +216,7 @@ class Broker:
         self._zk.on_session(self._session_event)
         await self._zk.start()
         await registration.prepare(self._zk)
-        wait_ms = self._config.zookeeper_session_timeout_ms + REGISTRATION_SLACK_MS
+        wait_ms = self._config.initial_broker_registration_timeout_ms
         self._registrar = registration.BrokerRegistrar(self._zk, self._clock, wait_ms=wait_ms)
 
     async def _start_logs(self, cluster_id: str) -> None:

@@ -64,6 +64,7 @@ class BrokerConfig:
         None, "Longest wait for the first connection; default: the session time-out.", low=1
     )
     zookeeper_max_in_flight_requests: int = integer(10, "Asynchronous requests in flight to ZooKeeper.", low=1)
+    initial_broker_registration_timeout_ms: int = integer(60_000, "Longest wait for a broker id in use.", low=0)
     zookeeper_jute_maxbuffer: int = integer(0xFFFFF, "Largest write; at most jute.maxbuffer of the servers.", low=1024)
     zookeeper_set_acl: bool = boolean(False, "Make znodes that only the brokers' identity may change.")
     zookeeper_sasl_client: bool = boolean(True, "Authenticate by zookeeper.sasl.jaas.config where that is set.")

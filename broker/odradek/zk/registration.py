@@ -75,7 +75,7 @@ class BrokerRegistrar:
     """Keeps one broker registered: `register` at the start and after each session that was lost."""
 
     def __init__(self, zk: ZkClient, clock: Clock, *, wait_ms: int) -> None:
-        """`wait_ms`: how long the znode of a former life may live on; the session time-out and some more."""
+        """`wait_ms`: how long to wait for a broker id that another session holds."""
         self._zk = zk
         self._clock = clock
         self._wait_ms = wait_ms
@@ -87,10 +87,13 @@ class BrokerRegistrar:
         """Make the ephemeral registration and return the broker epoch; `first` something else, once the id is free.
 
         A znode of a former session of this very process is replaced at once, since that session is over (ZooKeeper has
-        been seen to keep such znodes, ZOOKEEPER-2985). One of this address from a process that died is waited for, at
-        most `wait_ms`. Raises `BrokerIdInUse` when another broker holds the id.
+        been seen to keep such znodes, ZOOKEEPER-2985). A process that starts waits at most `wait_ms` for any other: it
+        is mostly the znode of its own previous run, whose session ends by its time-out. The address does not tell,
+        since a pod that is created anew may have another one. Raises `BrokerIdInUse` when the id is not free by then;
+        in a process that was registered before, at once if another address took the id meanwhile.
         """
         deadline = self._clock.monotonic_ms() + self._wait_ms
+        holder = 0
         while True:
             if first is not None and await self._zk.exists(registration.path) is None:
                 await first()
@@ -112,10 +115,22 @@ class BrokerRegistrar:
             if stat.ephemeral_owner in self._sessions:
                 await self._remove(registration.path, stat)
                 continue
-            if not _same_address(registration, data) or self._clock.monotonic_ms() >= deadline:
+            is_replaced = bool(self._sessions) and not _same_address(registration, data)
+            left_ms = deadline - self._clock.monotonic_ms()
+            if is_replaced or left_ms <= 0:
                 raise BrokerIdInUse(
                     f"another broker with broker.id {registration.broker_id} is running: {_description(data)} "
-                    f"(session 0x{stat.ephemeral_owner & 0xFFFFFFFFFFFFFFFF:x})"
+                    f"(session {_session(stat.ephemeral_owner)}). Give this broker another id, or stop the other one"
+                )
+            if holder != stat.ephemeral_owner:
+                holder = stat.ephemeral_owner
+                log.warning(
+                    "broker.id %d is in use by session %s: %s. The session of a previous run of this broker ends "
+                    "by its time-out: waiting for it, at most %d ms (initial.broker.registration.timeout.ms)",
+                    registration.broker_id,
+                    _session(holder),
+                    _description(data),
+                    left_ms,
                 )
             await self._until_changed(registration.path, deadline)
 
@@ -159,6 +174,10 @@ def _same_address(registration: BrokerRegistration, data: bytes) -> bool:
     except LayoutError:
         return False
     return found.endpoints == registration.endpoints
+
+
+def _session(session_id: int) -> str:
+    return f"0x{session_id & 0xFFFFFFFFFFFFFFFF:x}"
 
 
 def _description(data: bytes) -> str:

@@ -98,10 +98,9 @@ async def test_a_second_broker_of_the_same_id_is_told(connect: Connect, clock: L
     first, second = await connect(), await connect()
     await prepare(first)
     await BrokerRegistrar(first, clock, wait_ms=0).register(registration())
-    with pytest.raises(BrokerIdInUse, match=r"broker\.id 1 .*9092"):
-        await BrokerRegistrar(second, clock, wait_ms=60_000).register(registration(port=9093))
-    with pytest.raises(BrokerIdInUse):
-        await BrokerRegistrar(second, clock, wait_ms=10).register(registration())
+    for port in (9092, 9093):
+        with pytest.raises(BrokerIdInUse, match=r"broker\.id 1 .*9092"):
+            await BrokerRegistrar(second, clock, wait_ms=10).register(registration(port=port))
 
 
 async def test_the_registration_of_a_former_process_is_waited_for(connect: Connect, clock: LateClock) -> None:
