@@ -22,7 +22,8 @@ BANNED_IN_PURE = frozenset("asyncio socket ssl threading time random os kazoo uv
 
 PURE = """
 base/errors base/error_kinds base/request_errors base/data_errors base/group_errors base/cluster_errors
-base/types base/ports base/config base/settings base/topics base/endpoints cluster compression
+base/types base/ports base/config base/broker_fields base/settings base/settings_catalogue
+base/topics base/endpoints cluster compression
 protocol/* records/* timer/*
 zk/layout zk/node zk/port zk/acl zk/security zk/security_digest
 log/producer_state log/epoch_cache log/retention log/transactions log/compaction log/offset_map log/filtering

@@ -1,9 +1,9 @@
 """How a setting is declared, read and explained: the machinery below `base/config`.
 
-A settings class is a frozen dataclass whose fields are made by `integer`, `real`, `boolean`, `text`, `words` and
-`choice`. The attribute is the property's name with `_` for `.`; everything else that is known of a setting (bounds,
-meaning, whether it may change at run time) stands in the field's metadata, so that parsing, DescribeConfigs and the
-reference documentation read one table.
+A settings class is a frozen dataclass whose fields are made by the functions below (`integer`, `text`, `words`, ...).
+The attribute is the property's name with `_` for `.`; everything else that is known of a setting (bounds, meaning,
+whether it may change at run time) stands in the field's metadata, so that parsing, DescribeConfigs and the reference
+documentation read one table.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 from odradek.base.errors import ConfigError
 
+INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
@@ -27,9 +28,15 @@ class Kind(Enum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+_WHOLE: Final = (Kind.INT, Kind.SHORT, Kind.LONG)
 
 
 class Update(Enum):
@@ -65,6 +72,8 @@ class Setting:
     """Never shown again once set."""
     broker: str = ""
     """For a topic's setting: the broker attribute that gives its default."""
+    splits: bool = False
+    """The value is a comma-separated list although Kafka's type is STRING."""
 
     @property
     def allowed(self) -> str:
@@ -73,12 +82,16 @@ class Setting:
             return "one of " + ", ".join(self.choices)
         if self.kind is Kind.BOOLEAN:
             return "true or false"
-        if self.kind in (Kind.INT, Kind.LONG, Kind.DOUBLE):
+        if self.kind in (*_WHOLE, Kind.DOUBLE):
             what = "a number" if self.kind is Kind.DOUBLE else "a whole number"
             return f"{what} from {_bound(self.low)} to {_bound(self.high)}"
         if self.form:
             return self.form_in_words
-        return "a comma-separated list" if self.kind is Kind.LIST else "text"
+        return "a comma-separated list" if self._is_list else "text"
+
+    @property
+    def _is_list(self) -> bool:
+        return self.kind is Kind.LIST or self.splits
 
     def parse(self, value: str) -> object:
         """The typed value. Raises `ConfigError` that names key, value and what is allowed."""
@@ -97,11 +110,11 @@ class Setting:
             if value.lower() not in ("true", "false"):
                 raise ValueError(value)
             return value.lower() == "true"
-        if self.kind in (Kind.INT, Kind.LONG):
+        if self.kind in _WHOLE:
             return int(value)
         if self.kind is Kind.DOUBLE:
             return float(value)
-        if self.kind is Kind.LIST:
+        if self._is_list:
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
@@ -147,6 +160,11 @@ def integer(default: int | None, doc: str, *, low: int = 0, high: int = INT32_MA
     return _declare(Kind.INT, default, doc, {"low": low, "high": high, **options})
 
 
+def short(default: int, doc: str, *, low: int = 0, high: int = INT16_MAX, **options: object) -> Any:
+    """A 16-bit whole number."""
+    return _declare(Kind.SHORT, default, doc, {"low": low, "high": high, **options})
+
+
 def long(default: int | None, doc: str, *, low: int = 0, high: int = INT64_MAX, **options: object) -> Any:
     """A 64-bit whole number."""
     return _declare(Kind.LONG, default, doc, {"low": low, "high": high, **options})
@@ -167,9 +185,19 @@ def text(default: str | None, doc: str, **options: object) -> Any:
     return _declare(Kind.STRING, default, doc, options)
 
 
+def secret(doc: str, **options: object) -> Any:
+    """Text that is never shown again once it is set; none by default."""
+    return _declare(Kind.PASSWORD, None, doc, {"sensitive": True, **options})
+
+
 def words(default: tuple[str, ...], doc: str, **options: object) -> Any:
     """A comma-separated list."""
     return _declare(Kind.LIST, default, doc, options)
+
+
+def parts(default: tuple[str, ...], doc: str, **options: object) -> Any:
+    """A comma-separated list whose type in Kafka is STRING."""
+    return _declare(Kind.STRING, default, doc, {"splits": True, **options})
 
 
 def replicas(doc: str) -> Any:

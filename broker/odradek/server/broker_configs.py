@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from odradek.base.config import BROKER_SETTINGS, BrokerConfig
+from odradek.base.config import BROKER_SETTINGS, BrokerConfig, broker_setting
 from odradek.base.errors import ConfigError, InvalidRequestError
 from odradek.base.settings import Setting, Update
+from odradek.base.settings_catalogue import check_allowed
 from odradek.server.config_store import Change, Complaints, change_entity, decoded
 from odradek.zk import layout
 from odradek.zk.port import ZkClient
@@ -107,23 +108,28 @@ class BrokerSettings:
     def _tolerant(self, config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
         """Settings with others over them; what another tool wrote and this broker refuses is logged and left out."""
         for name, value in values.items():
-            if name not in BROKER_SETTINGS:
-                self._warn_of_unknown(name)
-                continue
             try:
-                config = config.with_dynamic({name: value})
+                if name in BROKER_SETTINGS:
+                    config = config.with_dynamic({name: value})
+                else:
+                    check_allowed(name, value)
+                    self._warn_without_effect(name)
             except ConfigError as error:
                 self._complaints.warn(f"a setting of brokers in ZooKeeper has no effect: {error}")
         return config
 
-    def _warn_of_unknown(self, name: str) -> None:
-        self._complaints.warn(f"{name} is not a setting of this broker: it is stored in ZooKeeper and has no effect")
+    def _warn_without_effect(self, name: str) -> None:
+        what = "a setting of Kafka" if broker_setting(name) else "not a setting of this broker or of Kafka"
+        self._complaints.warn(f"{name} is {what}: it is stored in ZooKeeper and has no effect")
 
     # Explanation
 
     def origins(self, names: Collection[str]) -> list[Origin]:
-        """Every value given under these names, which mean one thing; the first is in force."""
-        settings = [BROKER_SETTINGS[name] for name in names]
+        """Every value given under these names, which mean one thing; the first is in force.
+
+        Unknown names have none.
+        """
+        settings = [setting for name in names if (setting := broker_setting(name)) is not None]
         levels = (
             (self._accepted(self.own), Source.DYNAMIC_BROKER),
             (self._accepted(self.defaults), Source.DYNAMIC_DEFAULT_BROKER),
@@ -142,9 +148,13 @@ class BrokerSettings:
         ]
         return found + defaults
 
+    def given_names(self) -> list[str]:
+        """The settings that the file or ZooKeeper gives this broker, with or without an effect."""
+        return list({**self._given, **self.defaults, **self.own})
+
     @staticmethod
     def _accepted(values: Mapping[str, str]) -> Mapping[str, str]:
-        """Those of a level that have an effect."""
+        """Those of a level that this broker would take."""
         return {key: value for key, value in values.items() if _is_acceptable(key, value)}
 
     # Changes
@@ -157,11 +167,15 @@ class BrokerSettings:
         for name in names:
             _check_change(name, changed[name], is_default=entity == layout.DEFAULT_ENTITY)
             if name not in BROKER_SETTINGS:
-                self._warn_of_unknown(name)
+                self._warn_without_effect(name)
         try:
             config = self._static
             for values in (changed, self.own) if entity == layout.DEFAULT_ENTITY else (self.defaults, changed):
-                known = {name: text for name, text in values.items() if _is_acceptable(name, text)}
+                known = {
+                    name: text
+                    for name, text in values.items()
+                    if name in BROKER_SETTINGS and _is_acceptable(name, text)
+                }
                 config = config.with_dynamic(known)
         except ConfigError as error:
             raise InvalidRequestError(str(error)) from error
@@ -180,7 +194,7 @@ class BrokerSettings:
 def _check_change(name: str, value: str, *, is_default: bool) -> None:
     if name.startswith(LISTENER_PREFIX):
         raise InvalidRequestError(f"{name}: settings of one listener cannot be changed while brokers run")
-    setting = BROKER_SETTINGS.get(name)
+    setting = broker_setting(name)
     if name.endswith(SECRETS) or (setting is not None and setting.sensitive):
         raise InvalidRequestError(
             f"{name} is a secret, and secrets are not stored in ZooKeeper: give it in server.properties and restart"
@@ -194,16 +208,18 @@ def _check_change(name: str, value: str, *, is_default: bool) -> None:
     if is_default and setting.dynamic is Update.PER_BROKER:
         raise InvalidRequestError(f"{name} can be given for each broker only, not as the default of all")
     try:
+        check_allowed(name, value)
         setting.parse(value)
     except ConfigError as error:
         raise InvalidRequestError(str(error)) from error
 
 
 def _is_acceptable(name: str, value: str) -> bool:
-    setting = BROKER_SETTINGS.get(name)
+    setting = broker_setting(name)
     if setting is None or setting.dynamic is Update.READ_ONLY:
         return False
     try:
+        check_allowed(name, value)
         setting.parse(value)
     except ConfigError:
         return False

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import dropwhile
 from typing import Final
 
-from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS, TopicConfig
+from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS, TopicConfig, broker_setting
 from odradek.base.settings import Setting, Update
+from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, IDLE_TOPIC_SETTINGS, INTERNAL_SETTINGS
 from odradek.server.broker_configs import BrokerSettings, Origin, Source
 
 Entry = dict[str, object]
@@ -32,21 +33,24 @@ _OF_BROKER: Final = {names[0]: names for names in SYNONYMS.values()}
 def topic_entries(
     settings: BrokerSettings, overrides: Mapping[str, str], in_force: TopicConfig, *, explain: bool = False
 ) -> list[Entry]:
-    """Every setting of a topic."""
+    """Every setting of a topic, also those of Kafka that have no effect here."""
     entries = []
-    for setting in TOPIC_SETTINGS.values():
+    for setting in (*TOPIC_SETTINGS.values(), *IDLE_TOPIC_SETTINGS.values()):
         origins = []
         if setting.name in overrides:
             origins.append(Origin(setting, overrides[setting.name], Source.DYNAMIC_TOPIC))
         if setting.broker:
             origins += settings.origins(SYNONYMS.get(setting.broker, (setting.broker.replace("_", "."),)))
-        value = setting.render(getattr(in_force, setting.attribute))
+        if setting.name in TOPIC_SETTINGS:
+            value = setting.render(getattr(in_force, setting.attribute))
+        else:
+            value = origins[0].value if origins else setting.render(setting.default)
         entries.append(_entry(setting, value, origins, explain=explain, read_only=False))
     return entries
 
 
 def broker_entries(settings: BrokerSettings, *, explain: bool = False) -> list[Entry]:
-    """Every setting of this broker, and what was set that means nothing here."""
+    """Every setting of this broker and of Kafka's, and what was set under other names."""
     entries = []
     for setting in BROKER_SETTINGS.values():
         # What another name of the same gives stands behind what this name gives, and alone is not this one's value.
@@ -57,8 +61,8 @@ def broker_entries(settings: BrokerSettings, *, explain: bool = False) -> list[E
             )
         )
         value = setting.render(getattr(settings.config, setting.attribute))
-        read_only = setting.dynamic is Update.READ_ONLY
-        entries.append(_entry(setting, value, origins, explain=explain, read_only=read_only))
+        entries.append(_entry(setting, value, origins, explain=explain, read_only=_is_read_only(setting)))
+    entries += _idle_entries(settings, explain=explain)
     for values, source in ((settings.own, Source.DYNAMIC_BROKER), (settings.defaults, Source.DYNAMIC_DEFAULT_BROKER)):
         known = {entry["name"] for entry in entries}
         entries += [_unknown(name, source) for name in values if name not in known]
@@ -69,14 +73,30 @@ def default_entries(settings: BrokerSettings, *, explain: bool = False) -> list[
     """What is set for all brokers, and nothing else."""
     entries = []
     for name, value in settings.defaults.items():
-        setting = BROKER_SETTINGS.get(name)
+        setting = broker_setting(name)
         if setting is None:
             entries.append(_unknown(name, Source.DYNAMIC_DEFAULT_BROKER))
             continue
         origin = Origin(setting, value, Source.DYNAMIC_DEFAULT_BROKER)
-        read_only = setting.dynamic is Update.READ_ONLY
-        entries.append(_entry(setting, value, [origin], explain=explain, read_only=read_only))
+        entries.append(_entry(setting, value, [origin], explain=explain, read_only=_is_read_only(setting)))
     return entries
+
+
+def _idle_entries(settings: BrokerSettings, *, explain: bool) -> list[Entry]:
+    """Settings of Kafka that have no effect here, with the values that they were given."""
+    shown = [name for name in IDLE_BROKER_SETTINGS if name not in INTERNAL_SETTINGS]
+    given = [name for name in settings.given_names() if name not in BROKER_SETTINGS]
+    entries = []
+    for name in dict.fromkeys([*shown, *given]):
+        setting, origins = broker_setting(name), settings.origins((name,))
+        if setting is not None and (origins or name in shown):
+            value = origins[0].value if origins else None
+            entries.append(_entry(setting, value, origins, explain=explain, read_only=_is_read_only(setting)))
+    return entries
+
+
+def _is_read_only(setting: Setting) -> bool:
+    return setting.dynamic is Update.READ_ONLY
 
 
 def _entry(setting: Setting, value: str | None, origins: Sequence[Origin], *, explain: bool, read_only: bool) -> Entry:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from odradek.base.config import BROKER_SETTINGS, TopicConfig, topic_setting
+from odradek.base.config import TopicConfig, broker_setting, topic_setting
 from odradek.base.errors import (
     NONE,
     InvalidConfigError,
@@ -175,7 +175,7 @@ class ConfigHandlers:
             self._check_broker(resource.resource_name)
             alter_levels(resource.configs, validate_only=validate_only)
             return
-        find = _topic_setting if resource.resource_type == TOPIC else BROKER_SETTINGS.get
+        find = _topic_setting if resource.resource_type == TOPIC else broker_setting
 
         def change(values: Values, in_force: object) -> Values:
             return altered(values, resource.configs, in_force, find)
@@ -272,11 +272,16 @@ def altered(values: Values, operations: Any, in_force: object, find: Callable[[s
                 raise InvalidConfigError(f"{entry.name} is not a list: it can be set or deleted only.")
             present = [part for part in changed.get(entry.name, "").split(",") if part]
             if entry.name not in changed:
-                present = list(getattr(in_force, setting.attribute))
+                present = list(_in_force(in_force, setting))
             changed[entry.name] = ",".join(_combined(present, entry.value.split(","), entry.config_operation))
         else:
             raise InvalidRequestError(f"Operation {entry.config_operation} is none of 0 to 3.")
     return changed
+
+
+def _in_force(settings: object, setting: Setting) -> Iterable[str]:
+    """The list that is in force; one without an effect here stands at its default."""
+    return getattr(settings, setting.attribute, None) or cast(tuple[str, ...], setting.default or ())
 
 
 def _combined(present: list[str], parts: list[str], operation: int) -> list[str]:

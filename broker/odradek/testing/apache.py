@@ -109,12 +109,16 @@ def run_tool(
     timeout_seconds: float = 120.0,
     heap: str = "256m",
     options: Sequence[str] = (),
+    classes: Path | None = None,
 ) -> str:
     """Run a tool to its end and return what it printed; `InteropError` with its output when it fails.
 
-    `options` go to Java itself.
+    `options` go to Java itself; `classes` is a folder of more classes, as `compile_java` makes them.
     """
-    command = [*java_command(folder, main_class, heap=heap, options=options), *arguments]
+    command = java_command(folder, main_class, heap=heap, options=options)
+    if classes is not None:
+        command[command.index("-cp") + 1] += f":{classes}"
+    command += arguments
     result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_seconds)
     if result.returncode != 0:
         raise InteropError(

@@ -70,9 +70,30 @@ def test_defaults_of_brokers_and_a_brokers_own(
     assert in_force["retention.ms"][0] in ("7000000", "8000000"), "as the broker has it that was asked"
 
 
+@pytest.mark.parametrize("entity", [DEFAULTS, of_broker(1)], ids=["all", "one"])
+def test_settings_without_an_effect_here_are_no_obstacle(
+    tools: Tools, restored: Callable[[list[str], str], None], entity: list[str]
+) -> None:
+    """Before Kafka 4 the tool refuses to change an entity of which it does not see every value."""
+    restored(entity, "num.io.threads,background.threads,log.retention.ms")
+    alter(tools, entity, "--add-config", "num.io.threads=9,background.threads=11")
+    alter(tools, entity, "--add-config", "log.retention.ms=7000000")
+    alter(tools, entity, "--add-config", "num.io.threads=10")
+    assert {name: value for name, (value, _) in told(tools, entity).items()} == {
+        "num.io.threads": "10",
+        "background.threads": "11",
+        "log.retention.ms": "7000000",
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [("num.partitions=7", "restart"), ("broker.id=7", "restart"), ("log.retention.ms=soon", "whole number")],
+    [
+        ("num.partitions=7", "restart"),
+        ("broker.id=7", "restart"),
+        ("log.retention.ms=soon", "whole number"),
+        ("metric.reporters=com.example.Reporter", "remove it"),
+    ],
 )
 @pytest.mark.parametrize("entity", [DEFAULTS, of_broker(1)], ids=["all", "one"])
 def test_what_cannot_be_changed_is_refused_with_its_reason(

@@ -44,10 +44,12 @@ def test_value(properties: dict[str, str], attribute: str, value: object) -> Non
     assert warnings == []
 
 
-def test_unknown_key_is_a_warning() -> None:
-    _, warnings = BrokerConfig.parse({**MINIMAL, "num.io.threads": "8"})
-    assert len(warnings) == 1
-    assert "num.io.threads" in warnings[0]
+def test_a_key_without_an_effect_is_a_warning() -> None:
+    _, warnings = BrokerConfig.parse({**MINIMAL, "num.io.threads": "8", "num.oi.threads": "8"})
+    assert warnings == [
+        "num.io.threads is a setting of Apache Kafka that has no effect on this broker",
+        "num.oi.threads is not a setting of this broker or of Apache Kafka 3.9; it has no effect",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,8 @@ def test_unknown_key_is_a_warning() -> None:
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "reach"),
         ("inter.broker.listener.name", "OTHER", "not among"),
         ("control.plane.listener.name", "C", "not supported"),
+        ("num.io.threads", "many", "whole number"),
+        ("listener.name.inner.ssl.allow.dn.changes", "perhaps", "true or false"),
     ],
 )
 def test_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, told: str) -> None:
@@ -127,6 +131,8 @@ def test_dynamic_settings_go_over_those_of_the_file() -> None:
         ("broker.id", "2", "while the broker runs"),
         ("log.retention.hours", "2", "while the broker runs"),
         ("no.such.key", "2", "not a setting"),
+        ("num.io.threads", "2", "no effect"),
+        ("metric.reporters", "com.example.Reporter", "not supported"),
         ("log.retention.ms", "soon", "whole number"),
         ("compression.gzip.level", "0", "-1 or from 1 to 9"),
     ],
@@ -218,24 +224,3 @@ def test_bounds_hold_for_every_number(number: int) -> None:
     else:
         with pytest.raises(ConfigError):
             setting.parse(str(number))
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
-        ("zookeeper.metadata.migration.enable", "true"),
-    ],
-)
-def test_what_would_be_dangerous_to_pass_over_is_refused(key: str, value: str) -> None:
-    needed = {"broker.id": "1", "zookeeper.connect": "zk:2181"}
-    with pytest.raises(ConfigError, match=f"{key}={value} is not supported: "):
-        BrokerConfig.parse({**needed, key: value})
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("authorizer.class.name", ""), ("zookeeper.metadata.migration.enable", "false")]
-)
-def test_their_defaults_are_only_passed_over(key: str, value: str) -> None:
-    _, warnings = BrokerConfig.parse({"broker.id": "1", "zookeeper.connect": "zk:2181", key: value})
-    assert [warning.partition(" ")[0] for warning in warnings] == [key]

@@ -146,7 +146,7 @@ def test_what_means_nothing_here_is_logged_once(play: Callable[..., None], caplo
     play(scenario)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [warning.split(": ")[0] for warning in warnings] == [
-        "of.a.plugin is not a setting of this broker",
+        "of.a.plugin is not a setting of this broker or of Kafka",
         "topic t",
         "a setting of brokers in ZooKeeper has no effect",
     ]

@@ -17,7 +17,8 @@ from odradek.base.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from odradek.base.settings import Update
+from odradek.base.settings import Kind, Update
+from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, IDLE_TOPIC_SETTINGS, INTERNAL_SETTINGS
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.testing.server import MemoryServer
@@ -88,7 +89,7 @@ def test_where_a_topics_values_come_from(play: Callable[..., None], version: int
         await server.configs.change("t", lambda _: {"retention.ms": "5"})
         found = await describe(server, version, "t", include_synonyms=True, include_documentation=True)
         entries = {entry.name: entry for entry in found.configs}
-        assert entries.keys() == TOPIC_SETTINGS.keys()
+        assert entries.keys() == TOPIC_SETTINGS.keys() | IDLE_TOPIC_SETTINGS.keys()
         told = {
             name: (
                 entries[name].value,
@@ -124,9 +125,15 @@ def test_a_brokers_own_settings(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         found = await describe(server, 4, "1", BROKER, include_synonyms=True)
         entries = {entry.name: entry for entry in found.configs}
-        assert entries.keys() == BROKER_SETTINGS.keys()
+        described = BROKER_SETTINGS | {
+            name: setting for name, setting in IDLE_BROKER_SETTINGS.items() if name not in INTERNAL_SETTINGS
+        }
+        assert entries.keys() == described.keys()
         assert {name for name, entry in entries.items() if not entry.read_only} == {
-            name for name, setting in BROKER_SETTINGS.items() if setting.dynamic is not Update.READ_ONLY
+            name for name, setting in described.items() if setting.dynamic is not Update.READ_ONLY
+        }
+        assert {name for name, entry in entries.items() if entry.is_sensitive} == {
+            name for name, setting in described.items() if setting.kind is Kind.PASSWORD
         }
         assert (entries["broker.id"].value, entries["broker.id"].config_source) == ("1", 4)
         assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("1", 5)
@@ -173,7 +180,8 @@ def test_the_oldest_version_tells_what_is_a_default(play: Callable[..., None]) -
 def test_only_the_keys_that_are_asked_for(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
-        for keys, count in ((["retention.ms", "no.such"], 1), ([], len(TOPIC_SETTINGS)), (None, len(TOPIC_SETTINGS))):
+        every = len(TOPIC_SETTINGS) + len(IDLE_TOPIC_SETTINGS)
+        for keys, count in ((["retention.ms", "no.such"], 1), ([], every), (None, every)):
             assert len((await describe(server, 4, "t", keys=keys)).configs) == count
 
     play(scenario)
@@ -200,6 +208,10 @@ BEFORE = {"cleanup.policy": "delete", "retention.ms": "5", FOREIGN: "*"}
         ([("retention.ms", 4, "6")], InvalidRequestError.code, {}),
         ([("retention.ms", SET, "6"), ("retention.ms", SET, "7")], InvalidRequestError.code, {}),
         ([("no.such.key", SET, "6")], InvalidConfigError.code, {}),
+        ([("local.retention.ms", SET, "6")], NONE, {"local.retention.ms": "6"}),
+        ([("local.retention.ms", SET, "soon")], InvalidConfigError.code, {}),
+        ([("remote.storage.enable", SET, "false")], NONE, {"remote.storage.enable": "false"}),
+        ([("remote.storage.enable", SET, "true")], InvalidConfigError.code, {}),
         ([("segment.bytes", SET, "4096"), ("retention.ms", SET, "soon")], InvalidConfigError.code, {}),
         (
             [("segment.bytes", SET, "4096"), ("retention.ms", DELETE, None)],
@@ -326,6 +338,16 @@ BEFORE_DEFAULTS = {"log.retention.ms": "7", "a.plugins.key": "x"}
         ([("num.replica.fetchers", SET, "2")], NONE, {"num.replica.fetchers": "2"}),
         ([("ssl.key.password", SET, "secret")], InvalidRequestError.code, {}),
         ([("listener.name.inner.ssl.keystore.location", SET, "x")], InvalidRequestError.code, {}),
+        ([("num.io.threads", SET, "16")], NONE, {"num.io.threads": "16"}),
+        ([("num.io.threads", SET, "many")], InvalidRequestError.code, {}),
+        ([("queued.max.requests", SET, "16")], InvalidRequestError.code, {}),
+        ([("metric.reporters", SET, "com.example.Reporter")], InvalidRequestError.code, {}),
+        ([("metric.reporters", APPEND, "com.example.Reporter")], InvalidRequestError.code, {}),
+        (
+            [("metric.reporters", APPEND, "org.apache.kafka.common.metrics.JmxReporter")],
+            NONE,
+            {"metric.reporters": "org.apache.kafka.common.metrics.JmxReporter"},
+        ),
     ],
 )
 @pytest.mark.parametrize("name", ["", "1"])
@@ -399,6 +421,71 @@ def test_where_a_brokers_values_come_from(play: Callable[..., None]) -> None:
         } == {"retention.ms": retention, "min.insync.replicas": minimum}
 
     play(scenario, settings={"log.retention.hours": "9"})
+
+
+def test_settings_of_kafka_without_an_effect_here_are_described_with_their_values(play: Callable[..., None]) -> None:
+    """`kafka-configs` refuses every change of an entity of which a value is kept from it."""
+    names = [
+        "num.io.threads",
+        "num.network.threads",
+        "queued.max.requests",
+        "background.threads",
+        "unstable.api.versions.enable",
+        "server.max.startup.time.ms",
+        "listener.name.inner.ssl.keystore.type",
+        "ssl.key.password",
+    ]
+
+    async def scenario(server: MemoryServer) -> None:
+        await server.settings.change(layout.DEFAULT_ENTITY, lambda _: {"num.io.threads": "9", "a.plugins.key": "x"})
+        await server.settings.change("1", lambda _: {"num.io.threads": "10", "num.network.threads": "4"})
+        found = await describe(server, 4, "1", BROKER, include_synonyms=True, keys=names)
+        told = {
+            entry.name: (entry.value, entry.config_source, entry.config_type, entry.read_only)
+            for entry in found.configs
+        }
+        assert told == {
+            "num.io.threads": ("10", 2, 3, False),
+            "num.network.threads": ("4", 2, 3, False),
+            "queued.max.requests": ("7", 4, 3, True),
+            "background.threads": ("10", 5, 3, False),
+            "unstable.api.versions.enable": ("true", 4, 1, True),
+            "listener.name.inner.ssl.keystore.type": ("PKCS12", 4, 2, False),
+            "ssl.key.password": (None, 4, 9, False),
+        }
+        assert [entry.name for entry in found.configs if entry.is_sensitive] == ["ssl.key.password"]
+        (threads,) = [entry for entry in found.configs if entry.name == "num.io.threads"]
+        assert [(each.value, each.source) for each in threads.synonyms] == [("10", 2), ("9", 3), ("8", 5)]
+        defaults = await describe(server, 4, "", BROKER)
+        assert {entry.name: (entry.value, entry.is_sensitive) for entry in defaults.configs} == {
+            "num.io.threads": ("9", False),
+            "a.plugins.key": (None, True),
+        }
+
+    play(
+        scenario,
+        settings={
+            "queued.max.requests": "7",
+            "unstable.api.versions.enable": "true",
+            "listener.name.inner.ssl.keystore.type": "PKCS12",
+            "ssl.key.password": "swordfish",
+        },
+    )
+
+
+def test_a_topics_setting_without_an_effect_here_is_described(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce("t", {0: [1]})
+        await server.configs.change("t", lambda _: {"local.retention.ms": "6"})
+        keys = ["local.retention.ms", "local.retention.bytes", "remote.storage.enable"]
+        found = await describe(server, 4, "t", keys=keys)
+        assert {entry.name: (entry.value, entry.config_source) for entry in found.configs} == {
+            "local.retention.ms": ("6", 1),
+            "local.retention.bytes": ("77", 4),
+            "remote.storage.enable": ("false", 5),
+        }
+
+    play(scenario, settings={"log.local.retention.bytes": "77"})
 
 
 SECRET = "zookeeper.sasl.jaas.config"

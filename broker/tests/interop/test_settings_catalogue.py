@@ -1,0 +1,104 @@
+"""The settings that the broker knows are those of Apache Kafka 3.9: name, type, default, when each may change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from odradek.base.settings import Setting
+from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, IDLE_TOPIC_SETTINGS, INTERNAL_SETTINGS
+from odradek.testing.apache import QUICK_START, compile_java, jars, run_tool
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+
+VERSION: Final = "3.9.1"
+SOURCE: Final = Path(__file__).parent / "java" / "Settings.java"
+
+OWN: Final = {
+    "log.dir.free.check.interval.ms",
+    "log.dir.min.free.bytes",
+    "log.read.ahead.bytes",
+    "log.record.validation",
+    "max.in.flight.requests.per.connection",
+    "metrics.host",
+    "metrics.port",
+    "process.hang.timeout.ms",
+    "process.supervision.enable",
+    "zookeeper.auth.digest",
+}
+"""Settings that Kafka does not have."""
+
+DYNAMIC_ONLY: Final = {
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
+"""Settings that Kafka reads from ZooKeeper alone."""
+
+SYSTEM_PROPERTIES: Final = {"zookeeper.jute.maxbuffer", "zookeeper.sasl.client", "zookeeper.sasl.jaas.config"}
+"""What Kafka takes from Java's command line or its JAAS file."""
+
+OTHER_UPDATE: Final = {"advertised.listeners", "listener.security.protocol.map", "listeners"}
+"""Settings that change with a restart only."""
+
+
+class Known(NamedTuple):
+    """What there is to compare of a setting."""
+
+    kind: str
+    update: str
+    is_internal: bool
+    default: str | None
+
+
+@pytest.fixture(scope="module")
+def of_kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, dict[str, Known]]:
+    """Every setting of brokers and topics, as Kafka's classes declare it."""
+    folder = jars(VERSION, Path(pytestconfig.rootpath) / ".interop")
+    directory = tmp_path_factory.mktemp("settings")
+    compile_java(folder, [SOURCE], directory)
+    found: dict[str, dict[str, Known]] = {"broker": {}, "topic": {}}
+    for line in run_tool(folder, "Settings", [], options=QUICK_START, classes=directory).splitlines():
+        entity, name, kind, update, visibility, default = line.split("\t")
+        found[entity][name] = Known(kind, update, visibility == "internal", default[1:] if default != "null" else None)
+    return found
+
+
+def kinds(settings: Mapping[str, Setting]) -> dict[str, str]:
+    return {name: setting.kind.name for name, setting in settings.items()}
+
+
+def test_every_setting_of_kafkas_brokers_is_known_with_its_type(of_kafka: Mapping[str, dict[str, Known]]) -> None:
+    ours = kinds({**BROKER_SETTINGS, **IDLE_BROKER_SETTINGS})
+    assert {name: kind for name, kind in ours.items() if name not in OWN | DYNAMIC_ONLY | SYSTEM_PROPERTIES} == {
+        name: known.kind for name, known in of_kafka["broker"].items()
+    }
+
+
+def test_passwords_are_sensitive_and_nothing_else(of_kafka: Mapping[str, dict[str, Known]]) -> None:
+    for name, setting in {**BROKER_SETTINGS, **IDLE_BROKER_SETTINGS}.items():
+        if name in of_kafka["broker"]:
+            assert setting.sensitive is (of_kafka["broker"][name].kind == "PASSWORD"), name
+
+
+def test_they_change_at_run_time_where_kafkas_do(of_kafka: Mapping[str, dict[str, Known]]) -> None:
+    ours = {name: setting.dynamic.value for name, setting in {**BROKER_SETTINGS, **IDLE_BROKER_SETTINGS}.items()}
+    theirs = {name: known.update for name, known in of_kafka["broker"].items()}
+    assert {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]} == OTHER_UPDATE
+
+
+def test_what_has_no_effect_has_kafkas_default_and_visibility(of_kafka: Mapping[str, dict[str, Known]]) -> None:
+    for name, setting in IDLE_BROKER_SETTINGS.items():
+        known = of_kafka["broker"][name]
+        assert (setting.render(setting.default), name in INTERNAL_SETTINGS) == (known.default, known.is_internal), name
+    for name, setting in IDLE_TOPIC_SETTINGS.items():
+        assert setting.render(setting.default) == of_kafka["topic"][name].default, name
+
+
+def test_every_setting_of_kafkas_topics_is_known_with_its_type(of_kafka: Mapping[str, dict[str, Known]]) -> None:
+    ours = kinds({**TOPIC_SETTINGS, **IDLE_TOPIC_SETTINGS})
+    assert ours == {name: known.kind for name, known in of_kafka["topic"].items()}
