@@ -14,6 +14,7 @@ import pytest
 
 from chart_files import CHART
 
+WELL = {"/readyz": (200, b"at work"), "/leader": (200, b"serving all namespaces: shop\n")}
 SERVED = ["clusters", "clusters/status", "topics", "topics/status"]
 
 
@@ -59,19 +60,31 @@ def resources(names: list[str]) -> tuple[int, bytes]:
 
 
 def test_all_is_well(check: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving({"/apis/odradek.dev/v1": resources(SERVED), "/readyz": (200, b"ok")}) as url:
+    with serving({"/apis/odradek.dev/v1": resources(SERVED), **WELL}) as url:
         assert check.main([url, url], 0) == 0
-    assert "ready" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "ready" in said and "serving all namespaces: shop" in said
+
+
+def test_the_operator_stands_by_for_another_release(check: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = b"standby: the scope of all namespaces is served by odradek-system/odradek-operator-0"
+    answers = {"/apis/odradek.dev/v1": resources(SERVED), **WELL, "/leader": (503, sentence)}
+    with serving(answers) as url:
+        assert check.main([url, url], 0) == 1
+    said = capsys.readouterr().err
+    assert "is ready but serves nothing (503 standby:" in said
+    assert "served by odradek-system/odradek-operator-0" in said
+    assert "give each its own watchNamespaces" in said
 
 
 def test_definitions_are_missing(check: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving({"/readyz": (200, b"ok")}) as url:
+    with serving(WELL) as url:
         assert check.main([url, url], 0) == 1
     assert "are the definitions installed?" in capsys.readouterr().err
 
 
 def test_a_definition_is_older_than_the_chart(check: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving({"/apis/odradek.dev/v1": resources(SERVED[:3]), "/readyz": (200, b"ok")}) as url:
+    with serving({"/apis/odradek.dev/v1": resources(SERVED[:3]), **WELL}) as url:
         assert check.main([url, url], 0) == 1
     assert "without topics/status" in capsys.readouterr().err
 

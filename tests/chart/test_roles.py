@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chart_files import RENDERED, pod_specs, rendered, rules
+from odradek_operator.kube.scopes import ALL_LEASE, LEASE
 
 READING = {"get", "list", "watch"}
 NODE_READER = "odradek-node-reader"
@@ -58,8 +59,15 @@ def test_with_a_list_of_namespaces_nothing_in_others_is_touched() -> None:
     assert {each["metadata"]["namespace"] for each in found if each["kind"] == "Role"} == {
         "orders",
         "analytics",
-        "odradek-system",
     }
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_no_lease_of_others_can_be_read_or_changed(name: str) -> None:
+    leases = [rule for _, rule in rules(rendered(name)) if rule["resources"] == ["leases"]]
+    assert leases
+    for rule in leases:
+        assert rule["verbs"] == ["create"] or {*rule["resourceNames"]} == {LEASE, ALL_LEASE.name}
 
 
 def test_the_same_is_allowed_in_all_namespaces_as_in_a_listed_one() -> None:

@@ -1,4 +1,4 @@
-"""What `helm test` runs: the API server serves the resources, and the operator is ready.
+"""What `helm test` runs: the API server serves the resources, and the operator is ready and serves its namespaces.
 
 Arguments: the URL of the API server and that of the operator. Needs nothing but Python: the test's pod has the
 operator's image, but must tell what is wrong even when that is another one. Exit code 1 and one sentence for each thing
@@ -47,12 +47,20 @@ def resources_missing(api: str) -> str | None:
     return f"The API server serves odradek.dev/v1 without {missing}: are the definitions old?" if missing else None
 
 
-def operator_unready(operator: str) -> str | None:
-    """Why the operator is not ready."""
+def operator_idle(operator: str) -> str | None:
+    """Why the operator serves nothing. Where one of several replicas stands by, the next attempt may reach another."""
     try:
         fetch(f"{operator}/readyz")
     except OSError as error:
-        return f"The operator at {operator} is not ready ({reason(error)}): kubectl logs tells more."
+        return f"The operator at {operator} is not ready ({reason(error)}): see its log with kubectl logs."
+    try:
+        sys.stdout.write(fetch(f"{operator}/leader").decode(errors="replace"))
+    except OSError as error:
+        return (
+            f"The operator at {operator} is ready but serves nothing ({reason(error)}). If it names another operator, "
+            "that one serves the same namespaces: uninstall one of the two releases, or give each its own "
+            "watchNamespaces."
+        )
     return None
 
 
@@ -61,7 +69,7 @@ def main(arguments: list[str], patience: float = PATIENCE_SECONDS) -> int:
     api, operator = arguments
     until = time.monotonic() + patience
     while True:
-        amiss = [sentence for sentence in (resources_missing(api), operator_unready(operator)) if sentence]
+        amiss = [sentence for sentence in (resources_missing(api), operator_idle(operator)) if sentence]
         if not amiss:
             sys.stdout.write("The resources are served and the operator is ready.\n")
             return 0

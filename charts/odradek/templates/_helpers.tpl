@@ -105,6 +105,15 @@ Secrets and runs nothing in pods.
 - apiGroups: ["", events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+# The Lease of the namespace: whoever holds it serves the namespace. An operator of all namespaces also holds one in the
+# namespace default. Other Leases cannot be touched.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [odradek-operator, odradek-operator-all-namespaces]
+  verbs: [get, update]
 {{- if .Values.rbac.monitoring }}
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors, prometheusrules]

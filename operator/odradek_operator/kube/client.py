@@ -8,11 +8,15 @@ carries the requests in a few threads; nothing here retries, since every caller 
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import os
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import urlencode
 
 import urllib3
@@ -29,6 +33,11 @@ MERGE: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 PAGE: Final = 500
 """Objects in one answer to a list."""
+MIN_WRITE_SECONDS: Final = 1.0
+"""A write that would have less time than this before its fence is not sent."""
+
+Fence = Callable[[], float]
+"""Seconds for which writes may still be carried out; 0 or less when none may."""
 
 
 class KubernetesError(OdradekError):
@@ -39,6 +48,33 @@ class KubernetesError(OdradekError):
         super().__init__(f"Kubernetes: {request}: {f'{status} ' if status else ''}{reason}")
         self.status: Final = status
         self.reason: Final = reason
+
+
+class FencedError(KubernetesError):
+    """A write was not sent, since the Lease under which it was decided is lost or about to end."""
+
+    def __init__(self, request: str) -> None:
+        """`request` is verb and path."""
+        super().__init__(request, 0, "not sent: this operator does not hold the Lease of the namespace any more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request, as it is sent."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Object | None
+    content_type: str
+    seconds: float
+    """For the answer, at most."""
+    fenced: bool
+    """Whether the server must not carry it out after these seconds either."""
+
+    def __str__(self) -> str:
+        """Verb and path."""
+        return f"{self.method} {self.path}"
 
 
 def load_configuration() -> Configuration:
@@ -72,6 +108,18 @@ class KubernetesClient:
         self._timeout = timeout_seconds
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="kubernetes")
         self._pace = Pace(writes_per_second)
+        self._fence: Fence | None = None
+
+    def fenced(self, fence: Fence | None) -> Self:
+        """The same client, whose writes are sent only while `fence` leaves time for them; None: this client itself.
+
+        A write that was sent ends before the fence does: neither this side nor the server waits for longer.
+        """
+        if fence is None:
+            return self
+        other = copy.copy(self)
+        other._fence = fence
+        return other
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """One object; None where it is not there."""
@@ -123,24 +171,32 @@ class KubernetesClient:
         return await self._or_none("PATCH", path, {"fieldManager": FIELD_MANAGER}, patch, MERGE)
 
     async def delete(
-        self, which: Reference, *, uid: str | None = None, force: bool = False, orphan: bool = False
+        self,
+        which: Reference,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+        force: bool = False,
+        orphan: bool = False,
     ) -> bool:
         """Delete an object, only the one with this uid if given; False where that one is gone already.
 
+        With a `version` (its `resourceVersion`) it must not have changed since; False where it has.
         `force` asks for no grace: the only way to be rid of a pod whose node will never answer again. `orphan` leaves
         what the object owns alone: it is owned by nobody then, and the object goes a moment later.
         """
         policy = "Orphan" if orphan else "Background"
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        wanted = {"uid": uid, "resourceVersion": version}
+        if preconditions := {field: value for field, value in wanted.items() if value is not None}:
+            body["preconditions"] = preconditions
         if force:
             body["gracePeriodSeconds"] = 0
         await self._pace.take()
         try:
             return await self._or_none("DELETE", which.kind.path(which.namespace, which.name), {}, body) is not None
         except KubernetesError as error:
-            if error.status == HTTPStatus.CONFLICT and uid is not None:
+            if error.status == HTTPStatus.CONFLICT and preconditions:
                 return False
             raise
 
@@ -160,31 +216,55 @@ class KubernetesClient:
         body: Object | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        loop = asyncio.get_running_loop()
-        arguments = (method, path, query or {}, body, content_type)
-        return await loop.run_in_executor(self._threads, lambda: self._send(*arguments))
+        seconds, fenced = self._timeout, method != "GET" and self._fence is not None
+        if fenced:
+            assert self._fence is not None
+            seconds = min(seconds, self._fence())
+            if seconds < MIN_WRITE_SECONDS:
+                raise FencedError(f"{method} {path}")
+        call = Call(
+            method=method,
+            path=path,
+            query=query or {},
+            body=body,
+            content_type=content_type,
+            seconds=seconds,
+            fenced=fenced,
+        )
+        return await self._exchange(call)
 
-    def _send(self, method: str, path: str, query: dict[str, str], body: Object | None, content_type: str) -> Object:
-        """In a thread."""
-        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": FIELD_MANAGER}
-        self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
-        data = json.dumps(body).encode() if content_type == APPLY else body
+    async def _exchange(self, call: Call) -> Object:
+        until = time.monotonic() + call.seconds
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: self._send(call, until))
+
+    def _send(self, call: Call, until: float) -> Object:
+        """In a thread, which may have been waited for."""
+        seconds, query = self._timeout, call.query
+        if call.fenced:
+            seconds = min(seconds, until - time.monotonic())
+            if seconds < MIN_WRITE_SECONDS:
+                raise FencedError(str(call))
+            # The server, too, gives the request up after this time.
+            query = {**query, "timeout": f"{int(seconds * 1000)}ms"}
+        headers = {"Accept": "application/json", "Content-Type": call.content_type, "User-Agent": FIELD_MANAGER}
+        self._api.update_params_for_auth(headers, [], ["BearerToken"], call.path, call.method, call.body)
+        url = f"{self._api.configuration.host}{call.path}" + (f"?{urlencode(query)}" if query else "")
+        data = json.dumps(call.body).encode() if call.content_type == APPLY else call.body
         try:
-            response = self._api.call_api(method, url, headers, data, _request_timeout=self._timeout)
+            response = self._api.call_api(call.method, url, headers, data, _request_timeout=seconds)
             # The body comes after the head, and may fail as the head may.
             content: bytes = response.read()  # type: ignore[no-untyped-call]
         except (urllib3.exceptions.HTTPError, OSError, ApiException) as error:
-            raise KubernetesError(f"{method} {path}", 0, f"no answer: {error}") from error
+            raise KubernetesError(str(call), 0, f"no answer: {error}") from error
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise KubernetesError(f"{method} {path}", response.status, _reason(content))
+            raise KubernetesError(str(call), response.status, _reason(content))
         try:
             value = json.loads(content)
         except ValueError as error:
             # Something between us and the API server answers in its place.
-            raise KubernetesError(f"{method} {path}", 0, f"no JSON: {_reason(content)}") from error
+            raise KubernetesError(str(call), 0, f"no JSON: {_reason(content)}") from error
         if not isinstance(value, dict):
-            raise KubernetesError(f"{method} {path}", 0, f"no object: {_reason(content)}")
+            raise KubernetesError(str(call), 0, f"no object: {_reason(content)}")
         return value
 
     def close(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import sys
 from pathlib import Path
 from typing import Final
@@ -56,10 +58,25 @@ def main() -> None:
     default=True,
     show_default=True,
     show_envvar=True,
-    help="Work only while holding a Lease, so that two operators by mistake do no harm.",
+    help="Serve a namespace only while holding its Lease, so that no two operators serve the same one.",
 )
-@click.option("--identity", envvar="POD_NAME", default="odradek-operator", show_envvar=True, help="Name in the Lease.")
-@click.option("--namespace", envvar="POD_NAMESPACE", default=None, show_envvar=True, help="Where the Lease is.")
+@click.option(
+    "--lease-seconds",
+    envvar="LEASE_SECONDS",
+    type=click.IntRange(5, 300),
+    default=15,
+    show_default=True,
+    show_envvar=True,
+    help="How long others wait before they take over from an operator that does not renew its Leases.",
+)
+@click.option(
+    "--identity",
+    envvar="POD_NAME",
+    default=lambda: f"{socket.gethostname()}-{os.getpid()}",
+    show_envvar=True,
+    help="Name in Leases and Events, unique among running operators of a namespace.  [default: host and process]",
+)
+@click.option("--namespace", envvar="POD_NAMESPACE", default=None, show_envvar=True, help="The operator's namespace.")
 @click.option(
     "--idle-seconds",
     envvar="IDLE_SECONDS",
@@ -93,6 +110,7 @@ def run(
     image_prefix: str,
     image_pull_policy: str,
     leader_election: bool,
+    lease_seconds: int,
     identity: str,
     namespace: str | None,
     idle_seconds: float,
@@ -113,6 +131,7 @@ def run(
         identity=identity,
         own_namespace=namespace or _own_namespace(),
         leader_election=leader_election,
+        lease_seconds=lease_seconds,
         idle_seconds=idle_seconds,
         writes_per_second=writes_per_second,
         metrics_port=metrics_port,

@@ -6,6 +6,7 @@ an Event is news and not state.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections import OrderedDict
 from datetime import UTC, datetime
@@ -40,6 +41,12 @@ class Events:
         self._client = client
         self._instance = instance
         self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+
+    def through(self, client: KubernetesClient) -> Events:
+        """These Events, written by another client."""
+        other = copy.copy(self)
+        other._client = client
+        return other
 
     async def tell(self, about: Object, reason: str, sentence: str, mood: Mood = Mood.NORMAL) -> None:
         """Tell something that happened now."""

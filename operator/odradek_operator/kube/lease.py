@@ -1,15 +1,18 @@
-"""One operator at work: a Lease in the operator's own namespace, taken, renewed, and given back at the end.
+"""One Lease: taken, renewed in time, and given back at the end.
 
-Enters: a client and who we are. Leaves: `acquire` returns when we hold the lease; `keep` returns when we have lost it,
-and then the process must end, because another may be at work. What others wrote is judged by our own monotonic clock:
-a lease counts as abandoned when it has not changed for its duration since we first saw it so (as in client-go).
+Enters: a client of its own and who we are. Leaves: `acquire` returns when we hold the Lease, `keep` when we have lost
+it; `remaining` says for how long writes under it may go on. Called by `scopes`. What others wrote is judged by our own
+monotonic clock: a Lease counts as abandoned when it has not changed for its duration since we first saw it so (as in
+client-go). The holder stops a margin earlier, counted from before its last renewal was sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
@@ -19,15 +22,41 @@ from odradek_operator.kube.client import KubernetesClient, KubernetesError
 
 logger = logging.getLogger(__name__)
 
-DURATION_SECONDS: Final = 15
-RENEW_SECONDS: Final = 4.0
 RETRY_SECONDS: Final = 2.0
-MARGIN_SECONDS: Final = 3.0
-"""So long before the lease ends for others, we stop believing in it."""
+"""Between two attempts to take a Lease, or to renew it after a failure."""
+_TERMINATING: Final = "being terminated"
+"""What the API server says of a namespace in which nothing can be created any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The times of a Lease, in seconds."""
+
+    duration: int = 15
+    """For so long after a renewal nobody else takes it."""
+
+    @property
+    def renew(self) -> float:
+        """Between two renewals."""
+        return self.duration * 4 / 15
+
+    @property
+    def margin(self) -> float:
+        """So long before the Lease ends for others, its holder stops: for clocks and requests under way."""
+        return self.duration / 5
+
+    @property
+    def request(self) -> float:
+        """The longest wait for an answer about a Lease, so that a lost request leaves time for the next."""
+        return self.duration / 5
+
+
+class NoNamespaceError(Exception):
+    """The Lease's namespace is not there, or is being deleted: nobody can hold a Lease in it."""
 
 
 class Lease:
-    """A named lease for one identity."""
+    """A named Lease for one identity."""
 
     def __init__(
         self,
@@ -35,102 +64,167 @@ class Lease:
         which: Reference,
         identity: str,
         *,
+        timing: Timing | None = None,
+        ended: Callable[[], Container[str]] = frozenset,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`identity` must be another for each process: pod name and uid."""
+        """`identity` must be unique among running processes. `ended` gives holders that are known to have stopped."""
+        self.closing = False
+        """Whether its namespace is not there or is being deleted, as last seen."""
+        self.obstacle = "its Lease is not taken yet"
+        """Why it is not held, as the end of a sentence about its scope."""
+        self.predecessor = ""
+        """Who held it before us without giving it back; empty where nobody did."""
         self._client = client
         self._which = which
         self._identity = identity
+        self._timing = timing or Timing()
+        self._ended = ended
         self._wall = wall
+        self._mine: Object | None = None
+        """The object as our last write left it."""
+        self._until = float("-inf")
         self._seen: tuple[str, float] = ("", 0.0)
 
+    def remaining(self) -> float:
+        """Seconds for which we may act under it; 0 or less when it is not held."""
+        return self._until - asyncio.get_running_loop().time()
+
     async def acquire(self) -> None:
-        """Wait until the lease is ours. An API server that does not answer is waited for."""
-        told = ""
+        """Wait until the Lease is ours. An API server that does not answer is waited for."""
+        logged = ""
         while True:
             try:
                 holder = await self._try()
+                if holder is None:
+                    return
+                self.obstacle = f"is served by {holder}"
+            except NoNamespaceError:
+                self.obstacle = "does not exist or is being deleted"
             except KubernetesError as error:
-                logger.warning("the lease cannot be taken yet: %s", error)
-                holder = "nobody who can be asked"
-            if holder is None:
-                return
-            if holder != told:
-                logger.info("waiting: %s is at work, as %s says", holder, self._which)
-                told = holder
+                self.obstacle = f"cannot be served: its Lease cannot be taken: {error}"
+            if self.obstacle != logged:
+                logger.info("%s: standing by: the namespace %s", self._which, self.obstacle)
+                logged = self.obstacle
             await asyncio.sleep(RETRY_SECONDS)
 
     async def keep(self) -> None:
-        """Renew until the lease is lost, because another took it or because it could not be renewed in time."""
-        loop = asyncio.get_running_loop()
-        renewed = loop.time()
-        while loop.time() - renewed < DURATION_SECONDS - MARGIN_SECONDS:
-            await asyncio.sleep(RENEW_SECONDS if loop.time() - renewed < RENEW_SECONDS else RETRY_SECONDS)
-            began = loop.time()
+        """Renew until the Lease is lost, because another took it or because it could not be renewed in time."""
+        pause = self._timing.renew
+        while (left := self.remaining()) > 0:
+            await asyncio.sleep(min(pause, left))
             try:
-                async with asyncio.timeout_at(renewed + DURATION_SECONDS - MARGIN_SECONDS):
+                async with asyncio.timeout(max(0.0, self.remaining())):
                     holder = await self._try()
             except TimeoutError:
                 break
+            except NoNamespaceError:
+                self._lose("does not exist or is being deleted")
+                logger.info("%s ended with its namespace", self._which)
+                return
             except KubernetesError as error:
-                logger.warning("the lease could not be renewed: %s", error)
+                logger.warning("%s could not be renewed: %s", self._which, error)
+                pause = min(RETRY_SECONDS, self._timing.renew)
                 continue
             if holder is not None:
-                logger.error("the lease was taken by %s", holder)
+                self._lose(f"is served by {holder}")
+                logger.error("%s was taken by %s", self._which, holder)
                 return
-            renewed = began
-        logger.error("the lease could not be renewed for %d s", DURATION_SECONDS - MARGIN_SECONDS)
+            pause = self._timing.renew
+        self._lose("cannot be served: its Lease could not be renewed in time")
+        logger.error("%s could not be renewed for %g s", self._which, self._timing.duration - self._timing.margin)
 
     async def release(self) -> None:
-        """Give it back, so that the next need not wait. What fails is told only: the lease ends by itself."""
+        """Give it back, so that the next holder need not wait. A failure is only logged: the Lease ends by itself."""
+        self._lose("is not served: its Lease was given back")
         try:
-            lease = await self._client.get(Kind.LEASE, self._which.namespace, self._which.name)
+            lease = self._mine or await self._get()
             if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._client.replace(lease, paced=False)
         except KubernetesError as error:
-            logger.warning("the lease was not given back: %s", error)
+            if error.status != HTTPStatus.NOT_FOUND:
+                logger.warning("%s was not given back: %s", self._which, error)
+        self._mine = None
+
+    def _lose(self, obstacle: str) -> None:
+        self._until = float("-inf")
+        self.obstacle = obstacle
 
     async def _try(self) -> str | None:
         """Take or renew it; None when it is ours now, else who has it."""
-        lease = await self._client.get(Kind.LEASE, self._which.namespace, self._which.name)
-        try:
-            if lease is None:
-                await self._client.create(self._fresh(), paced=False)
+        began = asyncio.get_running_loop().time()
+        if self._mine is not None:
+            try:
+                self._held(await self._client.replace(self._taken(self._mine), paced=False), began)
                 return None
-            holder = self._holder(lease)
-            if holder is not None:
-                return holder
-            await self._client.replace(self._taken(lease), paced=False)
+            except KubernetesError as error:
+                if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+                    raise
+                self._mine = None
+        lease = await self._get()
+        before = "" if lease is None else lease["spec"].get("holderIdentity") or ""
+        holder = None if lease is None else self._holder(lease)
+        if holder is not None:
+            self.closing = False
+            return holder
+        try:
+            written = await (self._create() if lease is None else self._client.replace(self._taken(lease), paced=False))
         except KubernetesError as error:
             if error.status == HTTPStatus.CONFLICT:
-                return "somebody who was faster"
+                return "another operator, which was faster"
             raise
+        if before != self._identity:
+            self.predecessor = before
+        self._held(written, began)
         return None
+
+    def _held(self, written: Object, began: float) -> None:
+        self._mine = written
+        self._until = began + self._timing.duration - self._timing.margin
+        self.closing = False
+        self.obstacle = ""
+
+    async def _get(self) -> Object | None:
+        found = await self._client.get(Kind.LEASE, self._which.namespace, self._which.name)
+        # A list's item or a fresh object need not have a specification.
+        return None if found is None else {"spec": {}, **found}
+
+    async def _create(self) -> Object:
+        metadata = {"name": self._which.name, "namespace": self._which.namespace}
+        lease = {"apiVersion": Kind.LEASE.api_version, "kind": Kind.LEASE.word, "metadata": metadata, "spec": {}}
+        try:
+            return await self._client.create(self._taken(lease), paced=False)
+        except KubernetesError as error:
+            terminating = error.status == HTTPStatus.FORBIDDEN and _TERMINATING in error.reason
+            if terminating or error.status == HTTPStatus.NOT_FOUND:
+                self.closing = True
+                raise NoNamespaceError from error
+            raise
 
     def _holder(self, lease: Object) -> str | None:
         """Who else has it now; None where it is ours or free."""
         spec = lease["spec"]
         holder = spec.get("holderIdentity") or ""
-        if holder in ("", self._identity):
+        if holder in ("", self._identity) or holder in self._ended():
             return None
         now = asyncio.get_running_loop().time()
         version = lease["metadata"]["resourceVersion"]
         if self._seen[0] != version:
             self._seen = (version, now)
-        ended = now - self._seen[1] > spec.get("leaseDurationSeconds", DURATION_SECONDS)
-        return None if ended else str(holder)
-
-    def _fresh(self) -> Object:
-        metadata = {"name": self._which.name, "namespace": self._which.namespace}
-        lease = {"apiVersion": Kind.LEASE.api_version, "kind": Kind.LEASE.word, "metadata": metadata, "spec": {}}
-        return self._taken(lease)
+        abandoned = now - self._seen[1] > spec.get("leaseDurationSeconds", self._timing.duration)
+        return None if abandoned else str(holder)
 
     def _taken(self, lease: Object) -> Object:
+        lease = copy.deepcopy(lease)
         spec = lease["spec"]
         now = self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         changes = spec.get("leaseTransitions", 0)
         if spec.get("holderIdentity") != self._identity:
             spec |= {"acquireTime": now, "leaseTransitions": changes + 1}
-        spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": DURATION_SECONDS, "renewTime": now}
+        spec |= {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._timing.duration,
+            "renewTime": now,
+        }
         return lease

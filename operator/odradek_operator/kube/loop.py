@@ -314,7 +314,7 @@ class ClusterLoop:
     ) -> None:
         for step in decision.steps:
             if isinstance(step, KubernetesStep):
-                await self._kubernetes_step(step)
+                await self._kubernetes_step(step, view)
             else:
                 assert snapshot is not None, "steps in ZooKeeper are decided from a snapshot"
                 assert snapshot.controller_epoch_version is not None, "and only where there was a controller"
@@ -324,7 +324,7 @@ class ClusterLoop:
         if decision.steps:
             self.wake()
 
-    async def _kubernetes_step(self, step: KubernetesStep) -> None:
+    async def _kubernetes_step(self, step: KubernetesStep, view: View) -> None:
         client = self._shared.client
         pod = Reference(kind=Kind.POD, namespace=self.namespace, name=step.pod)
         match step:
@@ -332,7 +332,10 @@ class ClusterLoop:
                 await client.delete(pod, uid=step.uid, force=step.force)
             case ReleaseClaims():
                 for name, uid in step.claims.items():
-                    await client.delete(Reference(kind=Kind.CLAIM, namespace=self.namespace, name=name), uid=uid)
+                    claim = Reference(kind=Kind.CLAIM, namespace=self.namespace, name=name)
+                    version = view.claims[name]["metadata"]["resourceVersion"] if name in view.claims else None
+                    if not await client.delete(claim, uid=uid, version=version):
+                        return  # It has changed since it was read: the next round decides anew.
                 if step.pod_uid is not None:
                     await client.delete(pod, uid=step.pod_uid, force=step.force)
 

@@ -1,7 +1,8 @@
 """All clusters of an operator: one loop for each Cluster resource, and what belongs to no cluster.
 
-Enters: what the watches heard. Leaves: running loops; Topics whose cluster does not exist are told so; objects outside
-any namespace whose cluster is gone are deleted, since Kubernetes cannot collect those. Called by `handlers`.
+Enters: what the watches heard, and which namespaces are served. Leaves: running loops, only in namespaces that are
+served; statuses of Topics whose cluster does not exist; no objects outside any namespace whose cluster is gone, which
+Kubernetes cannot collect. Called by `handlers` and `scopes`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Container
+from dataclasses import replace
 from typing import Final
 
 from odradek_operator.kube.api import Kind, Object
 from odradek_operator.kube.client import KubernetesError
 from odradek_operator.kube.finalizers import release_finalizers
 from odradek_operator.kube.loop import ClusterLoop, Shared
+from odradek_operator.kube.scopes import Alone, Scopes
 from odradek_operator.kube.statuses import Statuses
 from odradek_operator.kube.unowned import Key, key_of, present_unowned, remove
 from odradek_operator.kube.view import cluster_of, complete, is_paused
@@ -30,17 +34,33 @@ STIR_SECONDS: Final = 1.0
 class Manager:
     """Starts loops, wakes them, and sweeps up what has none."""
 
-    def __init__(self, shared: Shared) -> None:
-        """Nothing runs before `run`."""
+    def __init__(self, shared: Shared, scopes: Scopes | None = None) -> None:
+        """Nothing runs before `run`. `scopes` says which namespaces are served; without it all are."""
         self._shared = shared
+        self._scopes = scopes or Alone()
         self._loops: dict[Key, tuple[ClusterLoop, asyncio.Task[None]]] = {}
-        self._statuses = Statuses(shared.client)
+        self._clusters: set[Key] = set()
+        """That are known, also of namespaces that are not served."""
+        self._fenced: dict[str, tuple[Shared, Statuses]] = {}
         self._stirred = asyncio.Event()
+
+    def gained(self, namespace: str) -> None:
+        """The namespace may be served from now on."""
+        for key in self._clusters:
+            if key[0] == namespace:
+                self._start(key)
+        self._stirred.set()
+
+    async def lost(self, namespace: str) -> None:
+        """The namespace may not be served any more; returns when no loop works on it."""
+        await self._stop(namespace)
 
     def heard_of_cluster(self, body: Object, *, deleted: bool) -> None:
         """A Cluster came, changed or went."""
         key = (body["metadata"]["namespace"], body["metadata"]["name"])
         if not deleted:
+            self._clusters.add(key)
+            self._scopes.heard(key[0])
             self._start(key)
         self._wake(key)
         self._stirred.set()
@@ -71,8 +91,8 @@ class Manager:
         return found is not None
 
     def _start(self, key: Key) -> None:
-        if key not in self._loops:
-            loop = ClusterLoop(self._shared, *key)
+        if key not in self._loops and self._scopes.holds(key[0]):
+            loop = ClusterLoop(self._in(key[0])[0], *key)
             task = asyncio.create_task(loop.run(), name=f"cluster {key[0]}/{key[1]}")
             self._loops[key] = (loop, task)
             task.add_done_callback(lambda done: self._ended(key, done))
@@ -83,6 +103,23 @@ class Manager:
         self._stirred.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("the loop of cluster %s/%s ended", *key, exc_info=error)
+
+    def _in(self, namespace: str) -> tuple[Shared, Statuses]:
+        """What works on a namespace, all of whose writes end with the right to serve it."""
+        found = self._fenced.get(namespace)
+        if found is None:
+            client = self._shared.client.fenced(self._scopes.fence(namespace))
+            shared = replace(self._shared, client=client, events=self._shared.events.through(client))
+            found = self._fenced[namespace] = (shared, Statuses(client))
+        return found
+
+    async def _stop(self, namespace: str | None = None) -> None:
+        """End the loops of a namespace, or all."""
+        tasks = [task for key, (_, task) in self._loops.items() if namespace in (None, key[0])]
+        for task in tasks:
+            if not task.cancelling():  # A second cancellation would cut the end of the ZooKeeper session short.
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def run(self) -> None:
         """Until cancelled; then no loop is left."""
@@ -100,30 +137,49 @@ class Manager:
                 except TimeoutError:
                     continue
         finally:
-            tasks = [task for _, task in self._loops.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._stop()
 
     async def _sweep(self) -> None:
         """Whatever the watches may have missed, from lists."""
-        unowned = await present_unowned(self._shared.client)
+        unowned = await self._unowned()
         clusters = await self._all(Kind.CLUSTER)
+        topics = await self._all(Kind.TOPIC)
         keys = {(body["metadata"]["namespace"], body["metadata"]["name"]) for body in clusters}
+        self._clusters = set(keys)
+        places = {key[0] for key in (*keys, *self._loops)} | {key_of(body)[0] for body in unowned}
+        self._scopes.seen(places | {topic["metadata"]["namespace"] for topic in topics})
         for key in keys:
             self._start(key)
-        topics = await self._all(Kind.TOPIC)
         self._count("Cluster", clusters)
         self._count("Topic", topics)
         for topic in topics:
-            if (topic["metadata"]["namespace"], cluster_of(topic)) not in keys:
-                if "deletionTimestamp" in topic["metadata"]:
-                    await release_finalizers(self._shared.client, [topic])
-                else:
-                    await self._statuses.without_cluster(topic, cluster_of(topic))
+            await self._care(topic, keys)
+        for body in unowned:
+            namespace = key_of(body)[0]
+            if self._scopes.holds(namespace) or self._scopes.is_closing(namespace):
+                await remove(self._in(namespace)[0].client, [body], keep=keys)
+
+    async def _unowned(self) -> list[Object]:
+        """Objects outside any namespace, of clusters in namespaces that are watched."""
         watched = self._shared.settings.namespaces
-        ours = [body for body in unowned if not watched or key_of(body)[0] in watched]
-        await remove(self._shared.client, ours, keep=keys)
+        return [
+            body for body in await present_unowned(self._shared.client) if not watched or key_of(body)[0] in watched
+        ]
+
+    async def _care(self, topic: Object, clusters: Container[Key]) -> None:
+        """Look after a Topic that no loop looks after."""
+        namespace, cluster = topic["metadata"]["namespace"], cluster_of(topic)
+        leaving = "deletionTimestamp" in topic["metadata"]
+        shared, statuses = self._in(namespace)
+        if self._scopes.is_closing(namespace):
+            # All of the namespace goes, and nobody can hold a Lease there: to let go is right for every operator.
+            if leaving:
+                await release_finalizers(shared.client, [topic])
+        elif self._scopes.holds(namespace) and (namespace, cluster) not in clusters:
+            if leaving:
+                await release_finalizers(shared.client, [topic])
+            else:
+                await statuses.without_cluster(topic, cluster)
 
     async def _all(self, kind: Kind) -> list[Object]:
         watched = self._shared.settings.namespaces or (None,)
@@ -131,8 +187,9 @@ class Manager:
         return [complete(kind, body) for found in lists for body in found]
 
     def _count(self, word: str, bodies: list[Object]) -> None:
-        counts = Counter(body["metadata"]["namespace"] for body in bodies)
-        paused = Counter(body["metadata"]["namespace"] for body in bodies if is_paused(body))
+        ours = [body for body in bodies if self._scopes.holds(body["metadata"]["namespace"])]
+        counts = Counter(body["metadata"]["namespace"] for body in ours)
+        paused = Counter(body["metadata"]["namespace"] for body in ours if is_paused(body))
         self._shared.reconciliations.counted(
             word, {namespace: (count, paused[namespace]) for namespace, count in counts.items()}
         )

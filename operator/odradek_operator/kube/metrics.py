@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from odradek_operator.kube.scopes import Standing
 from odradek_operator.objects.names import Component
 
 DASHBOARD_KINDS: Final[Mapping[str, str]] = {"Cluster": "Kafka", "Topic": "KafkaTopic", "User": "KafkaUser"}
@@ -128,6 +129,35 @@ class Reconciliations:
         known = {"cluster_namespace": namespace, "strimzi_io_cluster": cluster}
         self._pods_wanted.remove_by_labels(known)
         self._pods_ready.remove_by_labels(known)
+
+
+class Leadership(Collector):
+    """Which scopes this operator serves and for which it stands by."""
+
+    def __init__(self, registry: CollectorRegistry, standing: Callable[[], Standing]) -> None:
+        """`standing` is asked at each scrape."""
+        self._standing = standing
+        registry.register(self)
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Without asking."""
+        yield self._family()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """A series for each scope."""
+        family, standing = self._family(), self._standing()
+        for scope in standing.serving:
+            family.add_metric([scope], 1)
+        for scope in standing.standby:
+            family.add_metric([scope], 0)
+        yield family
+
+    def _family(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            "odradek_operator_leader",
+            "1 for a namespace that this operator serves, 0 for one that another operator serves; * is all namespaces",
+            labels=["scope"],
+        )
 
 
 class _Longest(Collector):

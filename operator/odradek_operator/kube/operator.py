@@ -1,7 +1,8 @@
-"""The running operator: lease first, then watches and loops, probes and metrics beside them, and an orderly end.
+"""The running operator: Leases, watches and loops, probes and metrics beside them, and an orderly end.
 
-Enters: settings. Leaves: a process that ends with 0 when it was asked to, and with another code when its lease was
-lost or a part of it failed, so that Kubernetes starts it anew. Called by `command`.
+Enters: settings. Leaves: a process that ends with 0 when it was asked to, and with another code when a part of it
+failed, so that Kubernetes starts it again. An operator that loses a Lease stops its work on that namespace and stands
+by for it. Called by `command`.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from odradek.base.errors import OdradekError
 from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
 from odradek.metrics.process import ProcessSeries
 from odradek_operator.kube import handlers
-from odradek_operator.kube.api import Kind, Reference
+from odradek_operator.kube.api import Kind
 from odradek_operator.kube.client import KubernetesClient, KubernetesError, load_configuration
 from odradek_operator.kube.events import Events
-from odradek_operator.kube.lease import Lease
+from odradek_operator.kube.lease import Timing
 from odradek_operator.kube.loop import Shared
 from odradek_operator.kube.manager import Manager
-from odradek_operator.kube.metrics import Reconciliations
+from odradek_operator.kube.metrics import Leadership, Reconciliations
 from odradek_operator.kube.reports import Reports
+from odradek_operator.kube.scopes import Alone, Leases
 from odradek_operator.kube.settings import OperatorSettings
 
 logger = logging.getLogger(__name__)
 
-LEASE_NAME: Final = "odradek-operator"
 CRD_RETRY_SECONDS: Final = 2.0
 _WATCHES: Final = "watches"
 
@@ -54,7 +55,7 @@ class Operator:
         self._process = ProcessSeries(gc_name="jvm_gc_pause_seconds")
         self._registry.register(self._process)
         self._reports = Reports()
-        self._stage = "waiting for the lease"
+        self._stage = "waiting for the resources of odradek.dev/v1"
         shared = Shared(
             client=self._client,
             events=Events(self._client, instance=settings.identity),
@@ -62,23 +63,31 @@ class Operator:
             reconciliations=Reconciliations(self._registry, settings.namespaces),
             reports=self._reports,
         )
-        self._manager = Manager(shared)
-        which = Reference(kind=Kind.LEASE, namespace=settings.own_namespace, name=LEASE_NAME)
-        self._lease = Lease(self._client, which, settings.identity)
+        # Leases have a connection of their own: nothing else that is asked or written delays a renewal.
+        lease_seconds = Timing(duration=settings.lease_seconds).request
+        self._lease_client = KubernetesClient(load_configuration(), timeout_seconds=lease_seconds)
+        self._leases = Leases(self._lease_client, settings) if settings.leader_election else None
+        self._scopes = self._leases or Alone(settings.namespaces)
+        Leadership(self._registry, self._scopes.standing)
+        self._manager = Manager(shared, self._scopes)
         self._server = HttpServer(
             host="0.0.0.0",
             port=settings.metrics_port,
             routes={
                 "/metrics": metrics_route(self._registry),
-                "/livez": probe_route(lambda: Probe(True, self._stage)),
-                # A standby is ready, too: it is as it shall be, and an upgrade must not wait for the lease.
-                "/readyz": probe_route(lambda: Probe(self._stage != "starting", self._stage)),
+                "/livez": probe_route(lambda: Probe(True, self._state())),
+                # A standby is ready, too: it is as it should be, and an upgrade must not wait for the Leases.
+                "/readyz": probe_route(lambda: Probe(True, self._state())),
+                "/leader": probe_route(lambda: Probe(bool(self._scopes.standing().serving), self._state())),
             },
             setting="--metrics-port",
         )
 
+    def _state(self) -> str:
+        return f"{self._stage}\n{self._scopes.standing()}"
+
     async def run(self) -> None:
-        """Until SIGTERM or SIGINT. Raises `OperatorStoppedError` when the lease was lost or a part failed."""
+        """Until SIGTERM or SIGINT. Raises `OperatorStoppedError` when a part failed."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -103,16 +112,14 @@ class Operator:
             await asyncio.gather(task, asked, return_exceptions=True)
 
     async def _work(self) -> None:
-        if self._settings.leader_election:
-            await self._lease.acquire()
-        self._stage = "at work"
         await self._served()
+        self._stage = "at work"
         parts = {
             asyncio.create_task(self._manager.run(), name="manager"),
             asyncio.create_task(self._watch(), name=_WATCHES),
         }
-        if self._settings.leader_election:
-            parts.add(asyncio.create_task(self._lease.keep(), name="lease"))
+        if self._leases is not None:
+            parts.add(asyncio.create_task(self._leases.run(self._manager), name="leases"))
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in done:
@@ -152,9 +159,8 @@ class Operator:
         )
 
     async def _close(self) -> None:
-        if self._settings.leader_election:
-            await self._lease.release()
         await self._reports.close()
         await self._server.close()
         self._process.close()
         self._client.close()
+        self._lease_client.close()

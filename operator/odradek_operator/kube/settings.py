@@ -17,8 +17,10 @@ class OperatorSettings:
     identity: str = "odradek-operator"
     """Of this process, in leases and Events: the pod's name."""
     own_namespace: str = "default"
-    """Where the Lease is."""
+    """Of the operator's pod."""
     leader_election: bool = True
+    lease_seconds: int = 15
+    """For so long after its last sign of life an operator's namespaces are left to it; 5 or more."""
     idle_seconds: float = 30.0
     """Between two rounds of a cluster of which nothing is heard."""
     resync_seconds: float = 300.0

@@ -29,12 +29,12 @@ from odradek.zk.layout import (
 )
 from odradek.zk.port import Result, ZkClient, ZkError, ZkSettings
 from odradek_operator.kube.api import Kind, Object, Reference
-from odradek_operator.kube.client import KubernetesClient
 from odradek_operator.kube.events import Events
 from odradek_operator.kube.loop import Shared
 from odradek_operator.kube.manager import Manager
 from odradek_operator.kube.metrics import Reconciliations
 from odradek_operator.kube.reports import Reports
+from odradek_operator.kube.scopes import Leases
 from odradek_operator.kube.settings import OperatorSettings
 from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
@@ -59,12 +59,12 @@ async def until(condition: Callable[[], object], what: str, seconds: float = PAT
         await asyncio.sleep(STEP_SECONDS)
 
 
-def cluster_body(name: str = "demo", **spec: Any) -> Object:
+def cluster_body(name: str = "demo", *, namespace: str = NAMESPACE, **spec: Any) -> Object:
     """A Cluster that uses another's ensemble, so that ZooKeeper is there from the start."""
     return {
         "apiVersion": "odradek.dev/v1",
         "kind": "Cluster",
-        "metadata": {"name": name, "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "zookeeper": {"connect": "zk:2181"},
             "monitoring": {"exporter": {"enabled": False}},
@@ -293,8 +293,13 @@ class CountedZk(MemoryZk):
 class Operator:
     """One process of the operator."""
 
-    def __init__(self, world: World, *, namespaces: tuple[str, ...] = (), lives: int | None = None) -> None:
-        """It is killed before its write number `lives`, to Kubernetes or to ZooKeeper, counted from 0; None: never."""
+    def __init__(
+        self, world: World, *, namespaces: tuple[str, ...] = (), lives: int | None = None, leases: str = ""
+    ) -> None:
+        """It is killed before its write number `lives`, to Kubernetes or to ZooKeeper, counted from 0; None: never.
+
+        With `leases` it takes Leases, under this name.
+        """
         self.world = world
         self.zookeeper_trouble: ZkError | None = None
         """What opening a session fails with, and every operation of those that are open."""
@@ -305,8 +310,13 @@ class Operator:
         self._sessions: list[CountedZk] = []
         self._lives = lives
         self._written = 0
-        self.settings = OperatorSettings(images=ImageSettings(), namespaces=namespaces, idle_seconds=IDLE_SECONDS)
-        self.client: KubernetesClient = MemoryClient(world.api)
+        self.settings = OperatorSettings(
+            images=ImageSettings(),
+            namespaces=namespaces,
+            idle_seconds=IDLE_SECONDS,
+            identity=leases or "odradek-operator",
+        )
+        self.client = MemoryClient(world.api)
         shared = Shared(
             client=self.client,
             events=Events(self.client, instance="operator-0"),
@@ -315,7 +325,9 @@ class Operator:
             reports=Reports(),
             opened=self._open,
         )
-        self.manager = Manager(shared)
+        self.lease_client = MemoryClient(world.api)
+        self.leases = Leases(self.lease_client, self.settings) if leases else None
+        self.manager = Manager(shared, self.leases)
 
     async def _open(self, settings: ZkSettings) -> ZkClient:
         assert settings.connect == "zk:2181"
@@ -364,14 +376,17 @@ class Operator:
 
         self.world.api.before_write = before
         store.heard.append(self._hear)
-        task = asyncio.create_task(self.manager.run())
+        tasks = [asyncio.create_task(self.manager.run())]
+        if self.leases is not None:
+            tasks.append(asyncio.create_task(self.leases.run(self.manager)))
         try:
             yield self
         finally:
             store.heard.remove(self._hear)
             self.world.api.before_write = writes
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def scenario(steps: Callable[[World, Operator], Awaitable[None]], **options: Any) -> Callable[[], Awaitable[None]]:

@@ -10,18 +10,25 @@ from pathlib import Path
 import pytest
 from kubernetes.client import Configuration
 
-from odradek_operator.kube.api import Kind
-from odradek_operator.kube.client import KubernetesClient, KubernetesError, load_configuration
+from odradek_operator.kube.api import Kind, Reference
+from odradek_operator.kube.client import (
+    MIN_WRITE_SECONDS,
+    FencedError,
+    KubernetesClient,
+    KubernetesError,
+    load_configuration,
+)
 from odradek_operator.testing.server import ApiServer, serving
 
 from .surroundings import NAMESPACE, cluster_body
 
+DEMO = Reference(kind=Kind.CLUSTER, namespace=NAMESPACE, name="demo")
 PATH = "GET /apis/odradek.dev/v1/namespaces/shop/clusters/demo"
 
 
 @asynccontextmanager
-async def asking(url: str, seconds: float = 15.0) -> AsyncIterator[KubernetesClient]:
-    client = KubernetesClient(Configuration(host=url), timeout_seconds=seconds)
+async def asking(url: str, seconds: float = 15.0, threads: int = 4) -> AsyncIterator[KubernetesClient]:
+    client = KubernetesClient(Configuration(host=url), timeout_seconds=seconds, threads=threads)
     try:
         yield client
     finally:
@@ -122,3 +129,48 @@ def test_without_a_configuration_it_says_what_is_missing(tmp_path: Path, monkeyp
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(KubernetesError, match="KUBECONFIG"):
         load_configuration()
+
+
+async def test_a_write_without_enough_time_is_not_sent(server: ApiServer) -> None:
+    async with asking(server.url) as client:
+        fenced = client.fenced(lambda: MIN_WRITE_SECONDS / 2)
+        with pytest.raises(FencedError, match="not sent: this operator does not hold the Lease"):
+            await fenced.merge(DEMO, {"metadata": {"labels": {"a": "b"}}})
+        assert server.api.writes == []
+        assert await fenced.get(Kind.CLUSTER, NAMESPACE, "demo") is not None, "reads need no Lease"
+        assert await client.merge(DEMO, {"metadata": {"labels": {"a": "b"}}}) is not None
+
+
+async def test_a_write_ends_before_its_fence(server: ApiServer) -> None:
+    """On both sides: the server is told how long it may take."""
+    async with asking(server.url) as client:
+        fenced = client.fenced(lambda: 1.5)
+        await fenced.merge(DEMO, {"metadata": {"labels": {"a": "b"}}})
+        (asked,) = server.api.writes
+        assert 1_000 <= int(asked.query["timeout"].removesuffix("ms")) <= 1_500
+        server.api.faults.delay_seconds = 60.0
+        with pytest.raises(KubernetesError, match="no answer"):
+            async with asyncio.timeout(10):
+                await fenced.merge(DEMO, {"metadata": {"labels": {"a": "c"}}})
+
+
+async def test_a_write_that_waited_too_long_for_a_thread_is_not_sent(server: ApiServer) -> None:
+    async with asking(server.url, threads=1) as client:
+        server.api.faults.delay_seconds = 1.0
+        reads = [asyncio.create_task(client.get(Kind.CLUSTER, NAMESPACE, "demo")) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(FencedError):
+            await client.fenced(lambda: 2.0).merge(DEMO, {"metadata": {"labels": {"a": "b"}}})
+        await asyncio.gather(*reads)
+        assert server.api.writes == []
+
+
+async def test_what_changed_since_it_was_read_is_not_deleted(server: ApiServer) -> None:
+    async with asking(server.url) as client:
+        body = await client.get(Kind.CLUSTER, NAMESPACE, "demo")
+        assert body is not None
+        await client.merge(DEMO, {"metadata": {"labels": {"a": "b"}}})
+        uid, version = body["metadata"]["uid"], body["metadata"]["resourceVersion"]
+        assert not await client.delete(DEMO, uid=uid, version=version)
+        assert await client.get(Kind.CLUSTER, NAMESPACE, "demo") is not None
+        assert await client.delete(DEMO, uid=uid)

@@ -7,10 +7,13 @@ from contextlib import suppress
 
 from odradek.testing.loop import run_virtual
 from odradek_operator.kube.api import Kind, Object, Reference
-from odradek_operator.kube.lease import DURATION_SECONDS, MARGIN_SECONDS, RENEW_SECONDS, RETRY_SECONDS, Lease
+from odradek_operator.kube.lease import RETRY_SECONDS, Lease, Timing
 from odradek_operator.testing.api import KubernetesApi
 from odradek_operator.testing.client import MemoryClient
 
+DURATION_SECONDS = Timing().duration
+MARGIN_SECONDS = Timing().margin
+RENEW_SECONDS = Timing().renew
 WHICH = Reference(kind=Kind.LEASE, namespace="odradek", name="operator")
 
 
@@ -113,8 +116,10 @@ def test_a_holder_that_cannot_renew_stops_before_another_may_begin() -> None:
             async with asyncio.timeout(0.1):
                 await other.acquire()
         setattr(api.faults, fault, value)
+        assert DURATION_SECONDS - MARGIN_SECONDS - 1 < mine.remaining() <= DURATION_SECONDS - MARGIN_SECONDS
         await mine.keep()
         assert DURATION_SECONDS - MARGIN_SECONDS <= now() - began < DURATION_SECONDS
+        assert mine.remaining() <= 0
 
     for fault, value in (("refuses", True), ("status", 500), ("delay_seconds", 60.0)):
         run_virtual(run(fault, value))
@@ -146,5 +151,70 @@ def test_an_api_server_that_is_away_is_waited_for() -> None:
         assert not waiting.done()
         api.faults.refuses = False
         await waiting
+
+    run_virtual(run())
+
+
+def test_a_renewal_is_one_request() -> None:
+    async def run() -> None:
+        api = KubernetesApi()
+        mine = lease(api, "a")
+        await mine.acquire()
+        keeping = asyncio.create_task(mine.keep())
+        api.writes.clear()
+        # Whoever reads a Lease to renew it fails here.
+        api.faults.concerns = lambda asked: not asked.is_write
+        api.faults.status = 500
+        await asyncio.sleep(10 * DURATION_SECONDS)
+        assert not keeping.done()
+        assert len(api.writes) == 10 * DURATION_SECONDS / RENEW_SECONDS - 0.5
+        await stop(keeping)
+
+    run_virtual(run())
+
+
+def test_the_right_to_act_counts_from_before_the_renewal_was_sent() -> None:
+    async def run() -> None:
+        api = KubernetesApi()
+        mine = lease(api, "a")
+        api.faults.delay_seconds = 2.0
+        await mine.acquire()
+        assert mine.remaining() <= DURATION_SECONDS - MARGIN_SECONDS - 4.0, "asked for and written, two seconds each"
+
+    run_virtual(run())
+
+
+def test_a_lease_in_a_namespace_that_is_gone_is_held_by_nobody() -> None:
+    async def run() -> None:
+        api = KubernetesApi()
+        api.faults.status = 404
+        mine = lease(api, "a")
+        waiting = asyncio.create_task(mine.acquire())
+        await asyncio.sleep(DURATION_SECONDS)
+        assert mine.closing and mine.remaining() <= 0 and not waiting.done()
+        assert mine.obstacle == "does not exist or is being deleted"
+        api.faults.status = 0
+        await waiting
+        assert not mine.closing and mine.remaining() > 0
+        keeping = asyncio.create_task(mine.keep())
+        api.store.delete(api.place(Kind.LEASE.path("odradek")).key("operator"), {})
+        api.faults.status = 404
+        await keeping
+        assert mine.closing and mine.remaining() <= 0
+
+    run_virtual(run())
+
+
+def test_a_lease_that_somebody_deleted_is_taken_again() -> None:
+    async def run() -> None:
+        api = KubernetesApi()
+        mine = lease(api, "a")
+        await mine.acquire()
+        keeping = asyncio.create_task(mine.keep())
+        api.store.delete(api.place(Kind.LEASE.path("odradek")).key("operator"), {})
+        await asyncio.sleep(DURATION_SECONDS)
+        assert not keeping.done()
+        assert (await held(MemoryClient(api)))["holderIdentity"] == "a"
+        await stop(keeping)
 
     run_virtual(run())

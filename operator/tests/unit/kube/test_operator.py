@@ -1,4 +1,4 @@
-"""The operator as a process: it waits for its lease and its CRDs, works, tells how it is, and ends in order."""
+"""The operator as a process: it waits for its CRDs and Leases, works, reports its state, and ends in order."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from odradek_operator.embedded.ports import free_ports
 from odradek_operator.kube.api import Kind, Object
+from odradek_operator.kube.scopes import ALL_LEASE, LEASE
 from odradek_operator.testing.server import ApiServer, serving
 
 from .surroundings import NAMESPACE, cluster_body, condition
@@ -80,13 +81,21 @@ async def until(accept: Callable[[], object]) -> None:
             await asyncio.sleep(0.05)
 
 
+async def says(process: Process, path: str, sentence: str) -> int:
+    """The status, once the text has the sentence."""
+    async with asyncio.timeout(SECONDS):
+        while sentence not in (answer := await process.text(path))[1]:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+    return answer[0]
+
+
 def found(server: ApiServer, kind: Kind, namespace: str, name: str) -> Object | None:
     path = kind.path(namespace, name)
     return server.api.store.find(server.api.place(path).key(name))
 
 
-def holder(server: ApiServer) -> str:
-    lease = found(server, Kind.LEASE, "odradek", "odradek-operator")
+def holder(server: ApiServer, namespace: str = "default", name: str = ALL_LEASE.name) -> str:
+    lease = found(server, Kind.LEASE, namespace, name)
     return "" if lease is None else str(lease["spec"]["holderIdentity"])
 
 
@@ -97,7 +106,7 @@ async def test_it_works_and_ends_in_order(server: ApiServer, tmp_path: Path) -> 
     server.api.faults.status = 404
     server.api.faults.concerns = lambda asked: "odradek.dev" in asked.path
     async with running(server, tmp_path, "operator-0") as process:
-        await until(lambda: holder(server) == "operator-0")
+        await says(process, "/readyz", "waiting for the resources of odradek.dev/v1")
         assert found(server, Kind.STATEFUL_SET, NAMESPACE, "demo-kafka") is None
         server.api.faults.status = 0
 
@@ -108,35 +117,43 @@ async def test_it_works_and_ends_in_order(server: ApiServer, tmp_path: Path) -> 
         assert found(server, Kind.STATEFUL_SET, NAMESPACE, "demo-kafka") is not None
         server.api.store.delete(server.api.place(Kind.SERVICE.path(NAMESPACE)).key("demo-kafka-brokers"), {})
         await until(lambda: found(server, Kind.SERVICE, NAMESPACE, "demo-kafka-brokers") is not None)
-        assert (await process.text("/readyz"))[0] == 200
+        assert holder(server) == holder(server, NAMESPACE, LEASE) == "odradek/operator-0"
+        assert await process.text("/readyz") == (200, "at work\nserving all namespaces: shop\n")
+        assert (await process.text("/leader"))[0] == 200
         status, text = await process.text("/metrics")
         assert status == 200
         assert 'strimzi_reconciliations_failed_total{kind="Kafka",namespace="*",selector=""}' in text
         for series in ("jvm_memory_used_bytes", "jvm_gc_pause_seconds_sum", "jvm_gc_pause_seconds_count"):
             assert f"\n{series}" in text, series
+        assert f'odradek_operator_leader{{scope="{NAMESPACE}"}} 1.0' in text
         assert await process.end() == 0
-    assert holder(server) == ""
+    assert holder(server) == holder(server, NAMESPACE, LEASE) == "", "given back at once"
 
 
 async def test_a_second_one_stands_by_and_takes_over(server: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     async with running(server, tmp_path / "a", "a") as first:
-        await until(lambda: holder(server) == "a")
+        await until(lambda: holder(server) == "odradek/a")
         async with running(server, tmp_path / "b", "b") as second:
-            async with asyncio.timeout(SECONDS):
-                while (await second.text("/readyz"))[0] != 200:  # noqa: ASYNC110 - another process brings it about
-                    await asyncio.sleep(0.05)
-            assert holder(server) == "a"
+            sentence = "standby: the scope of all namespaces is served by odradek/a"
+            assert await says(second, "/readyz", sentence) == 200
+            status, text = await second.text("/leader")
+            assert (status, sentence in text) == (503, True)
+            assert 'odradek_operator_leader{scope="*"} 0.0' in (await second.text("/metrics"))[1]
             assert await first.end() == 0
-            await until(lambda: holder(server) == "b")
+            await until(lambda: holder(server) == "odradek/b")
+            assert await says(second, "/leader", "serving all namespaces") == 200
             assert await second.end() == 0
+    assert holder(server) == ""
 
 
-async def test_who_loses_the_lease_ends_and_says_so(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_namespace_that_was_taken_is_left_alone_until_it_is_free(server: ApiServer, tmp_path: Path) -> None:
+    server.api.put(cluster_body())
     async with running(server, tmp_path, "a") as process:
-        await until(lambda: holder(server) == "a")
-        key = server.api.place(Kind.LEASE.path("odradek")).key("odradek-operator")
-        server.api.store.merge(key, {"spec": {"holderIdentity": "thief"}})
-        assert await process.ended() != 0
-    assert holder(server) == "thief"
+        await until(lambda: holder(server, NAMESPACE, LEASE) == "odradek/a")
+        key = server.api.place(Kind.LEASE.path(NAMESPACE)).key(LEASE)
+        server.api.store.merge(key, {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 1}})
+        await says(process, "/readyz", f"standby: namespace {NAMESPACE} is served by thief")
+        await until(lambda: holder(server, NAMESPACE, LEASE) == "odradek/a")
+        assert await process.end() == 0
