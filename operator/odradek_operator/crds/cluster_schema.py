@@ -327,7 +327,7 @@ def _zookeeper() -> Schema:
                 "replicas": ruled(
                     whole(
                         f"How many members it has, {ZooKeeper().replicas} when left out. Odd; it lives as long as more "
-                        "than half of them do.",
+                        "than half of them do. Cannot change later: the operator keeps the number that there is.",
                         low=1,
                         high=limits.MAX_ZOOKEEPERS,
                     ),
@@ -394,7 +394,6 @@ def _zookeeper_storage() -> Schema:
 def _zookeeper_rules() -> list[dict[str, str]]:
     """Which fields go together, and what an ensemble can never become."""
     own = list(limits.OWN_ENSEMBLE)
-    replicas = "(has({0}.replicas) ? {0}.replicas : " + str(ZooKeeper().replicas) + ")"
     return [
         rule(
             f"!has(self.connect) || !({' || '.join(f'has(self.{name})' for name in own)})",
@@ -403,10 +402,6 @@ def _zookeeper_rules() -> list[dict[str, str]]:
         rule(
             "has(self.connect) == has(oldSelf.connect)",
             "A cluster cannot change between an ensemble of its own and another one: make another cluster.",
-        ),
-        rule(
-            f"{replicas.format('self')} == {replicas.format('oldSelf')}",
-            "zookeeper.replicas cannot change: set it back.",
         ),
         rule(
             "has(self.storage) == has(oldSelf.storage)",

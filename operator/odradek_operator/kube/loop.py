@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
 
-from odradek.zk.layout import LayoutError
-from odradek.zk.port import ZkError
+from odradek.zk.layout import CLUSTER_ID, ClusterId, LayoutError
+from odradek.zk.port import ZkClient, ZkError
 from odradek_operator.crds import Cluster, Topic, notices_of, read_object
 from odradek_operator.errors import ResourceError
 from odradek_operator.kube.api import Kind, Object, Reference, kind_named
@@ -28,6 +28,7 @@ from odradek_operator.kube.extras import extras_of
 from odradek_operator.kube.finalizers import keep_finalizers, release_finalizers
 from odradek_operator.kube.metrics import Outcome, Reconciliations
 from odradek_operator.kube.news import Done, tell_done
+from odradek_operator.kube.record import keep_record
 from odradek_operator.kube.reports import Reports
 from odradek_operator.kube.session import Opener, ZooKeeperSession, open_kazoo
 from odradek_operator.kube.settings import OperatorSettings
@@ -37,6 +38,7 @@ from odradek_operator.kube.view import View, is_paused, read_view
 from odradek_operator.lifecycle.lost import is_homeless
 from odradek_operator.lifecycle.observed import Quorum
 from odradek_operator.lifecycle.plan import decide
+from odradek_operator.lifecycle.record import Ensemble, ensemble_of, next_record, other_cluster
 from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod, Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
@@ -161,11 +163,15 @@ class ClusterLoop:
         return self._shared.settings.idle_seconds
 
     async def _care(self, cluster: Cluster, view: View, outcome: Outcome) -> float:
+        ensemble = ensemble_of(cluster, view.state)
+        cluster = ensemble.cluster
         topics, invalid = self._topics(view)
-        settled, trouble = await self._zookeeper(cluster, topics, view)
+        settled, trouble, refused = await self._zookeeper(cluster, topics, view)
         snapshot = None if settled is None else settled.snapshot
         decision = await self._decide(cluster, topics, view, snapshot)
-        decision = await self._apply(cluster, view, decision)
+        decision = replace(decision, waiting=(*ensemble.waiting, *refused, *decision.waiting))
+        cluster_id = None if snapshot is None else snapshot.cluster_id
+        decision = await self._apply(ensemble, view, decision, cluster_id=cluster_id)
         self._count_pods(cluster, view)
         await self._carry_out(cluster, view, decision, snapshot)
         await self._tell_waiting(view, decision)
@@ -213,11 +219,11 @@ class ClusterLoop:
 
     async def _zookeeper(
         self, cluster: Cluster, topics: dict[str, Topic], view: View
-    ) -> tuple[ZooKeeperOutcome | None, str]:
-        """Reconcile topics; None and a sentence while ZooKeeper cannot be asked."""
+    ) -> tuple[ZooKeeperOutcome | None, str, tuple[Waiting, ...]]:
+        """Reconcile topics; None and a sentence while ZooKeeper cannot be asked, or has another cluster's metadata."""
         own = cluster.zookeeper.connect is None
         if own and not any(pod.ready for pod in view.state.ensemble.values()):
-            return None, "No member of the ZooKeeper ensemble is ready yet."
+            return None, "No member of the ZooKeeper ensemble is ready yet.", ()
         leaving = {name for name, body in view.topics.items() if "deletionTimestamp" in body["metadata"]}
         wanted = Wanted(
             cluster=cluster,
@@ -227,6 +233,8 @@ class ClusterLoop:
         done: list[Done] = []
         try:
             zk = await self._session.client(zookeeper_connect(cluster))
+            if (foreign := await self._foreign(cluster, view, zk)) is not None:
+                return None, foreign.sentence, (foreign,)
             outcome = await reconcile(
                 zk,
                 wanted,
@@ -234,11 +242,20 @@ class ClusterLoop:
                 everything=True,
             )
         except ZkError as error:
-            return None, f"ZooKeeper at {zookeeper_connect(cluster)} cannot be asked: {error}."
+            return None, f"ZooKeeper at {zookeeper_connect(cluster)} cannot be asked: {error}.", ()
         await tell_done(self._shared.events, view.cluster, view.topics, done)
         if done:
             self.wake()
-        return outcome, ""
+        return outcome, "", ()
+
+    async def _foreign(self, cluster: Cluster, view: View, zk: ZkClient) -> Waiting | None:
+        """Why the metadata in ZooKeeper is not this cluster's; None where it is, or where no cluster id is recorded."""
+        if view.state.record.cluster_id is None:
+            return None
+        found = await zk.get_or_none(CLUSTER_ID)
+        return other_cluster(
+            cluster, view.state.record, None if found is None else ClusterId.decode(found[0]).cluster_id
+        )
 
     async def _decide(
         self, cluster: Cluster, topics: dict[str, Topic], view: View, snapshot: Snapshot | None
@@ -270,9 +287,30 @@ class ClusterLoop:
         hosts = {member: names.host(pod.name, service, cluster.namespace) for member, pod in members.items()}
         return await ask_members(hosts)
 
-    async def _apply(self, cluster: Cluster, view: View, decision: ClusterDecision) -> ClusterDecision:
-        """Apply what differs; the decision, with what Kubernetes refuses among what waits."""
-        client, now = self._shared.client, asyncio.get_running_loop().time()
+    async def _apply(
+        self, ensemble: Ensemble, view: View, decision: ClusterDecision, *, cluster_id: str | None
+    ) -> ClusterDecision:
+        """Record the sizes, apply what differs; the decision, with what Kubernetes refuses among what waits."""
+        client, cluster = self._shared.client, ensemble.cluster
+        record = next_record(ensemble, view.state, broker_count=decision.broker_count, cluster_id=cluster_id)
+        try:
+            recorded = await keep_record(client, cluster, view.record, record)
+            decision, applied = await self._apply_objects(ensemble, view, decision, formed=bool(record.formed))
+            if names.kafka(cluster.name) in applied and record.brokers != decision.broker_count:
+                # Only now that the set is smaller: a record that is too large does no harm, one too small would.
+                await keep_record(client, cluster, recorded, replace(record, brokers=decision.broker_count))
+        except KubernetesError as error:
+            if error.status not in _REFUSALS:
+                raise
+            # By a quota, a policy, or a rule that we do not know: all that does not hang on it goes on.
+            return replace(decision, waiting=(*decision.waiting, _refused(error)))
+        return decision
+
+    async def _apply_objects(
+        self, ensemble: Ensemble, view: View, decision: ClusterDecision, *, formed: bool
+    ) -> tuple[ClusterDecision, frozenset[str]]:
+        """The decision with what claims refuse, and the names of what is as wanted now."""
+        client, cluster, now = self._shared.client, ensemble.cluster, asyncio.get_running_loop().time()
         resync = now >= self._resync_at
         if resync:
             self._applier.forget()
@@ -284,6 +322,7 @@ class ClusterLoop:
             operator_namespace=self._shared.settings.own_namespace,
             extras=extras_of(cluster),
             spread=decision.spread,
+            ensemble_formed=formed,
         )
         growth = await grow_claims(client, cluster, view.claims, view.sets, broker_count=decision.broker_count)
         settled_size = decision.broker_count == cluster.brokers.replicas
@@ -293,13 +332,9 @@ class ClusterLoop:
             waiting=(*decision.waiting, *growth.waiting),
             notices=(*decision.notices, *growth.notices),
         )
-        try:
-            written = await self._applier.apply(ready)
-        except KubernetesError as error:
-            if error.status not in _REFUSALS:
-                raise
-            # By a quota, a policy, or a rule that we do not know: all that does not hang on it goes on.
-            return replace(decision, waiting=(*decision.waiting, _refused(error)))
+        if not ensemble.known:
+            ready = [item for item in ready if (item.kind, item.name) != _ensemble_set(cluster)]
+        written = await self._applier.apply(ready)
         if written or resync:
             await self._applier.prune(
                 wanted,
@@ -307,7 +342,7 @@ class ClusterLoop:
                 namespace=self.namespace,
                 selector=prune_selector(cluster),
             )
-        return decision
+        return decision, frozenset(item.name for item in ready if item.kind == Kind.STATEFUL_SET.word)
 
     async def _carry_out(
         self, cluster: Cluster, view: View, decision: ClusterDecision, snapshot: Snapshot | None
@@ -343,6 +378,10 @@ class ClusterLoop:
         for waiting in decision.waiting:
             mood = Mood.WARNING if waiting.needs_person else Mood.NORMAL
             await self._shared.events.tell_once(view.cluster, waiting.reason, waiting.sentence, mood)
+
+
+def _ensemble_set(cluster: Cluster) -> tuple[str, str]:
+    return Kind.STATEFUL_SET.word, names.zookeeper(cluster.name)
 
 
 def _refused(error: KubernetesError) -> Waiting:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from odradek_operator.kube.api import Kind, Object
 from odradek_operator.kube.client import KubernetesClient
-from odradek_operator.lifecycle.observed import KubernetesState, observe
+from odradek_operator.lifecycle.observed import KubernetesState, Record, observe
+from odradek_operator.lifecycle.record import in_force, read_record
 from odradek_operator.objects.names import CLUSTER_LABEL, PAUSED
+from odradek_operator.objects.names import record as record_name
 
 OBSERVED = (Kind.POD, Kind.STATEFUL_SET, Kind.CLAIM, Kind.SERVICE)
 """What is read of each cluster, by its label."""
@@ -33,6 +35,8 @@ class View:
     claims: Mapping[str, Object] = field(default_factory=dict)
     """Volume claims by name."""
     state: KubernetesState = field(default_factory=KubernetesState)
+    record: Object | None = None
+    """The ConfigMap of `state.record`."""
 
     @property
     def leaving(self) -> bool:
@@ -68,8 +72,15 @@ async def read_view(client: KubernetesClient, namespace: str, name: str) -> View
         (Kind.VOLUME, None, ""),
         *((kind, namespace, selector) for kind in OBSERVED),
     ]
-    answers = await asyncio.gather(*(client.list(kind, where, selector=which) for kind, where, which in lists))
+    record, answers = await asyncio.gather(
+        client.get(Kind.CONFIG_MAP, namespace, record_name(name)),
+        asyncio.gather(*(client.list(kind, where, selector=which) for kind, where, which in lists)),
+    )
     topics, nodes, volumes, pods, sets, claims, services = answers
+    state = observe(name, pods=pods, claims=claims, volumes=volumes, nodes=nodes, sets=sets)
+    if record is not None and (record["metadata"].get("labels") or {}).get(CLUSTER_LABEL) != name:
+        record = None  # Somebody else's ConfigMap of that name.
+    remembered = Record() if record is None else read_record(record.get("data") or {})
     return View(
         cluster=complete(Kind.CLUSTER, cluster),
         topics={
@@ -78,5 +89,6 @@ async def read_view(client: KubernetesClient, namespace: str, name: str) -> View
         sets={body["metadata"]["name"]: body for body in sets},
         claims={body["metadata"]["name"]: body for body in claims},
         services=tuple(complete(Kind.SERVICE, service) for service in services),
-        state=observe(name, pods=pods, claims=claims, volumes=volumes, nodes=nodes, sets=sets),
+        state=replace(state, record=in_force(remembered, state, uid=cluster["metadata"]["uid"])),
+        record=record,
     )

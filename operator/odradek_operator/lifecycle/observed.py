@@ -89,6 +89,22 @@ class Set:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What is remembered of a cluster outside its StatefulSets; None for what is unknown."""
+
+    brokers: int | None = None
+    """How many brokers the StatefulSet has or had at most, without those that were drained and taken away."""
+    members: int | None = None
+    """Of the cluster's own ensemble."""
+    formed: bool | None = None
+    """Whether a majority of that ensemble has held data."""
+    cluster_id: str | None = None
+    """As ZooKeeper has it."""
+    cluster_uid: str = ""
+    """Of the Cluster resource that was there when the record was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesState:
     """Everything of one cluster."""
 
@@ -101,6 +117,7 @@ class KubernetesState:
     """Every node, by name."""
     sets: Mapping[str, Set] = field(default_factory=dict)
     """StatefulSets by name."""
+    record: Record = field(default_factory=Record)
 
 
 LEADER: Final = "leader"

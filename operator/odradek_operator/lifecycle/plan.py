@@ -81,7 +81,7 @@ def _decide(
     cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None, wanted: _Wanted, *, now: float
 ) -> ClusterDecision:
     """The rules 1 to 5."""
-    present = resize.present_size(cluster, state)
+    present = resize.present_size(cluster, state, snapshot)
     old = frozenset(rolling.outdated(rolling.members(state, present), wanted.brokers_hash))
     if cluster.paused:
         return ClusterDecision(broker_count=present, outdated=old)
@@ -128,7 +128,7 @@ def _disruption(
     cluster: Cluster, state: KubernetesState, snapshot: Snapshot, wanted: _Wanted, *, now: float
 ) -> Verdict:
     """Rule 3."""
-    count = resize.present_size(cluster, state)
+    count = resize.present_size(cluster, state, snapshot)
     released = release.brokers(cluster, state, snapshot, count=count, now=now)
     if released.step is not None:
         return released

@@ -30,15 +30,61 @@ from odradek_operator.objects import names
 from odradek_operator.observed import Snapshot
 
 
-def present_size(cluster: Cluster, state: KubernetesState) -> int:
-    """How many brokers the set has; as many as specified before there is one."""
+def present_size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None = None) -> int:
+    """How many brokers the cluster has; as many as specified before it has any.
+
+    The set says so, and the record, which is never smaller, save while nobody has written it yet. Without a set also
+    pods that it left behind. A broker that none of them knows counts when replicas are on it in ZooKeeper and its claim
+    is there: it was taken away before it was drained. A claim alone says nothing, since those of drained brokers stay.
+    """
     found = state.sets.get(names.kafka(cluster.name))
-    return cluster.brokers.replicas if found is None else found.replicas
+    if found is not None:
+        known = max(found.replicas, state.record.brokers or 0)
+    else:
+        left = [broker + 1 for broker, pod in state.brokers.items() if not pod.terminating]
+        known = max([_recorded(cluster, state), *left])
+    return max(known or cluster.brokers.replicas, _undrained(cluster, state, snapshot))
+
+
+def _recorded(cluster: Cluster, state: KubernetesState) -> int:
+    """The recorded number, without brokers at its end that are not wanted and whose claims are gone.
+
+    Their records are gone, too: an empty broker in their place would only pretend to have replicas.
+    """
+    count = state.record.brokers or 0
+    while count > cluster.brokers.replicas and cluster.brokers.volumes and not _has_claim(cluster, state, count - 1):
+        count -= 1
+    return count
+
+
+def _undrained(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
+    """How many brokers there must be for each that has replicas and a claim to be among them; 0 for none.
+
+    In another's ensemble, brokers beyond ours are somebody else's.
+    """
+    if snapshot is None or cluster.zookeeper.connect is not None:
+        return 0
+    holders = {
+        broker
+        for topic in snapshot.topics.values()
+        for part in topic.assignment.partitions.values()
+        for broker in part.replicas
+    }
+    return max((broker + 1 for broker in holders if _has_claim(cluster, state, broker)), default=0)
+
+
+def _has_claim(cluster: Cluster, state: KubernetesState, broker: int) -> bool:
+    volumes = cluster.brokers.volumes
+    pod = names.broker_pod(cluster.name, broker)
+    claims = (
+        state.claims.get(f"{names.volume_claim_template(volume.id, volumes=len(volumes))}-{pod}") for volume in volumes
+    )
+    return any(claim is not None and not claim.terminating for claim in claims)
 
 
 def size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
     """How many brokers the set may have now. It grows at once; it never shrinks by guess."""
-    present, wanted = present_size(cluster, state), cluster.brokers.replicas
+    present, wanted = present_size(cluster, state, snapshot), cluster.brokers.replicas
     if snapshot is None or is_moving(snapshot) or snapshot.unreadable:
         return max(present, wanted)
     while present > wanted and holds_nothing(snapshot, present - 1):

@@ -22,9 +22,9 @@ _HEADER = "Written by the operator from the Cluster resource: change that, not t
 
 
 def ensemble_objects(
-    cluster: Cluster, *, settings: ImageSettings, operator_namespace: str, spread: bool = False
+    cluster: Cluster, *, settings: ImageSettings, operator_namespace: str, spread: bool = False, formed: bool = False
 ) -> list[Object]:
-    """All of them. With `spread` the pods must spread over nodes."""
+    """All of them. With `spread` the pods must spread over nodes; `formed` says whether it has held data."""
     if cluster.zookeeper.connect is not None:
         return []
     name = names.zookeeper(cluster.name)
@@ -33,7 +33,7 @@ def ensemble_objects(
     peer_ports = [parts.port(*item) for item in _PEER_PORTS.items()]
     return [
         parts.service_account(cluster, _COMPONENT, name, token=False),
-        config_map(cluster),
+        config_map(cluster, formed=formed),
         parts.headless_service(cluster, _COMPONENT, nodes, client_ports + peer_ports),
         parts.service(cluster, _COMPONENT, client, client_ports),
         *policies.ensemble_policy(cluster, operator_namespace=operator_namespace),
@@ -67,10 +67,10 @@ def template(cluster: Cluster, settings: ImageSettings) -> Object:
     return pod_template(cluster, workload, wanted.template, settings)
 
 
-def config_map(cluster: Cluster) -> Object:
-    """The ensemble's properties; the list of members is added in the pods."""
+def config_map(cluster: Cluster, *, formed: bool = False) -> Object:
+    """The ensemble's properties, and whether it has held data. The list of members is added in the pods."""
     text = render(properties.ensemble_properties(cluster), header=_HEADER)
-    data = {names.ZOOKEEPER_PROPERTIES: text}
+    data = {names.ZOOKEEPER_PROPERTIES: text, names.ENSEMBLE_STATE: names.FORMED if formed else names.FORMING}
     return parts.config_map(cluster, _COMPONENT, names.zookeeper_config(cluster.name), data)
 
 

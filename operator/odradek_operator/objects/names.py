@@ -43,6 +43,16 @@ ZOOKEEPER_PROPERTIES: Final = "zookeeper.properties"
 DATA_FOLDER: Final = "/var/lib/odradek"
 
 
+ENSEMBLE_STATE: Final = "ensemble.state"
+"""File beside the ensemble's properties: whether members may begin without data."""
+FORMING: Final = "forming"
+"""The ensemble is new: a member that has no data yet may vote."""
+FORMED: Final = "formed"
+"""A majority has held data: a member without any copies it from the leader before it votes."""
+MAX_MEMBERS: Final = 255
+"""Of an ensemble: ZooKeeper's ids are a byte, from 1 on."""
+
+
 class Component(Enum):
     """What a pod is part of."""
 
@@ -84,6 +94,11 @@ def external_broker_service(cluster: str, listener: str, broker_id: int) -> str:
 def kafka_config(cluster: str) -> str:
     """ConfigMap with the brokers' properties."""
     return f"{cluster}-kafka-config"
+
+
+def record(cluster: str) -> str:
+    """ConfigMap with the numbers of brokers and ensemble members, which outlives the Cluster resource."""
+    return f"{cluster}-members"
 
 
 def zookeeper(cluster: str) -> str:

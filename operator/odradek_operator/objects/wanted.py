@@ -82,11 +82,13 @@ def wanted_objects(
     operator_namespace: str,
     extras: Extras | None = None,
     spread: frozenset[Component] = frozenset(),
+    ensemble_formed: bool = False,
 ) -> tuple[WantedObject, ...]:
     """All of them, in order. `cluster` must come from Kubernetes, with its uid.
 
     `operator_namespace` is where the operator runs, which must reach ZooKeeper and the exporter; `spread` are the
-    components whose pods must spread over nodes.
+    components whose pods must spread over nodes; `ensemble_formed` says whether the cluster's own ensemble has held
+    data.
 
     Raises `ValueError` for a cluster without a uid: its objects would belong to nobody.
     """
@@ -99,6 +101,7 @@ def wanted_objects(
             settings=settings,
             operator_namespace=operator_namespace,
             spread=Component.ZOOKEEPER in spread,
+            formed=ensemble_formed,
         ),
         *broker_objects(
             cluster,

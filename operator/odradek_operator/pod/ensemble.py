@@ -6,7 +6,7 @@ of Java. The mounted text stays as it is; the list of members follows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,13 @@ LARGEST_HEAP_MIB: Final = 4_096
 """All of Kafka's metadata is some hundred megabytes; more heap would only be swept."""
 PARALLEL_FROM_MIB: Final = 1_024
 """From here on the heap is worth a collector with threads of its own."""
+
+INITIALIZE: Final = "initialize"
+"""File in a member's data folder by which it may begin without data; ZooKeeper removes it at its start."""
+SNAPSHOTS: Final = "version-2"
+"""Folder of snapshots and logs in a member's data folder."""
+EPOCHS: Final = ("acceptedEpoch", "currentEpoch")
+"""What a member that never had data may have left there."""
 
 _MIB: Final = 1 << 20
 _UNLIMITED: Final = 1 << 50
@@ -62,13 +69,22 @@ def peers(pod: MemberPod) -> Peers:
     return Peers(hosts=tuple(names.host(name, service, pod.namespace) for name in pods))
 
 
-def zoo_cfg(text: str, members: Peers) -> str:
-    """The mounted properties and the list of members."""
+def zoo_cfg(text: str, members: Peers, *, protected: bool) -> str:
+    """The mounted properties and the list of members. With `protected` a member without data does not vote.
+
+    It follows a leader that others have elected, and has their data and a vote from then on. A new ensemble begins with
+    the file `INITIALIZE`, by which ZooKeeper takes no data for all there is.
+    """
     servers = "".join(
         f"server.{number}={host}:{members.peer_port}:{members.election_port}\n"
         for number, host in enumerate(members.hosts, start=1)
     )
-    return f"{text.rstrip()}\n\n# The members of the ensemble\n{servers}"
+    guard = (
+        "\n# A member without data copies it from the leader before it votes\ndb.autocreate=false\n"
+        if protected
+        else ""
+    )
+    return f"{text.rstrip()}\n{guard}\n# The members of the ensemble\n{servers}"
 
 
 def data_folder(text: str) -> Path:
@@ -85,6 +101,11 @@ def client_port(text: str) -> int:
     if not port.isdecimal():
         raise PodError(f"{names.ZOOKEEPER_PROPERTIES} has clientPort={port!r}, which is no port.")
     return int(port)
+
+
+def has_data(files: Iterable[str]) -> bool:
+    """Whether these files of the folder `SNAPSHOTS` hold anything of the ensemble's."""
+    return any(name.startswith(("snapshot.", "log.")) for name in files)
 
 
 def check_member(noted: str | None, pod: MemberPod) -> None:

@@ -11,15 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from odradek_operator.objects.names import MAX_MEMBERS
 from odradek_operator.pod.errors import PodError
 
 INTERNAL: Final = "internal"
 NODE_PORT: Final = "nodeport"
 LOAD_BALANCER: Final = "loadbalancer"
 LISTENER_TYPES: Final = (INTERNAL, NODE_PORT, LOAD_BALANCER)
-
-MAX_MEMBERS: Final = 255
-"""ZooKeeper's ids are a byte, from 1 on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from typing import Final
 from odradek.metrics.http import HttpServer
 from odradek_operator.embedded import guard
 from odradek_operator.embedded.java import java_command, zookeeper_class_path
+from odradek_operator.objects import names
 from odradek_operator.pod import ensemble
 from odradek_operator.pod.errors import PodError
 from odradek_operator.pod.identity import MemberPod, member_pod
@@ -68,7 +69,9 @@ def prepare(options: Options, environment: Mapping[str, str]) -> Prepared:
         note = data / "myid"
         ensemble.check_member(note.read_text(encoding="ascii") if note.exists() else None, pod)
         note.write_text(f"{pod.server_id}\n", encoding="ascii")
-        config.write_text(ensemble.zoo_cfg(text, options.peers or ensemble.peers(pod)), encoding="utf-8")
+        protected = _guard_against_empty_members(data, options.properties.with_name(names.ENSEMBLE_STATE))
+        peers = options.peers or ensemble.peers(pod)
+        config.write_text(ensemble.zoo_cfg(text, peers, protected=protected), encoding="utf-8")
         log4j.write_text(ensemble.LOGGING, encoding="ascii")
     except OSError as error:
         raise PodError(f"{error.filename} cannot be used: {error.strerror}.") from error
@@ -82,6 +85,28 @@ def prepare(options: Options, environment: Mapping[str, str]) -> Prepared:
         str(config),
     )
     return Prepared(pod=pod, command=command, client_port=ensemble.client_port(text))
+
+
+def _guard_against_empty_members(data: Path, state: Path) -> bool:
+    """Let this member begin without data only in a new ensemble; whether empty members are kept from voting.
+
+    `state` is written by the operator; one of an earlier version writes none, and then it is as it was.
+    """
+    if not state.exists():
+        return False
+    snapshots, initialize = data / ensemble.SNAPSHOTS, data / ensemble.INITIALIZE
+    files = [path.name for path in snapshots.iterdir()] if snapshots.is_dir() else []
+    if state.read_text(encoding="ascii").strip() == names.FORMING and not ensemble.has_data(files):
+        for name in ensemble.EPOCHS:
+            # Of an attempt to join while the ensemble was taken for an old one: ZooKeeper would not start with these.
+            (snapshots / name).unlink(missing_ok=True)
+        initialize.touch()
+        logger.info("the ensemble is new: this member begins without data")
+    else:
+        initialize.unlink(missing_ok=True)
+        if not ensemble.has_data(files):
+            logger.info("this member has no data: it copies it from the leader that the others elect, and votes then")
+    return True
 
 
 def memory_limit() -> int | None:

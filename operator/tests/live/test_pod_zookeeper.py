@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,15 +11,17 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.ports import free_ports
+from odradek_operator.objects import names
 from odradek_operator.objects.properties_file import render
 from odradek_operator.pod.mntr import SERIES, Kind
 
@@ -28,7 +31,6 @@ PROPERTIES = {
     "tickTime": "500",
     "initLimit": "20",
     "syncLimit": "20",
-    "quorumListenOnAllIPs": "true",
     "standaloneEnabled": "false",
     "admin.enableServer": "false",
     "4lw.commands.whitelist": "mntr,ruok,srvr",
@@ -42,6 +44,29 @@ class Running:
     process: subprocess.Popen[bytes]
     url: str
     client_port: int
+    log_file: Path
+
+    def put(self, path: str, value: bytes) -> None:
+        with self._client() as client:
+            client.create(path, value)
+
+    def value(self, path: str) -> bytes:
+        with self._client() as client:
+            found: bytes = client.get(path)[0]
+            return found
+
+    @contextmanager
+    def _client(self) -> Iterator[KazooClient]:
+        client = KazooClient(f"127.0.0.1:{self.client_port}")
+        client.start(timeout=60)
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def has_said(self, words: str) -> bool:
+        return words in self.log_file.read_text(errors="replace")
 
     def get(self, path: str) -> tuple[int, str]:
         try:
@@ -62,36 +87,66 @@ class Running:
         return {sample.name: (sample.labels, sample.value) for family in families for sample in family.samples}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ensemble:
+    """Where its members find one another: each has an address of this machine, all the same ports."""
+
+    members: int
+    peer: int
+    election: int
+
+    @classmethod
+    def of(cls, members: int) -> Ensemble:
+        peer, election = free_ports(2)
+        return cls(members=members, peer=peer, election=election)
+
+
 @contextmanager
-def member(folder: Path, *, ordinal: int = 0) -> Iterator[Running]:
-    """Run the ensemble's last member in a folder that it finds again."""
-    client, metrics, peer, election = free_ports(4)
+def member(
+    folder: Path, *, ordinal: int = 0, ensemble: Ensemble | None = None, state: str | None = None
+) -> Iterator[Running]:
+    """Run a member in a folder that it finds again; without `ensemble` the last one of its own.
+
+    `state` is what the operator says of the ensemble; None: an operator that says nothing.
+    """
+    client, metrics = free_ports(2)
+    found = ensemble or Ensemble.of(ordinal + 1)
     folder.mkdir(exist_ok=True)
-    properties = {**PROPERTIES, "dataDir": str(folder / "data"), "clientPort": str(client)}
+    listen_on_all = "false" if ensemble else "true"
+    properties = {
+        **PROPERTIES,
+        "quorumListenOnAllIPs": listen_on_all,
+        "dataDir": str(folder / "data"),
+        "clientPort": str(client),
+    }
     (folder / "zookeeper.properties").write_text(render(properties, header="test"))
+    if state is not None:
+        (folder / names.ENSEMBLE_STATE).write_text(state)
     arguments = [
         "zookeeper",
         f"--properties={folder / 'zookeeper.properties'}",
         f"--folder={folder}",
         "--metrics-host=127.0.0.1",
         f"--metrics-port={metrics}",
-        f"--hosts={','.join(['127.0.0.1'] * (ordinal + 1))}",
-        f"--peer-port={peer}",
-        f"--election-port={election}",
+        f"--hosts={','.join(f'127.0.0.{number + 1}' if ensemble else '127.0.0.1' for number in range(found.members))}",
+        f"--peer-port={found.peer}",
+        f"--election-port={found.election}",
     ]
     environment = {
         **os.environ,
         "CLUSTER": "demo",
         "POD_NAME": f"demo-zookeeper-{ordinal}",
         "POD_NAMESPACE": "events",
-        "ENSEMBLE_REPLICAS": str(ordinal + 1),
+        "ENSEMBLE_REPLICAS": str(found.members),
         "ZOOKEEPER_HEAP_MIB": "96",
     }
     command = [str(Path(sys.executable).with_name("odradek-pod")), *arguments]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
-            yield Running(process=process, url=f"http://127.0.0.1:{metrics}", client_port=client)
+            yield Running(
+                process=process, url=f"http://127.0.0.1:{metrics}", client_port=client, log_file=folder / "log"
+            )
         finally:
             process.terminate()
             process.wait(60)
@@ -149,3 +204,68 @@ def test_the_volume_of_another_member_is_refused(tmp_path: Path) -> None:
     with member(tmp_path, ordinal=1) as running:
         assert running.process.wait(60) == 1
     assert "this pod is member 2" in (tmp_path / "log").read_text()
+
+
+ELECTION_ROUNDS = 5
+"""So many notifications of an election an empty member must have ignored before it counts as kept from voting."""
+
+
+def ignored(running: Running) -> bool:
+    """Whether an empty member has sat through an election, as it has no vote."""
+    return running.log_file.read_text(errors="replace").count("Notification") >= ELECTION_ROUNDS
+
+
+def test_empty_members_cannot_outvote_an_old_one(tmp_path: Path) -> None:
+    """An ensemble of one with data becomes one of three: without the old member no two make a majority."""
+    alone = Ensemble.of(1)
+    with member(tmp_path / "0", ensemble=alone, state=names.FORMING) as first:
+        wait_until(first.is_serving, what="serving")
+        first.put("/kept", b"1")
+    three = Ensemble.of(3)
+    with (
+        member(tmp_path / "1", ordinal=1, ensemble=three, state=names.FORMED) as second,
+        member(tmp_path / "2", ordinal=2, ensemble=three, state=names.FORMED) as third,
+    ):
+        wait_until(lambda: ignored(second) and ignored(third), what="an election without votes")
+        assert not second.is_serving()
+        assert not third.is_serving()
+        with member(tmp_path / "0", ensemble=three, state=names.FORMED) as old:
+            wait_until(lambda: client_port_answers(old), what="the old member listens")
+            assert not any(one.is_serving() for one in (old, second, third))
+    with member(tmp_path / "0", ensemble=alone, state=names.FORMED) as first:
+        wait_until(first.is_serving, what="serving at its old size")
+        assert first.value("/kept") == b"1"
+
+
+def test_a_member_that_is_rebuilt_copies_from_the_leader_and_votes_then(tmp_path: Path) -> None:
+    three = Ensemble.of(3)
+
+    def run(ordinal: int, state: str) -> AbstractContextManager[Running]:
+        return member(tmp_path / str(ordinal), ordinal=ordinal, ensemble=three, state=state)
+
+    with run(0, names.FORMING) as first:
+        with run(1, names.FORMING) as second, run(2, names.FORMING) as third:
+            wait_until(lambda: all(one.is_serving() for one in (first, second, third)), what="a new ensemble")
+            third.put("/kept", b"1")
+        assert not (tmp_path / "1/data/initialize").exists()
+        shutil.rmtree(tmp_path / "2")
+        with run(1, names.FORMED) as second:
+            wait_until(lambda: first.is_serving() and second.is_serving(), what="a majority without the third")
+            with run(2, names.FORMED) as third:
+                wait_until(third.is_serving, what="the third has copied")
+                assert third.value("/kept") == b"1"
+    # The one that was rebuilt makes a majority with another now.
+    with run(1, names.FORMED) as second, run(2, names.FORMED) as third:
+        wait_until(lambda: second.is_serving() and third.is_serving(), what="a majority with the rebuilt one")
+        assert third.value("/kept") == b"1"
+
+
+def test_members_with_data_pass_an_upgrade_unharmed(tmp_path: Path) -> None:
+    """From an operator that said nothing of the ensemble's state to one that does."""
+    with member(tmp_path) as before:
+        wait_until(before.is_serving, what="serving")
+        before.put("/kept", b"1")
+    for state in (names.FORMING, names.FORMED):
+        with member(tmp_path, state=state) as after:
+            wait_until(after.is_serving, what="serving")
+            assert after.value("/kept") == b"1"

@@ -190,7 +190,6 @@ CHANGED_CLUSTERS: Final[dict[str, tuple[Change, str]]] = {
         lambda spec: spec.update(zookeeper={"connect": "zk-0:2181"}),
         "A cluster cannot change between an ensemble of its own and another one",
     ),
-    "of a larger ensemble": (lambda spec: spec["zookeeper"].update(replicas=5), "zookeeper.replicas cannot change"),
 }
 
 

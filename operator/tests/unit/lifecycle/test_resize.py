@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
-from odradek_operator.crds import Brokers, Cluster, ZooKeeper
-from odradek_operator.lifecycle.observed import KubernetesState, Set
+from odradek_operator.crds import Brokers, Cluster, Volume, ZooKeeper
+from odradek_operator.lifecycle.observed import Claim, KubernetesState, Pod, Record, Set
 from odradek_operator.lifecycle.replicas import partitions_of
-from odradek_operator.lifecycle.resize import Resized, leaving, resized, size
+from odradek_operator.lifecycle.resize import Resized, leaving, present_size, resized, size
 from odradek_operator.observed import ObservedTopic, Snapshot
 
 T = [TopicPartition("t", number) for number in range(9)]
@@ -170,6 +170,79 @@ def test_the_set_shrinks_from_the_top_by_those_that_hold_nothing(
     present: int, wanted: int, seen: Snapshot | None, expected: int
 ) -> None:
     assert size(cluster(wanted), state(present), seen) == expected
+
+
+def known(
+    record: int | None, *, replicas: int | None = None, claims: tuple[int, ...] = (), pods: tuple[int, ...] = ()
+) -> KubernetesState:
+    """What is known of a cluster's size, with or without its set."""
+    found = {number: f"data-demo-kafka-{number}" for number in claims}
+    return dataclasses.replace(
+        KubernetesState() if replicas is None else state(replicas),
+        record=Record(brokers=record),
+        claims={
+            name: Claim(name=name, uid="c", volume="v", nodes=(), lost=False, terminating=False)
+            for name in found.values()
+        },
+        brokers={
+            number: Pod(
+                name=f"demo-kafka-{number}",
+                uid="p",
+                ordinal=number,
+                node="n",
+                ready=True,
+                terminating=False,
+                restart_hash="",
+                phase="Running",
+                trouble="",
+                unscheduled_since=None,
+            )
+            for number in pods
+        },
+    )
+
+
+FIVE = (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("seen", "assigned", "expected"),
+    [
+        # The record says it, with or without a set: deleted, scaled down by hand, or not grown yet.
+        (known(5, claims=FIVE), None, 5),
+        (known(5, replicas=3, claims=FIVE), None, 5),
+        (known(3, replicas=5, claims=FIVE), None, 5),
+        (known(5, claims=FIVE), (0, 1), 5),
+        # Claims of brokers that were drained stay and say nothing.
+        (known(3, claims=FIVE), None, 3),
+        (known(3, claims=FIVE), (0, 1), 3),
+        (known(3, replicas=3, claims=FIVE), (0, 2), 3),
+        # Replicas in ZooKeeper and a claim: it was taken away before it was drained.
+        (known(None, claims=FIVE), (0, 4), 5),
+        (known(3, replicas=3, claims=FIVE), (0, 4), 5),
+        (known(3, replicas=3, claims=(0, 1, 2)), (0, 4), 3),
+        # Recorded brokers whose claims are gone, of an earlier life.
+        (known(5, claims=(0, 1, 2)), None, 3),
+        (known(5, claims=(0, 1, 2, 3)), None, 4),
+        # Without a record and a set: pods that were left behind, else the resource.
+        (known(None, pods=(0, 1, 2, 3)), None, 4),
+        (known(None, claims=FIVE), None, 3),
+        (known(None), None, 3),
+    ],
+)
+def test_how_many_brokers_there_are(seen: KubernetesState, assigned: tuple[int, ...] | None, expected: int) -> None:
+    wanted = cluster(3)
+    wanted = dataclasses.replace(
+        wanted, brokers=dataclasses.replace(wanted.brokers, volumes=(Volume(id=0, size="1Gi"),))
+    )
+    assert present_size(wanted, seen, None if assigned is None else snapshot(assigned)) == expected
+
+
+def test_brokers_beyond_ours_in_anothers_ensemble_are_not_brought_back() -> None:
+    ours = dataclasses.replace(
+        cluster(3, connect="zk"), brokers=Brokers(replicas=3, volumes=(Volume(id=0, size="1Gi"),))
+    )
+    assert present_size(ours, known(3, replicas=3, claims=FIVE), snapshot((0, 4))) == 3
 
 
 def test_the_first_set_is_as_large_as_specified() -> None:

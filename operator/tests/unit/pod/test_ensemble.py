@@ -27,7 +27,7 @@ GIB = 1 << 30
 
 
 def test_members_are_named_by_the_headless_service() -> None:
-    pairs = parse_properties(zoo_cfg(TEXT, peers(POD)))
+    pairs = parse_properties(zoo_cfg(TEXT, peers(POD), protected=False))
     host = "demo-zookeeper-{}.demo-zookeeper-nodes.events.svc:2888:3888"
     assert {key: value for key, value in pairs.items() if key.startswith("server.")} == {
         "server.1": host.format(0),
