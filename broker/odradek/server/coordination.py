@@ -19,8 +19,8 @@ from odradek.base.errors import (
     InconsistentGroupProtocolError,
     InvalidRequestError,
     ProtocolError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 from odradek.base.types import (
     GROUP_METADATA_TOPIC,
@@ -89,6 +89,8 @@ GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 
 NO_OPERATIONS: Final = -(1 << 31)
 """Stands for a client that did not ask for them."""
+
+NO_TRANSACTIONS: Final = "This version of Odradek has no transactions: remove transactional.id from the producer."
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -159,7 +161,9 @@ class CoordinationHandlers:
 
     async def _locate(self, context: RequestContext, key_type: int, key: str) -> tuple[int, str, int]:
         if key_type == TRANSACTION_KEY_TYPE:
-            raise CoordinatorNotAvailableError("This broker does not coordinate transactions.")
+            # Of the codes that Kafka may answer here, each client takes only the authorization errors as final: with
+            # any other one librdkafka retries until its own time-out.
+            raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
         if key_type != GROUP_KEY_TYPE:
             raise InvalidRequestError(f"There are no coordinators of type {key_type}.")
         if GROUP_METADATA_TOPIC not in self._view.image.topics:
@@ -424,8 +428,7 @@ class CoordinationHandlers:
         if has_id != has_epoch:
             raise InvalidRequestError("Producer id and epoch must be given together.")
         if request.transactional_id is not None:
-            # Clients take this as final and say so, where an error that invites a retry would let them wait in vain.
-            raise UnsupportedVersionError("This broker does not serve transactions.")
+            raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
         # Whoever has an id gets another one: without a transactional id nothing tells that it is the same producer.
         return await self._producer_ids.next()
 

@@ -314,3 +314,11 @@ def test_cluster_tool(tools: Tools) -> None:
     assert re.fullmatch(
         r"Cluster ID: [\w-]{22}", tools.run_plain(CLUSTER, "cluster-id", "--bootstrap-server", tools.bootstrap).strip()
     )
+
+
+def test_a_transactional_java_producer_fails_at_once(tools: Tools) -> None:
+    """Within the tool's default of a minute for a coordinator it would report a time-out instead."""
+    options = ["--topic", "none", "--num-records", "1", "--record-size", "1", "--throughput", "-1"]
+    transactional = ["--transactional-id", "mine", "--transaction-duration-ms", "100"]
+    with pytest.raises(InteropError, match="TransactionalIdAuthorizationException"):
+        tools.run(PRODUCER_PERFORMANCE, *options, *transactional)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import aiokafka
+import aiokafka.errors
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
@@ -208,3 +209,40 @@ def shared(consumers: list[aiokafka.AIOKafkaConsumer]) -> bool:
     """Whether both members have partitions, and every partition has one of them."""
     first, second = (consumer.assignment() for consumer in consumers)
     return bool(first and second) and not first & second and len(first | second) == PARTITIONS
+
+
+def test_librdkafka_takes_the_absence_of_transactions_as_final(
+    odradek_cluster: RunningCluster,
+) -> None:
+    """A time-out would be another error."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": odradek_cluster.bootstrap, "transactional.id": "mine"})
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        producer.init_transactions(SECONDS)
+    error = refused.value.args[0]
+    assert error.fatal()
+    assert error.code() == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+@pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+def test_kafka_python_takes_the_absence_of_transactions_as_final(odradek_cluster: RunningCluster) -> None:
+    import kafka
+    import kafka.errors
+
+    older = kafka.KafkaProducer(
+        bootstrap_servers=odradek_cluster.bootstrap, transactional_id="mine", max_block_ms=SECONDS * 1000
+    )
+    try:
+        with pytest.raises(kafka.errors.TransactionalIdAuthorizationFailedError):
+            older.init_transactions()
+    finally:
+        older.close(timeout=SECONDS)
+
+
+async def test_aiokafka_takes_the_absence_of_transactions_as_final(odradek_cluster: RunningCluster) -> None:
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=odradek_cluster.bootstrap, transactional_id="mine")
+    try:
+        async with asyncio.timeout(SECONDS):
+            with pytest.raises(aiokafka.errors.TransactionalIdAuthorizationFailed):
+                await producer.start()
+    finally:
+        await producer.stop()

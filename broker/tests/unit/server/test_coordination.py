@@ -20,9 +20,9 @@ from odradek.base.errors import (
     InvalidSessionTimeoutError,
     MemberIdRequiredError,
     NotCoordinatorError,
+    TransactionalIdAuthorizationFailedError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.protocol.apis import ApiKey
@@ -95,7 +95,9 @@ def test_the_offsets_topic_is_made_when_somebody_looks_for_it(version: int) -> N
 @versions(ApiKey.FIND_COORDINATOR, since=1)
 def test_coordinators_of_other_kinds(version: int) -> None:
     async def scenario(server: Server) -> None:
-        assert (await find(server, version, key_type=1)).error_code == CoordinatorNotAvailableError.code
+        refused = await find(server, version, key_type=1)
+        assert refused.error_code == TransactionalIdAuthorizationFailedError.code, "clients take it as final"
+        assert "has no transactions" in refused.error_message
         assert (await find(server, version, key_type=2)).error_code == InvalidRequestError.code
 
     virtual(scenario)
@@ -484,7 +486,7 @@ def test_producer_ids_in_each_version(version: int) -> None:
             (NONE, 7001, 0),
         ]
         transactional = await init(server, version, transactional_id="mine")
-        assert transactional.error_code == UnsupportedVersionError.code
+        assert transactional.error_code == TransactionalIdAuthorizationFailedError.code
         assert (transactional.producer_id, transactional.producer_epoch) == (-1, -1)
         assert (await init(server, version, transactional_id="")).error_code == InvalidRequestError.code
 
