@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,21 +34,36 @@ def locked(path: Path) -> Iterator[None]:
 
 def ensure(say: Callable[[str], None]) -> Path:
     """The folder with every program of `versions.program_names`, built if it is not there yet (5-10 minutes, once)."""
+    folder = cache_folder() / f"bin-{versions.cache_key(_go_version())}"
+    what = f"Kubernetes {versions.KUBERNETES} and its helpers into {folder}: 5 to 10 minutes, once"
+    return _ensure(folder, versions.GO_TOOLS, what, say)
+
+
+def ensure_oldest(say: Callable[[str], None]) -> Path:
+    """The API server of the oldest supported Kubernetes, built if it is not there yet (3-5 minutes, once)."""
+    folder = cache_folder() / f"oldest-{versions.oldest_key(_go_version())}"
+    what = f"the API server of Kubernetes {versions.OLDEST_KUBERNETES} into {folder}: 3 to 5 minutes, once"
+    return _ensure(folder, (versions.OLDEST,), what, say) / "kube-apiserver"
+
+
+def _go_version() -> str:
     if shutil.which("go") is None:
         raise HarnessError("Go is needed to build Kubernetes: install it from https://go.dev/dl and put it on the PATH")
-    cache = cache_folder()
-    folder = cache / f"bin-{versions.cache_key(run(['go', 'version']).strip())}"
-    with locked(cache / "build.lock"):
+    return run(["go", "version"]).strip()
+
+
+def _ensure(folder: Path, tools: Sequence[versions.Tool], what: str, say: Callable[[str], None]) -> Path:
+    with locked(cache_folder() / "build.lock"):
         if not folder.exists():
-            say(f"building Kubernetes {versions.KUBERNETES} and its helpers into {folder}: 5 to 10 minutes, once")
-            _build_all(folder, say)
+            say(f"building {what}")
+            _build_all(folder, tools, say)
     return folder
 
 
-def _build_all(folder: Path, say: Callable[[str], None]) -> None:
+def _build_all(folder: Path, tools: Sequence[versions.Tool], say: Callable[[str], None]) -> None:
     unfinished = folder.with_suffix(".part")
     unfinished.mkdir(exist_ok=True)
-    programs = [(tool, name, package) for tool in versions.GO_TOOLS for name, package in tool.programs]
+    programs = [(tool, name, package) for tool in tools for name, package in tool.programs]
     for number, (tool, name, package) in enumerate(programs, start=1):
         what = f"[{number}/{len(programs)}] building {name}"
         say(what)

@@ -16,8 +16,10 @@ TOOLS: Final = Path(__file__).parent / "tools"
 KUBERNETES: Final = "1.34.4"
 """Must be the version that tools/kubernetes/go.mod requires: a test holds both together."""
 
+OLDEST_KUBERNETES: Final = "1.29.15"
+"""The oldest version that the chart supports. Must be the version that oldest/go.mod requires."""
+
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
-_MAJOR, _MINOR, _ = KUBERNETES.split(".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,17 @@ class Tool:
     folder: str
     programs: tuple[tuple[str, str], ...]
     stamps: tuple[tuple[str, str], ...] = ()
+
+
+def _stamps(version: str) -> tuple[tuple[str, str], ...]:
+    """What a program of Kubernetes says of its version."""
+    major, minor, _ = version.split(".")
+    return (
+        (f"{_VERSION_PACKAGE}.gitVersion", f"v{version}"),
+        (f"{_VERSION_PACKAGE}.gitMajor", major),
+        (f"{_VERSION_PACKAGE}.gitMinor", minor),
+        (f"{_VERSION_PACKAGE}.gitTreeState", "archive"),
+    )
 
 
 GO_TOOLS: Final = (
@@ -49,17 +62,19 @@ GO_TOOLS: Final = (
                 "kubectl",
             )
         ),
-        stamps=(
-            (f"{_VERSION_PACKAGE}.gitVersion", f"v{KUBERNETES}"),
-            (f"{_VERSION_PACKAGE}.gitMajor", _MAJOR),
-            (f"{_VERSION_PACKAGE}.gitMinor", _MINOR),
-            (f"{_VERSION_PACKAGE}.gitTreeState", "archive"),
-        ),
+        stamps=_stamps(KUBERNETES),
     ),
     Tool(folder="helm", programs=(("helm", "helm.sh/helm/v3/cmd/helm"),)),
     Tool(folder="coredns", programs=(("coredns", "."),)),
 )
 """In the order of building: the small ones first, so that a broken proxy shows at once."""
+
+OLDEST: Final = Tool(
+    folder="../oldest",
+    programs=(("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),),
+    stamps=_stamps(OLDEST_KUBERNETES),
+)
+"""The API server of the oldest supported version. Only one test of the level full needs it, so it is built apart."""
 
 DEBIAN_PACKAGES: Final = (
     ("containerd", "containerd"),
@@ -84,6 +99,14 @@ def program_names() -> tuple[str, ...]:
 def linker_flags(tool: Tool) -> str:
     """The value of `go build -ldflags`: no symbols, the tool's stamps."""
     return " ".join(("-s", "-w", *(f"-X {variable}={value}" for variable, value in tool.stamps)))
+
+
+def oldest_key(go_version: str) -> str:
+    """The same for the oldest API server."""
+    digest = hashlib.sha256(f"{go_version}\n{OLDEST!r}\n".encode())
+    for name in ("go.mod", "go.sum"):
+        digest.update((TOOLS / OLDEST.folder / name).read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def cache_key(go_version: str, tools: Path = TOOLS) -> str:

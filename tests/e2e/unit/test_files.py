@@ -24,6 +24,15 @@ def test_the_version_that_is_stamped_is_the_one_that_is_built() -> None:
     assert f"k8s.io/kubernetes v{versions.KUBERNETES}\n" in required
 
 
+def test_the_oldest_version_is_the_one_that_is_built_and_that_the_chart_names() -> None:
+    required = (versions.TOOLS / versions.OLDEST.folder / "go.mod").read_text(encoding="utf-8")
+    chart = (images.ROOT / "charts/odradek/Chart.yaml").read_text(encoding="utf-8")
+
+    assert f"k8s.io/kubernetes v{versions.OLDEST_KUBERNETES}\n" in required
+    major, minor, _ = versions.OLDEST_KUBERNETES.split(".")
+    assert f'kubeVersion: ">={major}.{minor}.0-0"\n' in chart
+
+
 def test_every_tool_has_its_module_and_every_module_is_a_tool() -> None:
     modules = {path.parent.name for path in versions.TOOLS.glob("*/go.mod")}
 
