@@ -15,8 +15,9 @@ from pathlib import Path
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 WANTED = {"clusters", "clusters/status", "topics", "topics/status"}
-PATIENCE_SECONDS = 60.0
-"""A fresh operator is given this long: new definitions are served after a moment, and a Lease has to be free."""
+PATIENCE_SECONDS = 30.0
+"""A fresh operator is given this long: new definitions are served after a moment, and the Leases of an operator that
+was killed end after 15 seconds."""
 
 
 def fetch(url: str) -> bytes:

@@ -33,8 +33,8 @@ def ready(demo: Demo) -> int:
 
 
 def writes_by_second(audit: AuditLog) -> Counter[int]:
-    """How often the operator wrote, by second of the API server's clock."""
-    found = audit.requests(lambda request: request.writes and OPERATOR in request.user)
+    """How often the operator wrote, its Leases apart, by second of the API server's clock."""
+    found = audit.requests(lambda request: request.writes and OPERATOR in request.user and request.resource != "leases")
     return Counter(int(request.at) for request in found)
 
 
