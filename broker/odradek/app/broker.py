@@ -40,6 +40,7 @@ from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.requests import RequestStats
 from odradek.metrics.topics import BrokerTopicStats
 from odradek.network.channel import Channel, ChannelTimeouts
+from odradek.protocol.apis import ApiKey
 from odradek.replication.fetch_session import FetchSessions
 from odradek.replication.leader_channel import LeaderConnector
 from odradek.replication.manager import IsrWriter, ReplicaManager
@@ -51,13 +52,14 @@ from odradek.server.configs import ConfigHandlers
 from odradek.server.control import ControlHandlers
 from odradek.server.coordination import CoordinationHandlers
 from odradek.server.data import DataHandlers
-from odradek.server.dispatch import Dispatcher
+from odradek.server.dispatch import Dispatcher, Handler
 from odradek.server.elections import ElectionHandlers
 from odradek.server.features import FeatureHandlers, FinalizedFeatures
 from odradek.server.log_dirs import LogDirHandlers
 from odradek.server.metadata import Identity, MetadataHandlers
 from odradek.server.reassignments import ReassignmentHandlers
 from odradek.server.records import RecordHandlers
+from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.server.topics import TopicHandlers
 from odradek.server.zookeeper_offsets import ZooKeeperOffsets
 from odradek.zk import layout, registration
@@ -370,6 +372,7 @@ class Broker:
             image_changed=self._image_changed,
             clock=clock,
             registered=self._registered,
+            controllers=ControllerCheck(self._zk, clock, broker_id=config.broker_id),
         )
         converters = self._system.workers(CONVERTERS)
         self._closers.push_async_callback(converters.close)
@@ -416,7 +419,18 @@ class Broker:
             **data.handlers(),
             **coordination.handlers(),
         }
-        dispatcher = Dispatcher(handlers=handlers, direct=data.direct(), stats=self._request_stats, clock=clock)
+        return self._build_dispatcher(handlers, data)
+
+    def _build_dispatcher(self, handlers: Mapping[ApiKey, Handler], data: DataHandlers) -> Dispatcher:
+        inter_broker = InterBrokerListeners(self._config)
+        self._settings.subscribe(inter_broker.reconfigure)
+        dispatcher = Dispatcher(
+            handlers=handlers,
+            direct=data.direct(),
+            stats=self._request_stats,
+            clock=self._clock,
+            inter_broker=inter_broker,
+        )
         self._closers.push_async_callback(dispatcher.close)
         return dispatcher
 

@@ -46,6 +46,7 @@ class BrokerFields:
         ("PLAINTEXT:PLAINTEXT",), "Security protocol of each listener name: NAME:PROTOCOL, ..."
     )
     inter_broker_listener_name: str | None = text(None, "Listener that brokers use among themselves; default: first.")
+    inter_broker_request_listeners: tuple[str, ...] = words((), "Other listeners that take requests between brokers.")
     control_plane_listener_name: str | None = text(
         None, "Not used here: the controller uses the inter-broker listener."
     )

@@ -110,6 +110,9 @@ class BrokerConfig(BrokerFields):
         parse_release("log.message.format.version", self.log_message_format_version)
         if self.compression_gzip_level == 0:
             raise ConfigError("compression.gzip.level=0 is not allowed: it must be -1 or from 1 to 9")
+        self._check_listeners()
+
+    def _check_listeners(self) -> None:
         if self.control_plane_listener_name is not None:
             raise ConfigError("control.plane.listener.name is not supported: remove it, requests share one listener")
         names = {endpoint.listener for endpoint in self.listener_endpoints()}
@@ -117,6 +120,9 @@ class BrokerConfig(BrokerFields):
             raise ConfigError(
                 f"inter.broker.listener.name={self.inter_broker_listener!r} is not among listeners: {sorted(names)}"
             )
+        for name in self.inter_broker_request_listeners:
+            if name not in names:
+                raise ConfigError(f"inter.broker.request.listeners names {name!r}, which listeners does not")
         for endpoint in self.advertised_endpoints():
             if endpoint.listener not in names:
                 raise ConfigError(f"advertised.listeners names {endpoint.listener!r}, which listeners does not")

@@ -1,9 +1,9 @@
 """What controller and brokers send: LeaderAndIsr, UpdateMetadata, StopReplica; ControlledShutdown, AlterPartition,
 AllocateProducerIds.
 
-The first three change this broker's roles and its image of the cluster and are refused from a replaced controller or
-for an earlier life of this broker. The others are answered by the controller that runs in this process, if it is the
-active one.
+The first three change this broker's roles and its image of the cluster and are refused from a replaced controller, from
+one of another cluster, or for an earlier life of this broker. The others are answered by the controller that runs in
+this process, if it is the active one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from odradek.replication.manager import LeaderAndIsrState, ReplicaManager, StopR
 from odradek.server.config_store import ConfigStore
 from odradek.server.dispatch import Handler, RequestContext
 from odradek.server.fields import field, items
+from odradek.server.senders import ControllerCheck
 from odradek.zk.port import ConnectionLost, SessionExpired
 
 logger = logging.getLogger(__name__)
@@ -65,10 +66,12 @@ class ControlHandlers:
         image_changed: Callable[[Iterable[TopicPartition]], None],
         clock: Clock,
         registered: asyncio.Event | None = None,
+        controllers: ControllerCheck | None = None,
     ) -> None:
         """`image_changed` is told which partitions an UpdateMetadata touched, after the image was swapped.
 
         `registered` is set when `broker_epoch` is known; before it the controller's requests wait. None: it is known.
+        `controllers` knows the controller of this cluster; None: every sender is it.
         """
         self._replicas = replicas
         self._configs = configs
@@ -78,6 +81,7 @@ class ControlHandlers:
         self._image_changed = image_changed
         self._clock = clock
         self._registered = registered
+        self._controllers = controllers
         self._controller_epoch = NO_EPOCH
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -92,7 +96,7 @@ class ControlHandlers:
         }
 
     async def _admit(self, request: Any) -> None:
-        """Refuse what is stale.
+        """Refuse what is stale, or of another cluster.
 
         A listener is open before the broker is registered. What comes then is meant for its former life, whose session
         has not ended yet, or for this one, which does not know its epoch yet: only the epoch tells.
@@ -100,6 +104,15 @@ class ControlHandlers:
         if self._registered is not None:
             await self._registered.wait()
         self._check_sender(request)
+        if self._controllers is not None:
+            await self._controllers.check(
+                request.controller_id,
+                request.controller_epoch,
+                field(request, "broker_epoch", NO_EPOCH),
+                self._broker_epoch(),
+            )
+            self._check_sender(request)
+        self._controller_epoch = request.controller_epoch
 
     def _check_sender(self, request: Any) -> None:
         epoch = field(request, "broker_epoch", NO_EPOCH)
@@ -110,7 +123,6 @@ class ControlHandlers:
             raise StaleControllerEpochError(
                 f"The request is of controller epoch {request.controller_epoch}, now {self._controller_epoch}."
             )
-        self._controller_epoch = request.controller_epoch
 
     async def leader_and_isr(self, context: RequestContext, request: Any) -> Message:
         """Lead or follow partitions as the controller decided."""

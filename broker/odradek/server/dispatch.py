@@ -23,6 +23,7 @@ from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.failures import failure, wire_error
+from odradek.server.senders import InterBrokerListeners
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,12 @@ class Dispatcher:
         direct: Mapping[ApiKey, DirectHandler],
         stats: RequestStats,
         clock: Clock,
+        inter_broker: InterBrokerListeners | None = None,
     ) -> None:
-        """Handlers must cover the API table exactly; anything else is a bug found at start."""
+        """Handlers must cover the API table exactly; anything else is a bug found at start.
+
+        `inter_broker` decides where internal APIs are served; None: on every listener.
+        """
         served = set(handlers) | set(direct)
         if served != set(API_TABLE):
             raise ValueError(f"handlers and API table differ in {sorted(served ^ set(API_TABLE))}")
@@ -64,6 +69,7 @@ class Dispatcher:
         self._direct = dict(direct)
         self._stats = stats
         self._clock = clock
+        self._inter_broker = inter_broker
         self._tasks: set[asyncio.Task[None]] = set()
         self.waiting = 0
         """Requests whose handlers have not begun yet."""
@@ -81,6 +87,8 @@ class Dispatcher:
         if not api.serves(request.api_version):
             self._answer_unknown_api_versions(request)
             return
+        if api.internal and self._is_refused(request):
+            return
         entity = codec.decode_request(request.header, request.frame, request.position)
         context = RequestContext(
             api_key=request.api_key,
@@ -93,6 +101,22 @@ class Dispatcher:
         task = asyncio.get_running_loop().create_task(self._serve(request, context, entity), name=f"request-{api.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _is_refused(self, request: Request) -> bool:
+        """Whether a request between brokers came by a listener for clients; it is answered then, without decoding."""
+        if self._inter_broker is None:
+            return False
+        name = API_TABLE[request.api_key].name
+        error = self._inter_broker.refusal(request.listener, request.peer_host, name)
+        if error is None:
+            return False
+        self._stats.answered(name, request.api_version)
+        answer = self._failed(request, None, error)
+        if answer is None:
+            request.fail("the request cannot be answered")
+        else:
+            request.respond([answer])
+        return True
 
     async def _serve(self, request: Request, context: RequestContext, entity: object) -> None:
         self.waiting -= 1
@@ -131,7 +155,7 @@ class Dispatcher:
             # The edge that must survive: a handler's bug is its own request's, whose client is told.
             logger.exception("%s: the handler failed", request)
             error = UnknownServerError("The broker failed; its log says why.")
-        return self._failed(request, context, entity, error)
+        return self._failed(request, entity, error)
 
     def _count_errors(self, api_key: ApiKey, message: Message) -> None:
         name = API_TABLE[api_key].name
@@ -140,14 +164,14 @@ class Dispatcher:
         if message.get("error_code"):
             self._stats.failed_whole(name)
 
-    def _failed(self, request: Request, context: RequestContext, entity: object, error: ProtocolError) -> bytes | None:
-        name = API_TABLE[context.api_key].name
+    def _failed(self, request: Request, entity: object, error: ProtocolError) -> bytes | None:
+        name = API_TABLE[request.api_key].name
         self._stats.failed(name, error.code)
         self._stats.failed_whole(name)
-        message = failure(context.api_key, context.api_version, entity, error)
+        message = failure(request.api_key, request.api_version, entity, error)
         if message is None:
             return None
-        return codec.encode_response(context.api_key, context.api_version, request.correlation_id, message)
+        return codec.encode_response(request.api_key, request.api_version, request.correlation_id, message)
 
     def _answer_unknown_api_versions(self, request: Request) -> None:
         # The network refuses versions that are not served, but for this API (KIP-511): a client that is newer than

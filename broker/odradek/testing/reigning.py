@@ -16,6 +16,7 @@ from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.dispatch import Dispatcher, Handler
 from odradek.server.elections import ElectionHandlers
+from odradek.server.senders import ControllerCheck
 from odradek.testing.server import BROKER_ID, LISTENER, MemoryServer, Peer
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.registration import BrokerRegistrar, prepare
@@ -52,6 +53,9 @@ class ReigningServer(MemoryServer):
         self.controller = cast(Any, self.runtime)
         self.elections = ElectionHandlers(controller=self.runtime, view=self.view, clock=self.clock)
         return super()._dispatcher(replace)
+
+    def _controllers(self) -> ControllerCheck:
+        return ControllerCheck(self.zk, self.clock, broker_id=BROKER_ID)
 
     async def _open(self, endpoint: Endpoint) -> _Channel:
         return _Channel(self.connect())

@@ -46,6 +46,7 @@ from odradek.server.log_dirs import LogDirHandlers
 from odradek.server.metadata import Identity, MetadataHandlers
 from odradek.server.reassignments import ReassignmentHandlers
 from odradek.server.records import RecordHandlers
+from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.server.topics import TopicHandlers
 from odradek.testing.memory_zk import MemoryZk
 from odradek.testing.replicas import at_once
@@ -137,13 +138,13 @@ class _NobodyElse:
 class Peer:
     """A client's end of one connection, and the transport of the broker's end."""
 
-    def __init__(self, server: MemoryServer) -> None:
-        """Connected."""
+    def __init__(self, server: MemoryServer, listener: str = LISTENER) -> None:
+        """Connected to a listener of the server."""
         self.is_aborted = False
         self._received = bytearray()
         self._waiting: deque[asyncio.Future[bytes]] = deque()
         self._correlation_id = 0
-        self._connection = Connection(server.dispatcher.handle, server.clock, listener=LISTENER)
+        self._connection = Connection(server.dispatcher.handle, server.clock, listener=listener)
         self._connection.connection_made(self)  # type: ignore[arg-type]  # the part of a transport that it needs
 
     async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
@@ -287,6 +288,7 @@ class MemoryServer:
             image_changed=self._image_changed,
             clock=self.clock,
             registered=self.registered,
+            controllers=self._controllers(),
         )
         self._data = data = DataHandlers(
             replicas=self.replicas,
@@ -312,7 +314,17 @@ class MemoryServer:
             **data.handlers(),
             **replace,
         }
-        return Dispatcher(handlers=handlers, direct=data.direct(), stats=self.request_stats, clock=self.clock)
+        return Dispatcher(
+            handlers=handlers,
+            direct=data.direct(),
+            stats=self.request_stats,
+            clock=self.clock,
+            inter_broker=InterBrokerListeners(self.config),
+        )
+
+    def _controllers(self) -> ControllerCheck | None:
+        """Nothing stands in ZooKeeper of the controller that `announce` stands for."""
+        return None
 
     def _image_changed(self, changed: Iterable[TopicPartition]) -> None:
         self.changed += changed
@@ -326,9 +338,9 @@ class MemoryServer:
         await self.logs.start(CLUSTER_ID, BROKER_ID)
         self.peer = self.connect()
 
-    def connect(self) -> Peer:
+    def connect(self, listener: str = LISTENER) -> Peer:
         """Another client."""
-        return Peer(self)
+        return Peer(self, listener)
 
     async def close(self) -> None:
         """Stop; idempotent."""

@@ -1,0 +1,143 @@
+"""Who may send what only brokers and the controller send: by which listener, and of which cluster.
+
+`InterBrokerListeners` decides by the listener; `server/dispatch` asks it before it decodes such a request.
+`ControllerCheck` decides whether a controller is the one that ZooKeeper names; `server/control` asks it before the
+request of a controller that it does not know takes effect. The requests have no cluster id: what tells clusters apart
+is the controller's id and epoch in `/controller` and `/controller_epoch`, and this broker's epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import (
+    ClusterAuthorizationFailedError,
+    StaleBrokerEpochError,
+    StaleControllerEpochError,
+)
+from odradek.base.ports import Clock
+from odradek.base.types import NO_BROKER, NO_EPOCH
+from odradek.zk import layout
+from odradek.zk.layout import ControllerRegistration, LayoutError
+from odradek.zk.port import ConnectionLost, SessionExpired, ZkClient
+
+logger = logging.getLogger(__name__)
+
+MAX_ADDRESSES: Final = 1_000
+"""Clients whose refusal is logged; those beyond them are refused without a line in the log."""
+
+LAG_MS: Final = 10_000.0
+"""How long a server of the ensemble may be behind another one; syncLimit times tickTime of ZooKeeper's defaults."""
+LOOK_MS: Final = 50.0
+"""First rest between two looks; each is twice as long as the one before, up to `LOOK_MAX_MS`."""
+LOOK_MAX_MS: Final = 1_000.0
+
+
+class InterBrokerListeners:
+    """The listeners that take requests between brokers: all while there is but one, else those that are set."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """`config` is what is in force now."""
+        self._logged: set[tuple[str, str]] = set()
+        self.reconfigure(config)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Other settings are in force."""
+        self._are_separate = len(config.listener_endpoints()) > 1
+        self._accepting = {*config.inter_broker_request_listeners, config.inter_broker_listener}
+
+    def refusal(self, listener: str, client_host: str, api: str) -> ClusterAuthorizationFailedError | None:
+        """Why a request between brokers is refused on this listener; logged once for each client and listener."""
+        if not self._are_separate or listener in self._accepting:
+            return None
+        if (listener, client_host) not in self._logged and len(self._logged) < MAX_ADDRESSES:
+            self._logged.add((listener, client_host))
+            logger.warning(
+                "%s from %s is refused on listener %s: requests between brokers are accepted on %s only "
+                "(inter.broker.listener.name, inter.broker.request.listeners)",
+                api,
+                client_host,
+                listener,
+                ", ".join(sorted(self._accepting)),
+            )
+        return ClusterAuthorizationFailedError(f"{api} is accepted between brokers only, not on listener {listener}.")
+
+
+class _ReplacedError(StaleControllerEpochError):
+    """There has been a later controller, whatever a server of the ensemble does not know yet."""
+
+
+class ControllerCheck:
+    """Compares controllers with what ZooKeeper says. The last one that was found right is asked about no more."""
+
+    def __init__(self, zk: ZkClient, clock: Clock, *, broker_id: int) -> None:
+        """`broker_id` is this broker's."""
+        self._zk = zk
+        self._clock = clock
+        self._broker_path = layout.broker_path(broker_id)
+        self._known = (NO_BROKER, NO_EPOCH)
+        self._known_broker_epoch = NO_EPOCH
+
+    async def check(self, controller_id: int, controller_epoch: int, broker_epoch: int, own_epoch: int) -> None:
+        """Return if this is the controller of this cluster; `StaleControllerEpochError`, `StaleBrokerEpochError`.
+
+        `broker_epoch` is that of the request, `own_epoch` what this broker knows of itself: a new registration may be
+        known to the controller first. Our server of the ensemble may be behind, so what does not fit is looked at again
+        for `LAG_MS`. Without ZooKeeper nobody can be checked: the request is let through, as it comes from the
+        controller unless something is wrong besides, and the next one is checked.
+        """
+        if self._is_known(controller_id, controller_epoch, broker_epoch, own_epoch):
+            return
+        deadline_ms, rest_ms = self._clock.monotonic_ms() + LAG_MS, LOOK_MS
+        while True:
+            try:
+                error = await self._error(controller_id, controller_epoch, broker_epoch, own_epoch)
+            except (ConnectionLost, SessionExpired) as lost:
+                logger.info("controller %d of epoch %d is not checked: %s", controller_id, controller_epoch, lost)
+                return
+            if error is None:
+                self._known = (controller_id, controller_epoch)
+                self._known_broker_epoch = broker_epoch
+                return
+            if self._clock.monotonic_ms() >= deadline_ms or isinstance(error, _ReplacedError):
+                logger.warning("a request is refused that is not of this cluster's controller: %s", error)
+                raise error
+            await self._clock.sleep_ms(rest_ms)
+            rest_ms = min(2 * rest_ms, LOOK_MAX_MS)
+
+    def _is_known(self, controller_id: int, controller_epoch: int, broker_epoch: int, own_epoch: int) -> bool:
+        if self._known != (controller_id, controller_epoch):
+            return False
+        return broker_epoch <= max(own_epoch, self._known_broker_epoch)
+
+    async def _error(
+        self, controller_id: int, controller_epoch: int, broker_epoch: int, own_epoch: int
+    ) -> StaleControllerEpochError | StaleBrokerEpochError | None:
+        found = await self._zk.get_many((layout.CONTROLLER, layout.CONTROLLER_EPOCH, self._broker_path))
+        actual, epoch = _read(found[layout.CONTROLLER], found[layout.CONTROLLER_EPOCH])
+        sender = f"controller {controller_id} of epoch {controller_epoch}"
+        if controller_epoch < epoch:
+            return _ReplacedError(f"{sender} sent it, but {layout.CONTROLLER_EPOCH} has epoch {epoch} already")
+        if controller_epoch > epoch:
+            return StaleControllerEpochError(f"{sender} sent it, but {layout.CONTROLLER_EPOCH} has epoch {epoch}")
+        if actual not in (controller_id, NO_BROKER):
+            return StaleControllerEpochError(f"{sender} sent it, but {layout.CONTROLLER} names broker {actual}")
+        registered = found[self._broker_path]
+        if broker_epoch > own_epoch and (registered is None or registered[1].czxid < broker_epoch):
+            return StaleBrokerEpochError(
+                f"{sender} sent it for broker epoch {broker_epoch}, but {self._broker_path} has "
+                f"{'no znode' if registered is None else registered[1].czxid}"
+            )
+        return None
+
+
+def _read(controller: tuple[bytes, object] | None, epoch: tuple[bytes, object] | None) -> tuple[int, int]:
+    """Broker id and epoch of the controller; -1 and 0 where there is none or none that can be understood."""
+    try:
+        broker_id = NO_BROKER if controller is None else ControllerRegistration.decode(controller[0]).broker_id
+        return broker_id, 0 if epoch is None else layout.decode_controller_epoch(epoch[0])
+    except LayoutError as error:
+        logger.error("the controller cannot be checked: %s", error)
+        return NO_BROKER, 0
