@@ -274,6 +274,7 @@ class Broker:
             connect=LeaderConnector(self._view, config),
             cleaning=self._cleaner,
             broker_epoch=lambda: self._epoch,
+            topic_stats=self._topic_stats,
         )
         self._settings.subscribe(self._replicas.mover.reconfigure)
         self._settings.subscribe(self._replicas.fetchers.reconfigure)
@@ -313,6 +314,7 @@ class Broker:
         config = self._config
         log = CoordinatorLog(
             self._replicas,
+            self._topic_stats,
             commit_timeout_ms=config.offsets_commit_timeout_ms,
             load_bytes=config.offsets_load_buffer_size,
         )

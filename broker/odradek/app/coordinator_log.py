@@ -12,9 +12,11 @@ from typing import Final
 
 from odradek.base.errors import KafkaStorageError, NotLeaderOrFollowerError, StorageError, error_for
 from odradek.base.types import Offset, TopicPartition
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.records.formats import iterate_entries
 from odradek.records.validate import AppendOrigin
 from odradek.replication.manager import AppendRequest, AppendResult, ReplicaManager
+from odradek.server.appended import count_append
 
 ALL_ACKS: Final = -1
 
@@ -22,9 +24,15 @@ ALL_ACKS: Final = -1
 class CoordinatorLog:
     """Appends to, and reads, partitions of internal topics that this broker leads."""
 
-    def __init__(self, replicas: ReplicaManager, *, commit_timeout_ms: int, load_bytes: int) -> None:
-        """`load_bytes`: read at once while a partition is loaded; the loop is given way after each."""
+    def __init__(
+        self, replicas: ReplicaManager, topic_stats: BrokerTopicStats, *, commit_timeout_ms: int, load_bytes: int
+    ) -> None:
+        """`load_bytes`: read at once while a partition is loaded; the loop is given way after each.
+
+        `topic_stats` count the appends.
+        """
         self._replicas = replicas
+        self._topic_stats = topic_stats
         self._commit_timeout_ms = commit_timeout_ms
         self._load_bytes = load_bytes
 
@@ -33,6 +41,7 @@ class CoordinatorLog:
         outcome: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
 
         def respond(results: Sequence[AppendResult]) -> None:
+            count_append(self._topic_stats, results[0])
             if not outcome.done():
                 outcome.set_result(results[0])
 

@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final
 
 from odradek.base.error_kinds import OurError, PeerError, StateError
+
+
+class RecordFault(Enum):
+    """Faults of records that Kafka counts (the `Invalid*` and `NoKey*` rates of BrokerTopicMetrics)."""
+
+    CRC = "crc"
+    """A batch or message does not have the CRC that it claims."""
+    FORMAT = "format"
+    """Messages of different formats are mixed."""
+    OFFSET_OR_SEQUENCE = "offset or sequence"
+    """The offsets of a batch do not fit its number of records, or a producer id comes without a sequence."""
+    NO_KEY = "no key"
+    """A record for a compacted topic has no key."""
+
+
+class RefusedRecordsError(PeerError):
+    """What errors about records have in common; it is never raised itself."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        record_errors: tuple[tuple[int, str], ...] = (),
+        fault: RecordFault | None = None,
+        fault_count: int = 1,
+    ) -> None:
+        """`record_errors`: number within the batch and sentence of each record at fault (KIP-467), perhaps not all.
+
+        `fault_count`: how many records or batches have the fault, 0 for none.
+        """
+        super().__init__(message)
+        self.record_errors: Final = record_errors
+        self.fault: Final = None if fault is None or not fault_count else (fault, fault_count)
 
 
 class OffsetOutOfRangeError(PeerError):
@@ -13,7 +47,7 @@ class OffsetOutOfRangeError(PeerError):
     code = 1
 
 
-class CorruptMessageError(PeerError):
+class CorruptMessageError(RefusedRecordsError):
     """A batch fails its CRC or lies about its size, counts or offsets."""
 
     code = 2
@@ -92,15 +126,10 @@ class TopicAuthorizationFailedError(PeerError):
     code = 29
 
 
-class InvalidTimestampError(PeerError):
+class InvalidTimestampError(RefusedRecordsError):
     """A record's timestamp is too far from the broker's time."""
 
     code = 32
-
-    def __init__(self, message: str = "", *, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
-        """`record_errors`: number within the batch and sentence of each record at fault (KIP-467), perhaps not all."""
-        super().__init__(message)
-        self.record_errors: Final = record_errors
 
 
 class UnsupportedForMessageFormatError(PeerError):
@@ -170,15 +199,10 @@ class OffsetNotAvailableError(StateError):
     retriable = True
 
 
-class InvalidRecordError(PeerError):
+class InvalidRecordError(RefusedRecordsError):
     """A record breaks a rule of its topic, such as a missing key in a compacted one."""
 
     code = 87
-
-    def __init__(self, message: str = "", *, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
-        """`record_errors`: number within the batch and sentence of each record at fault (KIP-467), perhaps not all."""
-        super().__init__(message)
-        self.record_errors: Final = record_errors
 
 
 class UnknownTopicIdError(StateError):

@@ -56,7 +56,9 @@ from odradek.base.data_errors import (
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
+    RecordFault,
     RecordListTooLargeError,
+    RefusedRecordsError,
     ReplicaNotAvailableError,
     TopicAuthorizationFailedError,
     UnknownLeaderEpochError,
@@ -180,7 +182,9 @@ __all__ = [
     "ProtocolError",
     "ReassignmentInProgressError",
     "RebalanceInProgressError",
+    "RecordFault",
     "RecordListTooLargeError",
+    "RefusedRecordsError",
     "ReplicaNotAvailableError",
     "RequestTimedOutError",
     "ResourceNotFoundError",
@@ -216,7 +220,7 @@ NONE: Final = 0
 BY_CODE: Final[dict[int, type[ProtocolError]]] = {
     cls.code: cls
     for cls in _descendants(ProtocolError)
-    if cls not in (ProtocolError, PeerError, StateError, OurError, MalformedFrameError)
+    if cls not in (ProtocolError, PeerError, StateError, OurError, MalformedFrameError, RefusedRecordsError)
 }
 """Error class of each wire code; clients raise `BY_CODE.get(code, UnknownServerError)`."""
 

@@ -75,7 +75,7 @@ class PartitionLog(LogState):
         changing = (config.max_message_bytes, now_ms, origin, zstd_allowed, any_format)
         # Made so for every append, as is the result: calls with so many arguments take more than twice as long.
         rules = tuple.__new__(AppendRules, changing + self._rules_of_topic)
-        records, headers = prepare(records, rules, first_offset)
+        records, headers, converted = prepare(records, rules, first_offset)
         size = len(records)
         if size > config.segment_bytes:
             raise RecordListTooLargeError(f"a record set of {size} bytes exceeds segment.bytes={config.segment_bytes}")
@@ -105,8 +105,8 @@ class PartitionLog(LogState):
         count = offset - first_offset
         self._count_unflushed(count)
         start = self.log_start_offset
-        done = (first_offset, offset - 1, count, size, max_timestamp, log_append_time, start, leader_epoch, False)
-        return tuple.__new__(AppendInfo, done)
+        ends, times = (first_offset, offset - 1, count, size), (max_timestamp, log_append_time)
+        return tuple.__new__(AppendInfo, (*ends, *times, start, leader_epoch, False, converted))
 
     def append_as_follower(self, records: memoryview) -> AppendInfo:
         """Write batches with the offsets and epochs that the leader gave them; an incomplete last one is left out.

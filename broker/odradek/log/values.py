@@ -31,6 +31,8 @@ class AppendInfo(NamedTuple):
     leader_epoch: int
     duplicate: bool = False
     """Nothing was written: the offsets are those of the batch when it came first."""
+    converted: int = 0
+    """Records that were written anew for another format or codec."""
 
 
 class LogSlice(NamedTuple):

@@ -70,6 +70,9 @@ class BrokerCollector(Collector):
                 f"kafka_server_brokertopicmetrics_{suffix}_total",
                 lambda attribute=attribute: stats.readings(attribute),  # type: ignore[misc]
             )
+        prefix = "kafka_server_brokertopicmetrics_replication"
+        self.provide_value(f"{prefix}bytesin_total", lambda: stats.replication_bytes_in)
+        self.provide_value(f"{prefix}bytesout_total", lambda: stats.replication_bytes_out)
 
     def provide_requests(self, stats: RequestStats, *, error_name: Callable[[int], str]) -> None:
         """The requestmetrics series; `error_name` gives the protocol's name of a code."""
@@ -117,6 +120,13 @@ _TOPIC_SERIES: Final = {
     "failedproducerequests": "failed_produce",
     "totalfetchrequests": "total_fetch",
     "failedfetchrequests": "failed_fetch",
+    "bytesrejected": "bytes_rejected",
+    "producemessageconversions": "produce_conversions",
+    "fetchmessageconversions": "fetch_conversions",
+    "invalidmagicnumberrecords": "invalid_magic",
+    "invalidmessagecrcrecords": "invalid_crc",
+    "invalidoffsetorsequencerecords": "invalid_offset_or_sequence",
+    "nokeycompactedtopicrecords": "no_key",
 }
 
 

@@ -1,12 +1,15 @@
 """What the data path counts for each topic: plain integers, so that counting costs an addition.
 
-Added to by `server/data`, read by `collector` at a scrape.
+Added to by `server/data`, `server/appended`, `server/conversion` and the fetch loops of followers, read by `collector`
+at a scrape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from odradek.base.errors import RecordFault
 
 if TYPE_CHECKING:
     from odradek.metrics.series import Reading
@@ -18,9 +21,16 @@ class TopicStats:
     __slots__ = (
         "bytes_in",
         "bytes_out",
+        "bytes_rejected",
         "failed_fetch",
         "failed_produce",
+        "fetch_conversions",
+        "invalid_crc",
+        "invalid_magic",
+        "invalid_offset_or_sequence",
         "messages_in",
+        "no_key",
+        "produce_conversions",
         "total_fetch",
         "total_produce",
     )
@@ -34,22 +44,52 @@ class TopicStats:
         self.failed_produce = 0
         self.total_fetch = 0
         self.failed_fetch = 0
+        self.bytes_rejected = 0
+        self.produce_conversions = 0
+        self.fetch_conversions = 0
+        self.invalid_crc = 0
+        self.invalid_magic = 0
+        self.invalid_offset_or_sequence = 0
+        self.no_key = 0
 
     def add(self, other: TopicStats) -> None:
         """Add another topic's counts to these."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def count_fault(self, fault: tuple[RecordFault, int] | None) -> None:
+        """Count records that were refused, by their fault and number."""
+        if fault is not None:
+            name = _FAULTS[fault[0]]
+            setattr(self, name, getattr(self, name) + fault[1])
+
+
+_FAULTS: Final = {
+    RecordFault.CRC: "invalid_crc",
+    RecordFault.FORMAT: "invalid_magic",
+    RecordFault.OFFSET_OR_SEQUENCE: "invalid_offset_or_sequence",
+    RecordFault.NO_KEY: "no_key",
+}
+
+SPARSE: Final = frozenset(
+    {"bytes_rejected", "fetch_conversions", "produce_conversions", *_FAULTS.values()},
+)
+"""Counts that most topics never have: a topic has a series of its own from the first event on, as in Kafka."""
+
 
 class BrokerTopicStats:
     """`TopicStats` of every topic seen; the broker-wide sums never fall when a topic goes."""
 
-    __slots__ = ("_retired", "topics")
+    __slots__ = ("_retired", "replication_bytes_in", "replication_bytes_out", "topics")
 
     def __init__(self) -> None:
         """No topic yet."""
         self.topics: dict[str, TopicStats] = {}
         self._retired = TopicStats()
+        self.replication_bytes_in = 0
+        """Bytes that this broker's followers copied from leaders."""
+        self.replication_bytes_out = 0
+        """Bytes sent to followers on other brokers."""
 
     def of(self, topic: str) -> TopicStats:
         """The counts of a topic, to be added to."""
@@ -68,4 +108,6 @@ class BrokerTopicStats:
         """One count for the broker and for each topic."""
         yield {}, getattr(self._retired, name) + sum(getattr(stats, name) for stats in self.topics.values())
         for topic, stats in self.topics.items():
-            yield {"topic": topic}, getattr(stats, name)
+            count = getattr(stats, name)
+            if count or name not in SPARSE:
+                yield {"topic": topic}, count

@@ -52,6 +52,8 @@ class Prepared(NamedTuple):
 
     records: memoryview
     headers: tuple[BatchHeader, ...]
+    converted: int = 0
+    """Records that were written anew for another format or codec."""
 
 
 def prepare(records: memoryview, rules: AppendRules, first_offset: int) -> Prepared:
@@ -100,7 +102,8 @@ def _raise_usual(records: memoryview, rules: AppendRules) -> Prepared | None:
     if MAGIC_AT < size <= rules.max_message_bytes and records[MAGIC_AT] < MAGIC and not rules.judges_records:
         raised = up_plain(records, magic=records[MAGIC_AT])
         if raised is not None and len(raised) <= rules.max_message_bytes:
-            return Prepared(memoryview(raised), (read_header(raised),))
+            header = read_header(raised)
+            return Prepared(memoryview(raised), (header,), header.record_count)
     return None
 
 
@@ -118,17 +121,19 @@ def _as_produced(records: memoryview, headers: tuple[BatchHeader, ...]) -> tuple
     return _in_create_time(records, headers) if claims else (records, headers)
 
 
-def _in_create_time(records: memoryview, headers: tuple[BatchHeader, ...]) -> Prepared:
+def _in_create_time(
+    records: memoryview, headers: tuple[BatchHeader, ...]
+) -> tuple[memoryview, tuple[BatchHeader, ...]]:
     fitted = tuple(header._replace(attributes=header.attributes & ~LOG_APPEND_TIME_FLAG) for header in headers)
     if headers[0].magic == MAGIC:
         kept = assemble(fitted[0], records[HEADER_SIZE:])
-        return Prepared(memoryview(kept), (read_header(kept),))
+        return memoryview(kept), (read_header(kept),)
     written = bytearray(records)
     position = 0
     for header in fitted:
         stamp_timestamp(written, position, header, header.max_timestamp, TimestampType.CREATE_TIME)
         position += header.size
-    return Prepared(memoryview(written), fitted)
+    return memoryview(written), fitted
 
 
 # Format 2 into format 2
@@ -137,8 +142,10 @@ def _in_create_time(records: memoryview, headers: tuple[BatchHeader, ...]) -> Pr
 def _admit_batches(records: memoryview, headers: tuple[BatchHeader, ...], rules: AppendRules) -> Prepared:
     if len(headers) == 1:
         kept, header = _admit_batch(records, headers[0], rules)
-        return Prepared(records, headers) if kept is records else Prepared(kept, (header,))
-    position = 0
+        if kept is records:
+            return Prepared(records, headers)
+        return Prepared(kept, (header,), _repacked(headers[0], header))
+    position = converted = 0
     parts: list[memoryview] = []
     fitted: list[BatchHeader] = []
     for header in headers:
@@ -146,8 +153,14 @@ def _admit_batches(records: memoryview, headers: tuple[BatchHeader, ...], rules:
         part, fitting = _admit_batch(records[position:following], header, rules)
         parts.append(part)
         fitted.append(fitting)
+        converted += _repacked(header, fitting)
         position = following
-    return Prepared(memoryview(b"".join(parts)), tuple(fitted))
+    return Prepared(memoryview(b"".join(parts)), tuple(fitted), converted)
+
+
+def _repacked(before: BatchHeader, after: BatchHeader) -> int:
+    """Records of a batch that got another codec."""
+    return after.record_count if (before.attributes ^ after.attributes) & CODEC_MASK else 0
 
 
 def _admit_batch(records: memoryview, header: BatchHeader, rules: AppendRules) -> tuple[memoryview, BatchHeader]:
@@ -231,7 +244,7 @@ def _write_messages(messages: Sequence[Message], codec: Codec, rules: AppendRule
     headers = tuple(_counted(header, len(messages)) for _, header in iterate_entries(written))
     for header in headers:
         check_size(header, rules)
-    return Prepared(memoryview(written), headers)
+    return Prepared(memoryview(written), headers, len(messages))
 
 
 def _counted(header: BatchHeader, count: int) -> BatchHeader:
@@ -267,7 +280,7 @@ def _raise(messages: Sequence[Message], codec: Codec, rules: AppendRules) -> Pre
     written = up_messages(messages, base_offset=0, codec=codec, level=rules.compression_level)
     header = read_header(written)
     check_size(header, rules)
-    return Prepared(memoryview(written), (header,))
+    return Prepared(memoryview(written), (header,), header.record_count)
 
 
 def _keep_wrapper(

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from odradek.base.errors import CorruptMessageError
+from odradek.base.errors import CorruptMessageError, RecordFault
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from odradek.compression import Codec, compress
@@ -189,7 +189,8 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     actual = crc32c(memoryview(buffer)[position + _ATTRIBUTES_AT : end])
     if actual != header.crc:
         raise CorruptMessageError(
-            f"the batch at offset {header.base_offset} has CRC {actual:#010x} but claims {header.crc:#010x}"
+            f"the batch at offset {header.base_offset} has CRC {actual:#010x} but claims {header.crc:#010x}",
+            fault=RecordFault.CRC,
         )
 
 

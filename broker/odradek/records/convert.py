@@ -303,12 +303,14 @@ def down(
     return Converted(b"".join(pieces), count, consumed)
 
 
-def converted_down(records: Buffer, magic: int, first_offset: int) -> bytes:
-    """Records from `first_offset` on in the format `magic`: whole entries of no more bytes than came, but at least one.
+def converted_down(records: Buffer, magic: int, first_offset: int) -> tuple[bytes, int]:
+    """Records from `first_offset` on in the format `magic`, and how many of them were written anew.
 
-    It stands here for the sake of worker processes, which load this module and nothing of the server. Raises as `down`.
+    Whole entries of no more bytes than came, but at least one. It stands here for the sake of worker processes, which
+    load this module and nothing of the server. Raises as `down`.
     """
-    return down(records, magic=magic, first_offset=first_offset, max_bytes=len(records)).records
+    done = down(records, magic=magic, first_offset=first_offset, max_bytes=len(records))
+    return done.records, done.record_count
 
 
 class _Wanted(NamedTuple):

@@ -24,7 +24,12 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from odradek.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedCompressionTypeError
+from odradek.base.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    RecordFault,
+    UnsupportedCompressionTypeError,
+)
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from odradek.compression import Codec, compress, decompress
@@ -111,7 +116,8 @@ def check_message_crc(buffer: Buffer, position: int, header: BatchHeader) -> Non
     actual = crc32(memoryview(buffer)[position + _MAGIC_AT : end])
     if actual != header.crc:
         raise CorruptMessageError(
-            f"the message at offset {header.base_offset} has CRC {actual:#010x} but claims {header.crc:#010x}"
+            f"the message at offset {header.base_offset} has CRC {actual:#010x} but claims {header.crc:#010x}",
+            fault=RecordFault.CRC,
         )
 
 
@@ -210,8 +216,11 @@ def _unwrap(header: BatchHeader, value: bytes | None, limit: int) -> list[Messag
         raise InvalidRecordError(f"{wrapper} has no value")
     data = decompress(codec, value, limit=limit, old_frames=True)
     messages: list[Message] = []
-    if read_run(data, 0, header.magic, messages) != len(data):
-        raise InvalidRecordError(f"{wrapper} holds another wrapper, or a message of another format")
+    end = read_run(data, 0, header.magic, messages)
+    if end != len(data):
+        if data[end + _MAGIC_AT] != header.magic:
+            raise InvalidRecordError(f"{wrapper} holds a message of another format", fault=RecordFault.FORMAT)
+        raise InvalidRecordError(f"{wrapper} holds another wrapper")
     if not messages:
         raise InvalidRecordError(f"{wrapper} is empty")
     if header.magic == 0:
@@ -265,7 +274,7 @@ def read_run(
         if size < min_size or following > end or not MIN_OFFSET <= offset <= MAX_OFFSET:
             raise CorruptMessageError(f"a message of size {size} and offset {offset} is impossible here")
         if crc32(view[position + _MAGIC_AT : following]) != crc:
-            raise CorruptMessageError(f"the message at offset {offset} has a false CRC")
+            raise CorruptMessageError(f"the message at offset {offset} has a false CRC", fault=RecordFault.CRC)
         key, value = _read_key_and_value(data, position + key_at, following)
         messages.append((offset, timestamp if magic else NO_TIMESTAMP, key, value))
         position = following

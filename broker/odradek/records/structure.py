@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from odradek.base.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError
+from odradek.base.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError, RecordFault
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_TIMESTAMP
 from odradek.records.batch import BatchHeader
@@ -119,16 +119,18 @@ def check_messages(messages: Iterable[tuple[int, int, bytes | None, bytes | None
 class _Faults:
     """Records that break a rule of the topic, gathered so that one answer names them all, or enough of them."""
 
-    __slots__ = ("_errors", "_of_time")
+    __slots__ = ("_errors", "_keyless", "_of_time")
 
     def __init__(self) -> None:
         self._errors: list[tuple[int, str]] = []
         self._of_time = False
+        self._keyless = 0
 
     def look(self, number: int, timestamp_ms: int, keyed: bool, rules: AppendRules) -> None:
         """Note the record's fault, if it has one. Raises as `end` does when there are enough."""
         if rules.compacted and not keyed:
             fault: str | None = _NO_KEY
+            self._keyless += 1
         else:
             fault = timestamp_fault(timestamp_ms, rules)
             if fault is None:
@@ -144,7 +146,7 @@ class _Faults:
             return
         text = f"{len(self._errors)} records are refused, the first (number {self._errors[0][0]}): {self._errors[0][1]}"
         refusal = InvalidTimestampError if self._of_time else InvalidRecordError
-        raise refusal(text, record_errors=tuple(self._errors))
+        raise refusal(text, record_errors=tuple(self._errors), fault=RecordFault.NO_KEY, fault_count=self._keyless)
 
 
 def _inspect(section: bytes, header: BatchHeader, rules: AppendRules, known: Facts) -> int:

@@ -24,6 +24,7 @@ from odradek.base.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
+    RecordFault,
     UnsupportedCompressionTypeError,
 )
 from odradek.base.types import NO_TIMESTAMP
@@ -263,8 +264,8 @@ def _read_client_header(records: memoryview) -> BatchHeader:
         end = _LOG_OVERHEAD + int.from_bytes(records[_SIZE_AT:_LOG_OVERHEAD], "big")
         crc = int.from_bytes(records[_CRC_AT:_COVERED_AT], "big")
         if HEADER_SIZE <= end <= len(records) and crc32c(records[_COVERED_AT:end]) == crc:
-            raise InvalidRecordError(str(error)) from error
-        raise
+            raise InvalidRecordError(str(error), fault=RecordFault.OFFSET_OR_SEQUENCE) from error
+        raise CorruptMessageError(str(error), fault=RecordFault.CRC) from error
 
 
 def _too_large(size: int, limit: int) -> MessageTooLargeError:
@@ -281,14 +282,18 @@ def _check_client_fields(header: BatchHeader) -> None:
     attributes = header.attributes
     if header.record_count == 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecordError(
-            f"{header.record_count} records do not fit a last offset delta of {header.last_offset_delta}"
+            f"{header.record_count} records do not fit a last offset delta of {header.last_offset_delta}",
+            fault=RecordFault.OFFSET_OR_SEQUENCE,
         )
     if attributes & CONTROL_FLAG:
         raise InvalidRecordError("clients may not write control records")
     if header.producer_id >= 0:
         # Which epochs may come, the log's producer state says.
         if header.base_sequence < 0:
-            raise InvalidRecordError(f"producer {header.producer_id} sent the sequence {header.base_sequence}")
+            raise InvalidRecordError(
+                f"producer {header.producer_id} sent the sequence {header.base_sequence}",
+                fault=RecordFault.OFFSET_OR_SEQUENCE,
+            )
     elif attributes & TRANSACTIONAL_FLAG:
         raise InvalidRecordError("a transactional batch needs a producer id")
 
@@ -343,7 +348,9 @@ def _check_message_set(records: memoryview, rules: AppendRules) -> tuple[BatchHe
     while _begins(records, position):
         if records[position + MAGIC_AT] != magic:
             found = records[position + MAGIC_AT]
-            raise InvalidRecordError(f"a message of format {found} stands among messages of format {magic}")
+            raise InvalidRecordError(
+                f"a message of format {found} stands among messages of format {magic}", fault=RecordFault.FORMAT
+            )
         header = read_entry(records, position)
         if header.size > rules.max_message_bytes:
             raise _too_large(header.size, rules.max_message_bytes)

@@ -16,6 +16,7 @@ from zlib import crc32
 from odradek.base.config import BrokerConfig
 from odradek.base.ports import Clock
 from odradek.base.types import NO_EPOCH, TopicPartition
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.replication.follower import ConnectLeader, Fetcher
 from odradek.replication.leader_session import Followed
 from odradek.replication.quota import ReplicationQuota
@@ -37,8 +38,10 @@ class FetcherManager:
         on_storage_failure: Callable[[TopicPartition], None],
         quota: ReplicationQuota | None = None,
         broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
+        stats: BrokerTopicStats | None = None,
     ) -> None:
         """The callbacks and the rest are those of `Fetcher`."""
+        self._stats: Final = stats or BrokerTopicStats()
         self._quota: Final = quota
         self._broker_epoch: Final = broker_epoch
         self._clock: Final = clock
@@ -127,6 +130,7 @@ class FetcherManager:
             on_storage_failure=self._on_storage_failure,
             quota=self._quota,
             broker_epoch=self._broker_epoch,
+            stats=self._stats,
         )
         key = (leader_id, number)
         self._fetchers[key] = fetcher

@@ -32,6 +32,7 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, ZERO_UUID, TopicPartition
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
 from odradek.replication.leader_session import FIRST_REST_MS, Followed, LeaderSession
 from odradek.replication.partition import EpochEnd, truncation_target
@@ -101,11 +102,14 @@ class Fetcher:
         on_storage_failure: Callable[[TopicPartition], None],
         quota: ReplicationQuota | None = None,
         broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
+        stats: BrokerTopicStats | None = None,
     ) -> None:
         """`on_change` is told of what was copied or cut, `on_storage_failure` of logs that cannot be written.
 
-        `quota` holds back throttled replicas that are behind; `broker_epoch` is told to leaders.
+        `quota` holds back throttled replicas that are behind; `broker_epoch` is told to leaders. `stats` count what is
+        copied.
         """
+        self._stats: Final = stats or BrokerTopicStats()
         self._quota: Final = quota
         self._broker_epoch: Final = broker_epoch
         self.leader_id: Final = leader_id
@@ -274,6 +278,7 @@ class Fetcher:
         if len(answer.held):
             if self._quota is not None:
                 self._quota.note(partition.topic_partition, len(answer.held))
+            self._stats.replication_bytes_in += len(answer.held)
             log.append_as_follower(memoryview(answer.held))
             changed = True
         one.rest_ms = FIRST_REST_MS
@@ -292,6 +297,7 @@ class Fetcher:
             work()
         except ProtocolError as error:
             logger.warning("%s: what broker %d sent is not taken: %s", topic_partition, self.leader_id, error)
+            self._stats.of(topic_partition.topic).count_fault(getattr(error, "fault", None))
             if one.partition.log.is_offline:
                 self._on_storage_failure(topic_partition)
             self._rest_alone(one)

@@ -28,6 +28,7 @@ from odradek.base.ports import Clock, Timer
 from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
 from odradek.cluster import ClusterView
 from odradek.log.manager import LogManager
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.replication import delete_records
 from odradek.replication.awaited import HURRIED_WAIT_MS, AwaitedFollowers
 from odradek.replication.delayed import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
@@ -91,10 +92,12 @@ class ReplicaManager:
         connect: ConnectLeader,
         cleaning: Cleaning | None = None,
         broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
+        topic_stats: BrokerTopicStats | None = None,
     ) -> None:
         """`topic_config` gives a topic's settings when its log is made; `connect` opens a channel to a leader.
 
         `cleaning` is kept away from logs that move. `broker_epoch`: epoch of this broker's registration at the moment.
+        `topic_stats` count what is replicated.
         """
         self._clock: Final = clock
         self._config: Final = config
@@ -119,6 +122,7 @@ class ReplicaManager:
             on_storage_failure=self.take_offline,
             quota=self.quotas.follower,
             broker_epoch=broker_epoch,
+            stats=topic_stats or BrokerTopicStats(),
         )
         self._marks: Final = HighWatermarks(self.table, log_manager)
         self.leadership: Final = Leadership(
@@ -339,6 +343,8 @@ class ReplicaManager:
                 log_start_offset=partition.log.log_start_offset,
                 error_message=str(error),
                 record_errors=getattr(error, "record_errors", ()),
+                size_bytes=len(records),
+                fault=getattr(error, "fault", None),
             )
         return AppendResult(
             topic_partition,
@@ -353,6 +359,7 @@ class ReplicaManager:
             NO_EPOCH,
             (),
             len(records),
+            info.converted,
         )
 
     def _is_replicated(self, results: list[AppendResult]) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from odradek.base.errors import RecordFault
 from odradek.base.types import NO_BROKER, NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from odradek.log.values import LogSlice
 from odradek.records.validate import AppendOrigin
@@ -51,7 +52,11 @@ class AppendResult(NamedTuple):
     record_errors: Sequence[tuple[int, str]] = ()
     """Number within the batch and sentence of each record at fault (KIP-467)."""
     size_bytes: int = 0
-    """Of the records as they came, 0 for an error; for metrics."""
+    """Of the records as they came, 0 if the log did not see them; for metrics."""
+    converted: int = 0
+    """Records that were written anew for another format or codec; for metrics."""
+    fault: tuple[RecordFault, int] | None = None
+    """Why the records were refused, as far as that is counted, and how many of them; for metrics."""
 
 
 class Fetchable(Protocol):

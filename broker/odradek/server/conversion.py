@@ -29,6 +29,7 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Buffer, Workers
 from odradek.base.types import TopicPartition
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.network.connection import Request
 from odradek.protocol.hotpath import FetchedPartition
 from odradek.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC
@@ -109,9 +110,13 @@ def guessed_us(records: Buffer) -> int:
 class DownConversion:
     """Fits Fetch answers to old versions."""
 
-    def __init__(self, config_of: ConfigOf, workers: Workers | None = None) -> None:
-        """`config_of` tells a hosted partition's settings. Without `workers` everything is converted on the loop."""
+    def __init__(self, config_of: ConfigOf, topic_stats: BrokerTopicStats, workers: Workers | None = None) -> None:
+        """`config_of` tells a hosted partition's settings. Without `workers` everything is converted on the loop.
+
+        `topic_stats` count the converted records.
+        """
         self._config_of: Final = config_of
+        self._topic_stats: Final = topic_stats
         self._workers: Final = workers
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -131,7 +136,7 @@ class DownConversion:
                     continue
                 row_us = guessed_us(row.held)
                 if self._workers is None or row_us <= left_us:
-                    rows[index] = _inline(row, _known_magic(version), offsets[index])
+                    rows[index] = self._inline(row, _known_magic(version), offsets[index])
                     left_us -= row_us
                 else:
                     waiting.append(_Waiting(index, offsets[index], row_us))
@@ -160,18 +165,17 @@ class DownConversion:
     def _config(self, row: FetchedPartition) -> TopicConfig | None:
         return None if row.topic is None else self._config_of(TopicPartition(row.topic, row.partition))
 
-    @staticmethod
     async def _convert_later(
-        workers: Workers, magic: int, rows: list[FetchedPartition], waiting: Sequence[_Waiting]
+        self, workers: Workers, magic: int, rows: list[FetchedPartition], waiting: Sequence[_Waiting]
     ) -> None:
         async def away(index: int, offset: int) -> None:
             row = rows[index]
             try:
-                records = await workers.run(converted_down, bytes(row.held), magic, offset)
+                converted = await workers.run(converted_down, bytes(row.held), magic, offset)
             except OdradekError as error:
                 rows[index] = _told_failed(row, error)
             else:
-                rows[index] = row._replace(records=records)
+                rows[index] = self._counted(row, *converted)
 
         async with asyncio.TaskGroup() as group:
             for index, offset, row_us in waiting:
@@ -181,7 +185,19 @@ class DownConversion:
                 if row_us <= TURN_US:
                     # Whatever came in meanwhile has its turn between two partitions.
                     await asyncio.sleep(0)
-                    rows[index] = _inline(rows[index], magic, offset)
+                    rows[index] = self._inline(rows[index], magic, offset)
+
+    def _inline(self, row: FetchedPartition, magic: int, first_offset: int) -> FetchedPartition:
+        try:
+            return self._counted(row, *converted_down(row.held, magic, first_offset))
+        except OdradekError as error:
+            return _told_failed(row, error)
+
+    def _counted(self, row: FetchedPartition, records: bytes, count: int) -> FetchedPartition:
+        """The row with its converted records, of which `count` are not as the log has them."""
+        if row.topic is not None:
+            self._topic_stats.of(row.topic).fetch_conversions += count
+        return row._replace(records=records)
 
     def _converted(
         self, task: asyncio.Task[None], request: Request, rows: list[FetchedPartition], respond: Respond
@@ -213,13 +229,6 @@ class _Waiting(NamedTuple):
 
 def _known_magic(version: int) -> int:
     return 0 if version < FORMAT_1_SINCE else 1
-
-
-def _inline(row: FetchedPartition, magic: int, first_offset: int) -> FetchedPartition:
-    try:
-        return row._replace(records=converted_down(row.held, magic, first_offset))
-    except OdradekError as error:
-        return _told_failed(row, error)
 
 
 def _told_failed(row: FetchedPartition, error: OdradekError) -> FetchedPartition:

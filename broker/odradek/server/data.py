@@ -68,6 +68,7 @@ from odradek.replication.manager import (
     FetchResult,
     ReplicaManager,
 )
+from odradek.server.appended import count_append
 from odradek.server.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
 from odradek.server.conversion import DownConversion
 from odradek.server.dispatch import DirectHandler, Handler, RequestContext
@@ -127,7 +128,7 @@ class DataHandlers:
         self._request_stats = request_stats
         self._produce_times, self._fetch_times = request_stats.times_of("Produce"), request_stats.times_of("Fetch")
         self._clock = clock
-        self._conversion = DownConversion(self._topic_config, workers)
+        self._conversion = DownConversion(self._topic_config, topic_stats, workers)
 
     def _topic_config(self, topic_partition: TopicPartition) -> TopicConfig | None:
         partition = self._replicas.table.online.get(topic_partition)
@@ -207,14 +208,11 @@ class DataHandlers:
                 if error_code in _NO_SUCH_TOPIC:
                     failed = failed or result
                     continue
-            stats = self._topic_stats.of(result.topic_partition.topic)
-            stats.total_produce += 1
+            count_append(self._topic_stats, result)
             if error_code:
-                stats.failed_produce += 1
                 failed = failed or result
-            else:
-                stats.messages_in += result.record_count
-                stats.bytes_in += result.size_bytes
+            if result.converted:
+                self._topic_stats.of(result.topic_partition.topic).produce_conversions += result.converted
         return failed
 
     # Fetch
@@ -304,6 +302,7 @@ class DataHandlers:
             elif is_consumer:
                 stats.bytes_out += len(records)
             else:
+                self._topic_stats.replication_bytes_out += len(records)
                 self._replicas.quotas.leader.note(entry.topic_partition, len(records))
         return FetchedPartition(
             topic,

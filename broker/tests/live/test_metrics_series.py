@@ -6,6 +6,7 @@ not tell that a name is wrong.
 
 from __future__ import annotations
 
+import random
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -59,6 +60,12 @@ PANELS: Final = [
     *named("kafka_log_log_", GAUGE, "size", "topic", "partition"),
     *named("kafka_server_zookeeperclientmetrics_", SUMMARY, "zookeeperrequestlatencyms", "quantile"),
 ]
+BROKER_WIDE: Final = named(
+    "kafka_server_brokertopicmetrics_",
+    COUNTER,
+    "replicationbytesin replicationbytesout bytesrejected producemessageconversions fetchmessageconversions "
+    "invalidmagicnumberrecords invalidmessagecrcrecords invalidoffsetorsequencerecords nokeycompactedtopicrecords",
+)
 ALERTS: Final = [
     *named("kafka_server_replicamanager_", GAUGE, "underminisrpartitioncount"),
     *named("kafka_log_logmanager_", GAUGE, "offlinelogdirectorycount"),
@@ -142,7 +149,7 @@ def scraped(cluster: RunningCluster) -> list[dict[str, Metric]]:
     return [families(url) for url in cluster.metrics_urls]
 
 
-@pytest.mark.parametrize("asked", [*PANELS, *ALERTS, *OTHERS], ids=lambda asked: asked.name)
+@pytest.mark.parametrize("asked", [*PANELS, *BROKER_WIDE, *ALERTS, *OTHERS], ids=lambda asked: asked.name)
 def test_every_broker_has_the_series(scraped: list[dict[str, Metric]], asked: Asked) -> None:
     for broker in scraped:
         family = broker[asked.name]
@@ -211,6 +218,49 @@ def test_errors_bear_the_names_of_the_protocol(scraped: list[dict[str, Metric]])
     for broker in scraped:
         whole = value(broker, f"{PREFIX}requests", f"{PREFIX}requests_total", request="Metadata")
         assert value(broker, name, total, request="Metadata", error="NONE") == whole
+
+
+TOPICS: Final = "kafka_server_brokertopicmetrics_"
+
+
+def counted(cluster: RunningCluster, name: str, **labels: str) -> float:
+    """A counter of all brokers: broker-wide without labels, else of the samples that have them."""
+    return sum(
+        sample.value
+        for url in cluster.metrics_urls
+        for sample in families(url)[TOPICS + name].samples
+        if sample.name == f"{TOPICS}{name}_total" and sample.labels == labels
+    )
+
+
+def test_commits_of_offsets_are_traffic_of_their_topic(cluster: RunningCluster) -> None:
+    for name in ("messagesin", "bytesin", "totalproducerequests"):
+        assert counted(cluster, name, topic="__consumer_offsets") > 0
+
+
+def test_replication_is_counted_on_both_sides(cluster: RunningCluster) -> None:
+    def caught_up() -> bool:
+        copied, sent = (counted(cluster, f"replicationbytes{way}") for way in ("in", "out"))
+        return copied == sent > 200 * 100
+
+    wait_until(caught_up, what="the same bytes at leaders and followers")
+
+
+def test_refusals_and_conversions_are_counted(cluster: RunningCluster) -> None:
+    topic = "refusing"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    config = {"cleanup.policy": "compact", "max.message.bytes": "1000", "compression.type": "gzip"}
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(60)
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+    errors: list[object] = []
+    for key, value in ((b"k", b"v"), (None, b"v"), (b"k", random.Random(1).randbytes(5000))):
+        producer.produce(topic, value, key, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(60) == 0
+    assert [error is None for error in errors] == [True, False, False]
+    for labels in ({}, {"topic": topic}):
+        assert counted(cluster, "nokeycompactedtopicrecords", **labels) == 1
+        assert counted(cluster, "producemessageconversions", **labels) == 1
+        assert counted(cluster, "bytesrejected", **labels) > 5000
 
 
 def test_the_controller_has_seen_brokers_come(cluster: RunningCluster) -> None:

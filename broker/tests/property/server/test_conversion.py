@@ -53,7 +53,7 @@ def test_newer_entries_are_found_and_gone_after_a_conversion(
     data = data[: max(0, len(data) - cut)]
     found = {header.magic for _, header in iterate_entries(data)}
     assert holds_newer(data, magic) is any(each > magic for each in found)
-    converted = converted_down(data, magic, 0)
+    converted, _ = converted_down(data, magic, 0)
     whole = list(iterate_entries(converted))
     assert not holds_newer(converted, magic)
     assert sum(header.size for _, header in whole) == len(converted)

@@ -38,7 +38,8 @@ def play(tmp_path: Path) -> Callable[[Scenario], None]:
             server = MemoryServer(tmp_path, VirtualClock())
             await server.start()
             try:
-                await scenario(server, CoordinatorLog(server.replicas, commit_timeout_ms=5000, load_bytes=100))
+                log = CoordinatorLog(server.replicas, server.topic_stats, commit_timeout_ms=5000, load_bytes=100)
+                await scenario(server, log)
             finally:
                 await server.close()
 
@@ -61,6 +62,22 @@ def test_what_was_appended_is_read_in_whole_batches(play: Callable[[Scenario], N
         pieces = await read(log)
         assert len(pieces) == 3
         assert [header.base_offset for piece in pieces for _, header in iterate(piece)] == [0, 2, 4]
+
+    play(scenario)
+
+
+def test_appends_count_in_the_metrics_of_the_topic(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, log: CoordinatorLog) -> None:
+        await server.announce(TP.topic, {0: [1], 1: [1, 2]}, brokers=(1, 2))
+        records = bytes(record_set(b"a", b"b"))
+        await log.append(TP, records)
+        stats = server.topic_stats.of(TP.topic)
+        assert (stats.messages_in, stats.bytes_in) == (2, len(records))
+        assert (stats.total_produce, stats.failed_produce) == (1, 0)
+        with pytest.raises(RequestTimedOutError):
+            await log.append(TopicPartition(TP.topic, 1), records)
+        assert (stats.messages_in, stats.bytes_in) == (4, 2 * len(records)), "the leader's log has them"
+        assert (stats.total_produce, stats.failed_produce) == (2, 1)
 
     play(scenario)
 

@@ -60,7 +60,7 @@ SETS = [
 
 @pytest.mark.parametrize(("raw", "magic"), [row[1:] for row in SETS], ids=[row[0] for row in SETS])
 def test_records_are_numbered_from_the_log_s_end(raw: bytes, magic: int) -> None:
-    records, headers = prepared(raw, magic=magic)
+    records, headers, _ = prepared(raw, magic=magic)
     assert stamp_offsets(records, headers, 40, 3) == (43, 7 if magic else NO_TIMESTAMP)
     assert told(records) == [(40, 5 if magic else -1), (41, 7 if magic else -1), (42, 6 if magic else -1)]
     epochs = {header.leader_epoch for _, header in iterate_entries(records)}
@@ -69,7 +69,7 @@ def test_records_are_numbered_from_the_log_s_end(raw: bytes, magic: int) -> None
 
 @pytest.mark.parametrize(("raw", "magic"), [row[1:] for row in SETS], ids=[row[0] for row in SETS])
 def test_log_append_time_holds_for_all_records_of_formats_that_have_time(raw: bytes, magic: int) -> None:
-    records, headers = prepared(raw, magic=magic)
+    records, headers, _ = prepared(raw, magic=magic)
     headers = stamp_time(records, headers, NOW_MS)
     expected = NOW_MS if magic else NO_TIMESTAMP
     assert stamp_offsets(records, headers, 40, 3) == (43, expected)
@@ -86,7 +86,7 @@ def test_time_is_written_once() -> None:
 
 
 def test_several_batches_go_on_from_one_another() -> None:
-    records, headers = prepared(built(5, 6) + built(4), magic=2, origin=AppendOrigin.COORDINATOR)
+    records, headers, _ = prepared(built(5, 6) + built(4), magic=2, origin=AppendOrigin.COORDINATOR)
     assert stamp_offsets(records, headers, 40, 3) == (43, 6)
     assert told(records) == [(40, 5), (41, 6), (42, 4)]
 
@@ -95,12 +95,12 @@ def test_markers_are_found_by_their_place() -> None:
     marker = batch.control_batch(
         ControlType.COMMIT, producer_id=1, producer_epoch=2, coordinator_epoch=3, timestamp_ms=4
     )
-    records, headers = prepared(built(5) + marker, magic=2, origin=AppendOrigin.COORDINATOR)
+    records, headers, _ = prepared(built(5) + marker, magic=2, origin=AppendOrigin.COORDINATOR)
     found = markers_in(records, headers)
     assert list(found) == [1]
     assert isinstance(found[1], Marker)
 
 
 def test_old_messages_hold_no_marker() -> None:
-    records, headers = prepared(message_set(5, 6, magic=1), magic=1)
+    records, headers, _ = prepared(message_set(5, 6, magic=1), magic=1)
     assert not markers_in(records, headers)

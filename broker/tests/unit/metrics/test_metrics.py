@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from odradek.base.errors import RecordFault
 from odradek.metrics.collector import BrokerCollector
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.requests import PARTS, TIMED_SHARE, TIMED_WHOLE, RequestStats
@@ -49,6 +50,22 @@ def test_topic_series_have_a_sum_and_one_for_each_topic(collector: BrokerCollect
     after = scraped(collector)
     assert after[name, ()] == 12
     assert (name, (("topic", "b"),)) not in after
+
+
+def test_rare_counts_have_a_series_of_their_topic_from_the_first_event_on(collector: BrokerCollector) -> None:
+    stats = BrokerTopicStats()
+    collector.provide_topics(stats)
+    stats.of("a").count_fault((RecordFault.NO_KEY, 2))
+    stats.of("b").count_fault(None)
+    name = "kafka_server_brokertopicmetrics_nokeycompactedtopicrecords_total"
+    found = scraped(collector)
+    assert {labels: value for (each, labels), value in found.items() if each == name} == {
+        (): 2,
+        (("topic", "a"),): 2,
+    }
+    stats.replication_bytes_in += 3
+    name = "kafka_server_brokertopicmetrics_replicationbytesin_total"
+    assert scraped(collector)[name, ()] == 3
 
 
 def test_request_series(collector: BrokerCollector) -> None:

@@ -16,6 +16,7 @@ from odradek.base.errors import NetworkError, StorageError
 from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.log.manager import LogManager
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
 from odradek.records.batch import read_header, stamp
 from odradek.replication import leader_session
@@ -115,6 +116,7 @@ class Bench:
         self.config = config
         self.changes: list[TopicPartition] = []
         self.offline: list[TopicPartition] = []
+        self.stats = BrokerTopicStats()
         self.fetcher = Fetcher(
             1,
             "broker-2-fetcher-0",
@@ -123,6 +125,7 @@ class Bench:
             connect=self.leader.connect,
             on_change=self.changes.append,
             on_storage_failure=self.offline.append,
+            stats=self.stats,
         )
         self.partitions = {tp: self._partition(tp) for tp in (TP0, TP1)}
 
@@ -200,9 +203,24 @@ def test_copies_batches_byte_for_byte_and_takes_the_marks_over(play: Play) -> No
         assert log.read(0, max_bytes=1 << 20).load() == b"".join(bench.leader.batches[TP0])
         assert (log.log_end_offset, log.high_watermark, log.latest_epoch) == (3, 3, 2)
         assert bench.changes == [TP0]
+        assert bench.stats.replication_bytes_in == sum(map(len, bench.leader.batches[TP0]))
         bench.leader.starts[TP0] = 2
         await bench.clock.sleep_ms(250)
         assert log.log_start_offset == 2
+
+    async def start(bench: Bench) -> None:
+        bench.follow(TP0)
+        await running(scenario)(bench)
+
+    play(start)
+
+
+def test_a_batch_with_a_wrong_crc_is_counted(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.leader.batches[TP0] = [batch(0, b"a")[:-1] + b"?"]
+        await bench.clock.sleep_ms(150)
+        assert bench.stats.of(TP0.topic).invalid_crc == 1
+        assert bench.end(TP0) == 0
 
     async def start(bench: Bench) -> None:
         bench.follow(TP0)

@@ -25,6 +25,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
+from odradek.metrics.topics import BrokerTopicStats
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.hotpath import FetchedPartition
@@ -229,7 +230,7 @@ class FakeRequest:
 def fitted(version: int, rows: list[FetchedPartition]) -> list[FetchedPartition]:
     found: list[list[FetchedPartition]] = []
     request: Any = FakeRequest(version)
-    DownConversion(lambda _: None).fit(request, rows, [0] * len(rows), found.append)
+    DownConversion(lambda _: None, BrokerTopicStats()).fit(request, rows, [0] * len(rows), found.append)
     (answer,) = found
     return answer
 
@@ -294,7 +295,7 @@ async def away(
     workers: InlineWorkers, rows: list[FetchedPartition], act: Callable[[DownConversion, FakeRequest], Any]
 ) -> tuple[list[list[FetchedPartition]], FakeRequest]:
     found: list[list[FetchedPartition]] = []
-    converter, request = DownConversion(lambda _: None, workers), FakeRequest(1)
+    converter, request = DownConversion(lambda _: None, BrokerTopicStats(), workers), FakeRequest(1)
     passed: Any = request
     converter.fit(passed, rows, [0] * len(rows), found.append)
     assert found == [], "the answer must wait"
@@ -334,7 +335,7 @@ def test_what_is_too_much_at_once_is_converted_turn_by_turn() -> None:
         rows = [FetchedPartition("t", None, number, records=batch(b"%d" % number)) for number in range(5)]
         found: list[list[FetchedPartition]] = []
         request: Any = FakeRequest(1)
-        DownConversion(lambda _: None, workers).fit(request, rows, [0] * 5, found.append)
+        DownConversion(lambda _: None, BrokerTopicStats(), workers).fit(request, rows, [0] * 5, found.append)
         while not found:
             turns.append(sum(bool(row.records) and not holds_newer(row.records, 0) for row in rows))
             await asyncio.sleep(0)
