@@ -1,0 +1,158 @@
+"""Sizes that somebody takes away, or that cannot be: StatefulSets, Clusters, ensembles, volumes; and where pods run.
+
+A small cluster in a namespace of its own: two brokers and one member of ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.kubernetes import Kubernetes
+from support.product import CLUSTER, Demo, Release
+from support.values import Object
+from support.volumes import Volumes
+from support.waiting import eventually
+
+SETTLE_SECONDS = 180.0
+
+
+@pytest.fixture(scope="module")
+def small(kubernetes: Kubernetes, operator_release: Release) -> Iterator[Demo]:
+    """The cluster; its StorageClass cannot expand volumes."""
+    assert operator_release.pods(), "the operator is there before the cluster is"
+    namespace = f"e2e-{secrets.token_hex(3)}"
+    kubernetes.make_namespace(namespace)
+    volumes = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=namespace)
+    volumes.provide(2)
+    made = Demo(kubectl=kubernetes.kubectl.within(namespace), storage_class=volumes.storage_class)
+    try:
+        made.kubectl.apply(wanted(made))
+        made.await_ready()
+        yield made
+    finally:
+        kubernetes.kubectl.delete("namespace", namespace)
+        volumes.remove()
+
+
+def wanted(demo: Demo, *, brokers: int = 2, members: int = 1) -> Object:
+    """The Cluster resource."""
+    small = {"requests": {"cpu": "50m", "memory": "200Mi"}}
+    volume = {"size": "1Gi", "storageClass": demo.storage_class}
+    return {
+        "apiVersion": "odradek.dev/v1",
+        "kind": "Cluster",
+        "metadata": {"name": demo.name},
+        "spec": {
+            "brokers": {"replicas": brokers, "storage": {"volumes": [{"id": 0, **volume}]}, "resources": small},
+            "zookeeper": {"replicas": members, "storage": volume, "resources": small},
+            "monitoring": {"exporter": {"enabled": False}},
+        },
+    }
+
+
+def stateful_set(demo: Demo, component: str = "kafka") -> dict[str, Any] | None:
+    return demo.kubectl.get("statefulset", f"{demo.name}-{component}")
+
+
+def replicas(demo: Demo, component: str = "kafka") -> int | None:
+    found = stateful_set(demo, component)
+    return None if found is None else found["spec"]["replicas"]
+
+
+def refused(demo: Demo, reason: str) -> str:
+    """The sentence of the Ready condition once it has this reason."""
+
+    def said() -> tuple[str, str]:
+        (ready,) = [one for one in demo.cluster()["status"]["conditions"] if one["type"] == "Ready"]
+        return ready["reason"], ready["message"]
+
+    return eventually(said, lambda found: found[0] == reason, what=f"refusal {reason}", seconds=SETTLE_SECONDS)[1]
+
+
+def size(demo: Demo, to: str) -> None:
+    volumes = [{"id": 0, "size": to, "storageClass": demo.storage_class}]
+    demo.kubectl.patch(CLUSTER, demo.name, {"spec": {"brokers": {"storage": {"volumes": volumes}}}})
+
+
+def brokers(demo: Demo, count: int) -> None:
+    demo.kubectl.patch(CLUSTER, demo.name, {"spec": {"brokers": {"replicas": count}}})
+
+
+def test_brokers_run_on_nodes_of_their_own(small: Demo) -> None:
+    small.await_ready()
+    found = stateful_set(small)
+    assert found is not None
+
+    (rule,) = found["spec"]["template"]["spec"]["topologySpreadConstraints"]
+
+    assert (rule["topologyKey"], rule["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "DoNotSchedule")
+    assert len({pod.node for pod in small.pods("kafka")}) == 2
+    assert [said for said in small.cluster()["status"].get("warnings", []) if "run on node" in said] == []
+
+
+def test_a_size_that_the_class_cannot_give_is_refused_and_taken_back(small: Demo) -> None:
+    small.await_ready()
+    before = stateful_set(small)
+    assert before is not None
+
+    size(small, "2Gi")
+    sentence = refused(small, "ClaimCannotGrow")
+
+    after = stateful_set(small)
+    assert f"of StorageClass {small.storage_class} cannot grow from 1Gi to 2Gi" in sentence
+    assert after is not None and after["metadata"]["uid"] == before["metadata"]["uid"]
+    size(small, "1Gi")
+    small.await_ready()
+
+
+@pytest.fixture
+def drain(small: Demo) -> Iterator[Demo]:
+    """The second broker shall leave and cannot, since a topic has two replicas; two brokers again afterwards."""
+    small.await_ready()
+    small.make_topic("wide", partitions=2, replicas=2)
+    brokers(small, 1)
+    refused(small, "ReplicasDoNotFit")
+    yield small
+    brokers(small, 2)
+    small.make_topic("wide", partitions=2, replicas=2)
+    small.await_ready()
+
+
+def finish(demo: Demo) -> None:
+    """Let the drain end: the second broker goes, with nothing left on it."""
+    demo.make_topic("wide", partitions=2, replicas=1)
+    eventually(lambda: replicas(demo), lambda count: count == 1, what="one broker", seconds=SETTLE_SECONDS)
+    demo.await_ready()
+
+
+def test_a_set_that_is_deleted_during_a_drain_comes_back_with_its_size(drain: Demo) -> None:
+    before = stateful_set(drain)
+    assert before is not None
+
+    drain.kubectl.delete("statefulset", f"{drain.name}-kafka", wait=False)
+
+    after = eventually(
+        lambda: stateful_set(drain),
+        lambda found: found is not None and found["metadata"]["uid"] != before["metadata"]["uid"],
+        what="the set again",
+    )
+    assert after is not None and after["spec"]["replicas"] == 2
+    finish(drain)
+
+
+@pytest.mark.e2e_full
+def test_a_cluster_made_again_keeps_its_sizes(drain: Demo) -> None:
+    """With fewer brokers and a larger ensemble: those are drained first, this one is refused."""
+    drain.kubectl.delete(CLUSTER, drain.name)
+    eventually(drain.pods, lambda pods: not pods, what="the end of all pods", seconds=SETTLE_SECONDS)
+
+    drain.kubectl.apply(wanted(drain, brokers=1, members=3))
+
+    assert "Set spec.zookeeper.replicas back to 1" in refused(drain, "EnsembleSizeCannotChange")
+    assert (replicas(drain, "zookeeper"), replicas(drain)) == (1, 2)
+    drain.kubectl.patch(CLUSTER, drain.name, {"spec": {"zookeeper": {"replicas": 1}}})
+    finish(drain)
