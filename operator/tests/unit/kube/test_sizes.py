@@ -237,3 +237,40 @@ def _said(world: World, reason: str) -> bool:
 
 def _reference(kind: Kind, name: str) -> Reference:
     return Reference(kind=kind, namespace=NAMESPACE, name=name)
+
+
+@pytest.mark.parametrize("lives", [1, 3, 6, 10, 15])
+def test_whenever_operator_and_set_die_during_a_scale_in_no_broker_goes_undrained(lives: int) -> None:
+    """Each operator is killed before one of its writes, and the brokers' set is deleted before the next one starts."""
+
+    async def run() -> None:
+        world = World()
+        too_small = list[set[int]]()
+
+        def look() -> None:
+            if replicas(world) == 3 and 3 in world.replicas("wide"):
+                too_small.append(world.replicas("wide"))
+
+        async with world.living():
+            async with Operator(world).working():
+                world.api.put(with_brokers(cluster_body(), 4))
+                world.api.put(topic_body("wide", partitions=4, replicas=2))
+                await until(
+                    lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, "wide"), "all is ready"
+                )
+            assert 3 in world.replicas("wide")
+            world.api.store.heard.append(look)
+            world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 3}}})
+            for count in range(lives):
+                async with Operator(world, lives=count).working() as operator:
+                    await until(
+                        lambda op=operator: op.killed.is_set() or world.ready(Kind.CLUSTER, "demo"), "killed or done"
+                    )
+                if world.find(Kind.STATEFUL_SET, "demo-kafka") is not None:
+                    world.delete(Kind.STATEFUL_SET, "demo-kafka")
+            async with Operator(world).working():
+                await until(lambda: replicas(world) == 3 and world.ready(Kind.CLUSTER, "demo"), "three brokers")
+                await until(lambda: record(world)["brokers"] == "3", "and that is recorded")
+        assert too_small == [], "the fourth broker went before it was drained"
+
+    run_virtual(run())
