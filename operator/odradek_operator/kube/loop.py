@@ -154,6 +154,10 @@ class ClusterLoop:
         if is_paused(view.cluster):
             await self._statuses.paused(view.cluster)
             return self._shared.settings.idle_seconds
+        if former := view.former_sets:
+            sentence = f"The former Cluster of this name is still going: waiting for the end of {', '.join(former)}."
+            await self._statuses.waits(view.cluster, "FormerClusterGoing", sentence)
+            return BUSY_SECONDS
         return await self._care(cluster, view, outcome)
 
     async def _refuse(self, view: View, sentence: str, outcome: Outcome) -> float:

@@ -24,7 +24,7 @@ from odradek_operator.lifecycle.steps import ClusterDecision
 from odradek_operator.objects import names
 from odradek_operator.observed import Snapshot
 from odradek_operator.reconcile import Outcome
-from odradek_operator.status import Condition
+from odradek_operator.status import Condition, not_ready
 from odradek_operator.status_documents import (
     ClusterView,
     cluster_document,
@@ -140,6 +140,10 @@ class Statuses:
     async def invalid(self, body: Object, message: str) -> None:
         """A Cluster that cannot be read."""
         await self._tell(body, invalid(message))
+
+    async def waits(self, body: Object, reason: str, sentence: str) -> None:
+        """A Cluster that nothing can be done for yet."""
+        await self._tell(body, not_ready(reason, sentence))
 
     async def paused(self, body: Object) -> None:
         """A Cluster whose reconciliation is held."""

@@ -39,6 +39,12 @@ class View:
     """The ConfigMap of `state.record`."""
 
     @property
+    def former_sets(self) -> list[str]:
+        """Names of StatefulSets of an earlier Cluster of this name, which Kubernetes is about to delete."""
+        uid = self.cluster["metadata"]["uid"]
+        return sorted(name for name, body in self.sets.items() if _is_of_another(body, uid))
+
+    @property
     def leaving(self) -> bool:
         """Whether the Cluster resource is being deleted."""
         return "deletionTimestamp" in self.cluster["metadata"]
@@ -58,6 +64,12 @@ def cluster_of(topic: Object) -> str:
     """The cluster that a Topic resource names; empty where it names none."""
     name = (topic.get("spec") or {}).get("cluster", "")
     return name if isinstance(name, str) else ""
+
+
+def _is_of_another(body: Object, uid: str) -> bool:
+    """Whether an object belongs to Clusters none of which has this uid."""
+    owners = [one for one in body["metadata"].get("ownerReferences") or [] if one["kind"] == Kind.CLUSTER.word]
+    return bool(owners) and all(one["uid"] != uid for one in owners)
 
 
 async def read_view(client: KubernetesClient, namespace: str, name: str) -> View | None:
@@ -80,7 +92,10 @@ async def read_view(client: KubernetesClient, namespace: str, name: str) -> View
     state = observe(name, pods=pods, claims=claims, volumes=volumes, nodes=nodes, sets=sets)
     if record is not None and (record["metadata"].get("labels") or {}).get(CLUSTER_LABEL) != name:
         record = None  # Somebody else's ConfigMap of that name.
-    remembered = Record() if record is None else read_record(record.get("data") or {})
+    uid = cluster["metadata"]["uid"]
+    # One that belongs to an earlier Cluster goes with it, as its claims do.
+    counts = record is not None and not _is_of_another(record, uid)
+    remembered = read_record(record.get("data") or {}) if record is not None and counts else Record()
     return View(
         cluster=complete(Kind.CLUSTER, cluster),
         topics={
@@ -89,6 +104,6 @@ async def read_view(client: KubernetesClient, namespace: str, name: str) -> View
         sets={body["metadata"]["name"]: body for body in sets},
         claims={body["metadata"]["name"]: body for body in claims},
         services=tuple(complete(Kind.SERVICE, service) for service in services),
-        state=replace(state, record=in_force(remembered, state, uid=cluster["metadata"]["uid"])),
+        state=replace(state, record=in_force(remembered, state, uid=uid)),
         record=record,
     )

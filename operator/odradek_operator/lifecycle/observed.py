@@ -7,7 +7,7 @@ Enters: objects of the API server, as the watches or lists gave them (`parse_*`)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from odradek_operator.objects import names
 
 _NODE_KEY: Final = re.compile(r"(^|/)(hostname|node|nodename|metadata\.name)$")
 """Ends of the labels by which storage drivers tie a volume to one node; `metadata.name` is a field."""
+_SET: Final = "StatefulSet"
 _ON_ITS_WAY: Final = ("ContainerCreating", "PodInitializing")
 _LONGEST_SENTENCE: Final = 400
 
@@ -59,6 +60,7 @@ class Claim:
     lost: bool
     """Whether Kubernetes says that the volume is gone (phase `Lost`)."""
     terminating: bool
+    """Also when it belongs to a StatefulSet that is gone, with which Kubernetes deletes it."""
     reach: frozenset[str] | None = None
     """The nodes whose labels fit the volume's affinity; None for all nodes."""
 
@@ -236,12 +238,14 @@ def observe(
     by_name = {text(volume, "metadata", "name"): volume for volume in volumes}
     all_nodes = list(nodes)
     hostnames = {_hostname(node): text(node, "metadata", "name") for node in all_nodes}
+    own_sets = list(_of(cluster_name, sets))
+    parsed_sets = [parse_set(one) for one in own_sets]
+    set_uids = {text(one, "metadata", "uid") for one in own_sets}
     found = [
-        parse_claim(claim, by_name.get(text(claim, "spec", "volumeName")), all_nodes)
+        _unless_doomed(parse_claim(claim, by_name.get(text(claim, "spec", "volumeName")), all_nodes), claim, set_uids)
         for claim in _of(cluster_name, claims)
     ]
     own_pods = list(_of(cluster_name, pods))
-    parsed_sets = [parse_set(one) for one in _of(cluster_name, sets)]
     return KubernetesState(
         brokers=_members(own_pods, names.kafka(cluster_name)),
         ensemble=_members(own_pods, names.zookeeper(cluster_name)),
@@ -252,6 +256,11 @@ def observe(
         nodes={node.name: node for node in sorted(map(parse_node, all_nodes), key=lambda node: node.name)},
         sets={one.name: one for one in parsed_sets},
     )
+
+
+def _unless_doomed(claim: Claim, body: Object, set_uids: Collection[str]) -> Claim:
+    owners = [text(one, "uid") for one in items(body, "metadata", "ownerReferences") if one.get("kind") == _SET]
+    return replace(claim, terminating=True) if owners and set(owners).isdisjoint(set_uids) else claim
 
 
 def _hostname(node: Object) -> str:

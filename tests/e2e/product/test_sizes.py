@@ -67,8 +67,8 @@ def refused(demo: Demo, reason: str) -> str:
     """The sentence of the Ready condition once it has this reason."""
 
     def said() -> tuple[str, str]:
-        (ready,) = [one for one in demo.cluster()["status"]["conditions"] if one["type"] == "Ready"]
-        return ready["reason"], ready["message"]
+        conditions = demo.cluster().get("status", {}).get("conditions", [])
+        return next(((one["reason"], one["message"]) for one in conditions if one["type"] == "Ready"), ("", ""))
 
     return eventually(said, lambda found: found[0] == reason, what=f"refusal {reason}", seconds=SETTLE_SECONDS)[1]
 

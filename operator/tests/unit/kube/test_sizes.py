@@ -229,6 +229,41 @@ def test_a_record_that_cannot_be_written_lets_nothing_grow() -> None:
     play(steps)
 
 
+def former(world: World, kind: Kind, body: Object) -> None:
+    """An object of a Cluster of the same name that was just deleted."""
+    owner = {"apiVersion": "odradek.dev/v1", "kind": "Cluster", "name": "demo", "uid": "former", "controller": True}
+    labels = names.labels("demo", names.Component.KAFKA)
+    metadata = {**body.pop("metadata"), "namespace": NAMESPACE, "labels": labels, "ownerReferences": [owner]}
+    world.api.put({"apiVersion": kind.api_version, "kind": kind.word, "metadata": metadata, **body})
+
+
+def test_a_cluster_that_goes_with_all_its_claims_leaves_nothing_to_the_next_one() -> None:
+    """Kubernetes deletes what is owned only after a while; the next Cluster may be there before."""
+
+    async def steps(world: World, operator: Operator) -> None:
+        data = {
+            "brokers": "5",
+            "ensembleMembers": "3",
+            "ensembleState": "formed",
+            "clusterId": "old",
+            "clusterUid": "x",
+        }
+        former(world, Kind.CONFIG_MAP, {"metadata": {"name": RECORD}, "data": data})
+        spec = {"replicas": 0, "template": {"metadata": {}, "spec": {}}, "volumeClaimTemplates": []}
+        former(world, Kind.STATEFUL_SET, {"metadata": {"name": "demo-kafka"}, "spec": spec})
+        world.api.put(with_brokers(own_ensemble(1), 2))
+        going = ("False", "FormerClusterGoing")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == going, "it waits")
+        assert replicas(world) == 0
+        assert record(world) == data
+        world.delete(Kind.STATEFUL_SET, "demo-kafka")
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        assert (replicas(world), replicas(world, "demo-zookeeper")) == (2, 1)
+        assert (record(world)["brokers"], record(world)["clusterId"]) == ("2", "the-id")
+
+    play(steps)
+
+
 def _said(world: World, reason: str) -> bool:
     """Whether the operator has told it in an Event."""
     resource = world.api.place("/api/v1/events").resource

@@ -218,6 +218,22 @@ def test_everything_of_one_cluster() -> None:
     assert list(state.sets) == ["demo-kafka"]
 
 
+@pytest.mark.parametrize(
+    ("owners", "doomed"),
+    [
+        ([], False),
+        ([{"kind": "StatefulSet", "uid": "s1"}], False),
+        ([{"kind": "Pod", "uid": "p1"}], False),
+        ([{"kind": "StatefulSet", "uid": "gone"}], True),
+    ],
+)
+def test_a_claim_of_a_set_that_is_gone_goes_with_it(owners: list[dict[str, object]], doomed: bool) -> None:
+    claim = {**CLAIM, "metadata": {**CLAIM["metadata"], "ownerReferences": owners}}  # type: ignore[dict-item]
+    present = {**SET, "metadata": {**SET["metadata"], "uid": "s1"}}  # type: ignore[dict-item]
+    state = observe("demo", pods=[], claims=[claim], volumes=[], nodes=[], sets=[present])
+    assert state.claims["data-demo-kafka-2"].terminating is doomed
+
+
 def container(name: str = "kafka", **more: object) -> dict[str, object]:
     return {"name": name, "ready": False, **more}
 
