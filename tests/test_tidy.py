@@ -25,7 +25,7 @@ base/errors base/error_kinds base/request_errors base/data_errors base/group_err
 base/types base/ports base/config base/broker_fields base/settings base/settings_catalogue
 base/topics base/endpoints cluster compression
 protocol/* records/* timer/*
-zk/layout zk/node zk/port zk/acl zk/security zk/security_digest
+zk/layout zk/ownership zk/node zk/port zk/acl zk/security zk/security_digest
 log/producer_state log/epoch_cache log/retention log/transactions log/compaction log/offset_map log/filtering
 log/record_groups
 replication/partition replication/isr replication/requests replication/fetch_session replication/leader_session

@@ -9,8 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from uuid import UUID
 
 from odradek.zk.layout import TopicAssignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """The record of a topic's overrides that a write replaces, or leaves behind."""
+
+    resource: str
+    owned: frozenset[str]
+    preserved: frozenset[str] = frozenset()
+    version: int | None
+    """Of the record that is there; None: there is none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +34,7 @@ class CreateTopic:
     config: Mapping[str, str]
     config_version: int | None
     """Version of a configuration that an earlier topic of this name left behind, which is replaced."""
+    ownership: Ownership
     reason: str
 
 
@@ -43,6 +56,30 @@ class SetConfig:
     config: Mapping[str, str]
     version: int | None
     """None: there is no configuration yet."""
+    topic_id: UUID | None
+    ownership: Ownership
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOwnership:
+    """Note which overrides are the resource's, where the overrides themselves are as they shall be."""
+
+    topic: str
+    topic_id: UUID | None
+    topic_version: int
+    config_version: int | None
+    """None: there is no configuration."""
+    ownership: Ownership
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetOwnership:
+    """Remove the record of a topic whose resource is gone: the topic is nobody's from now on."""
+
+    topic: str
+    version: int
     reason: str
 
 
@@ -52,11 +89,13 @@ class DeleteTopic:
 
     topic: str
     version: int
-    """Of `/brokers/topics/T`, lest a new topic of the same name be hit."""
+    """Of `/brokers/topics/T`, so that a new topic of the same name is not deleted."""
+    ownership_version: int | None
+    """Of the record that goes with the topic; None: there is none."""
     reason: str
 
 
-Action = CreateTopic | AddPartitions | SetConfig | DeleteTopic
+Action = CreateTopic | AddPartitions | SetConfig | RecordOwnership | DeleteTopic | ForgetOwnership
 
 
 class Obstacle(Enum):
@@ -110,4 +149,4 @@ class Decision:
     """How far its replicas have come to another factor, in a sentence; the moves are the cluster's business, since
     they are portioned and throttled over all topics."""
     adopted: tuple[str, ...] = ()
-    """What others set beside the resource and may stay, as the status tells it."""
+    """What others set beside the resource and stays, as the status reports it."""

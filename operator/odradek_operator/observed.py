@@ -17,6 +17,7 @@ from odradek.zk.layout import (
     TopicAssignment,
     partition_state_path,
 )
+from odradek.zk.ownership import ManagedTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,15 @@ class ObservedTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedOwnership:
+    """`/odradek/topics/T`: which overrides of a topic are its resource's."""
+
+    record: ManagedTopic | None
+    """None: it cannot be understood, and counts as missing."""
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A cluster as ZooKeeper has it."""
 
@@ -84,6 +94,8 @@ class Snapshot:
     """Every topic's name; in depth those that were asked for, the others have no partitions here and version -1."""
     configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
     """By topic. May be there without the topic: a rest of an earlier one of that name."""
+    ownership: Mapping[str, ObservedOwnership] = field(default_factory=dict)
+    """By topic. May be there without the topic, or speak of an earlier one of that name."""
     broker_configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
     """`/config/brokers/NAME` by name: a broker's id, or `<default>` for all of them."""
     deleting: frozenset[str] = frozenset()

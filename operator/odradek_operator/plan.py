@@ -18,14 +18,24 @@ from odradek_operator.actions import (
     CreateTopic,
     Decision,
     DeleteTopic,
+    ForgetOwnership,
     Obstacle,
+    RecordOwnership,
     Refusal,
     SetConfig,
 )
 from odradek_operator.crds import Wanted as Wanted
 from odradek_operator.observed import Snapshot
 
-_ORDER: Final[tuple[type[Action], ...]] = (DeleteTopic, CreateTopic, AddPartitions, SetConfig)
+_ORDER: Final[tuple[type[Action], ...]] = (
+    DeleteTopic,
+    ForgetOwnership,
+    CreateTopic,
+    RecordOwnership,
+    AddPartitions,
+    SetConfig,
+)
+"""`RecordOwnership` checks the version of the topic, which `AddPartitions` changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

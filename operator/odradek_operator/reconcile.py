@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.zk.ownership import MANAGED_TOPICS
 from odradek.zk.port import ZkClient
 from odradek_operator.actions import Action
 from odradek_operator.observed import Snapshot
@@ -58,6 +59,7 @@ async def reconcile(
 async def _carry_out_all(zk: ZkClient, snapshot: Snapshot, plan: Plan, done: Callable[[Action], None]) -> None:
     version = snapshot.controller_epoch_version
     assert version is not None, "no action is planned before there was a controller"
+    await zk.ensure_path(MANAGED_TOPICS)
     for action in plan.actions:
         try:
             await carry_out(zk, action, epoch_version=version)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from odradek.base.config import TOPIC_SETTINGS
@@ -22,7 +23,10 @@ from odradek_operator.actions import (
     CreateTopic,
     Decision,
     DeleteTopic,
+    ForgetOwnership,
     Obstacle,
+    Ownership,
+    RecordOwnership,
     Refusal,
     SetConfig,
 )
@@ -57,13 +61,14 @@ def decide(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
     obstacle = _factor_obstacle(topic, snapshot, brokers=brokers) if _factor_differs(topic, observed) else None
     refusals += [] if obstacle is None else [obstacle]
     config = snapshot.configs.get(topic.name)
-    actions += _config(topic, config)
+    owned = _ownership(topic, observed, snapshot)
+    actions += _config(topic, observed, config, owned)
     return Decision(
         topic=topic.name,
         actions=tuple(actions),
         refusals=tuple(refusals),
         reassigning="" if obstacle is not None else _reassigning(topic, observed, snapshot),
-        adopted=_adopted(topic, observed, config),
+        adopted=_adopted(topic, observed, config, owned),
     )
 
 
@@ -74,18 +79,27 @@ def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
         return Decision(topic=topic.name)
     if topic.paused:
         return _refuse(topic.name, Obstacle.PAUSED, PAUSED)
+    record = snapshot.ownership.get(topic.name)
     if topic.deletion is Deletion.PROTECT:
-        return _refuse(
-            topic.name,
-            Obstacle.PROTECTED,
-            "its resource is gone, but said deletion: Protect; the topic stays with all its records.",
+        sentence = "its resource is gone, but said deletion: Protect; the topic stays with all its records."
+        actions: tuple[Action, ...] = ()
+        if record is not None and snapshot.controller_epoch_version is not None:
+            # A later resource of this name adopts the topic: it must not remove what it never set.
+            actions = (ForgetOwnership(topic=topic.name, version=record.version, reason=sentence),)
+        return Decision(
+            topic=topic.name,
+            actions=actions,
+            refusals=(Refusal(topic=topic.name, obstacle=Obstacle.PROTECTED, sentence=sentence),),
         )
     if snapshot.controller_epoch_version is None:
         return _refuse(topic.name, Obstacle.NO_CONTROLLER, "the cluster has had no controller yet.")
     if topic.name in snapshot.unreadable:
         return _refuse(topic.name, Obstacle.ZNODE_UNREADABLE, snapshot.unreadable[topic.name])
     action = DeleteTopic(
-        topic=topic.name, version=observed.version, reason="its resource is gone and said deletion: Delete"
+        topic=topic.name,
+        version=observed.version,
+        ownership_version=None if record is None else record.version,
+        reason="its resource is gone and said deletion: Delete",
     )
     return Decision(topic=topic.name, actions=(action,))
 
@@ -145,15 +159,42 @@ def _reassigning(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> s
     return f"replicas of {len(moving)} of {_count(count, 'partition')} are on the move." if moving else ""
 
 
-def _adopted(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None) -> tuple[str, ...]:
-    """What others set, and may stay, with `drift: Adopt`."""
-    if topic.drift is not Drift.ADOPT:
-        return ()
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the record of a topic says; where it does not speak of this topic and resource, the topic is adopted."""
+
+    owned: frozenset[str]
+    preserved: frozenset[str] | None
+    """None: adopted now, so whatever others have set is preserved."""
+    version: int | None
+
+
+def _ownership(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> _Known:
+    found = snapshot.ownership.get(topic.name)
+    record = None if found is None else found.record
+    version = None if found is None else found.version
+    if record is None or record.topic_id != observed.assignment.topic_id or record.resource != topic.uid:
+        return _Known(frozenset(), None, version)
+    return _Known(record.owned, record.preserved, version)
+
+
+def _stays(key: str, topic: Topic, known: _Known) -> bool:
+    """Whether an override that the resource does not list stays."""
+    if key in FOREIGN_KEYS or known.preserved is None:
+        return True
+    if key in known.owned:
+        return False  # The resource listed it once and lists it no longer.
+    return key in known.preserved or topic.drift is Drift.ADOPT
+
+
+def _adopted(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None, known: _Known) -> tuple[str, ...]:
+    """What others set and what stays: partitions with `drift: Adopt`, and overrides."""
     count = len(observed.assignment.partitions)
     values = {} if config is None else config.values
+    kept = [key for key in sorted(values) if key not in topic.config and key not in FOREIGN_KEYS]
     return (
-        *((f"partitions={count}",) if count > topic.partitions else ()),
-        *(f"{key}={values[key]}" for key in sorted(values) if key not in topic.config and key not in FOREIGN_KEYS),
+        *((f"partitions={count}",) if topic.drift is Drift.ADOPT and count > topic.partitions else ()),
+        *(f"{key}={values[key]}" for key in kept if _stays(key, topic, known)),
     )
 
 
@@ -177,12 +218,15 @@ def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
     assignment = assign_replicas(
         live, topic.partitions, replicas, start_index=start % len(live), shift=start // len(live) % len(live)
     )
-    left_behind = snapshot.configs.get(topic.name)
+    left_behind, record = snapshot.configs.get(topic.name), snapshot.ownership.get(topic.name)
     action = CreateTopic(
         topic=topic.name,
         assignment=assignment,
         config=dict(topic.config),
         config_version=None if left_behind is None else left_behind.version,
+        ownership=Ownership(
+            resource=topic.uid, owned=frozenset(topic.config), version=None if record is None else record.version
+        ),
         reason=f"the resource asks for it: {_count(topic.partitions, 'partition')}, {_count(replicas, 'replica')} each",
     )
     return Decision(topic=topic.name, actions=(action,))
@@ -240,35 +284,55 @@ def _grown(assignment: TopicAssignment, more: int, live: Mapping[int, str | None
     return TopicAssignment(topic=assignment.topic, topic_id=assignment.topic_id, partitions=partitions)
 
 
-def _config(topic: Topic, observed: ObservedConfig | None) -> list[Action]:
+def _config(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None, known: _Known) -> list[Action]:
     """Bring the overrides to what the resource says; values that mean the same are left as they are.
 
-    With `drift: Adopt` the keys that it does not list stay, whoever set them.
+    Overrides that others set before the resource adopted the topic stay. The record of who set what is written in the
+    same transaction as the overrides, or alone where only the record is missing or old.
     """
-    present = {} if observed is None else observed.values
+    present = {} if config is None else config.values
     wanted = dict(topic.config)
     changes = []
     for key in sorted({*wanted, *present}):
-        if key not in wanted and (key in FOREIGN_KEYS or topic.drift is Drift.ADOPT):
+        if key not in wanted and _stays(key, topic, known):
             wanted[key] = present[key]
         elif key not in wanted:
-            changes.append(f"{key} goes (was {present[key]})")
+            changes.append(f"{key} is removed (was {present[key]})")
         elif key not in present:
             changes.append(f"{key} becomes {wanted[key]}")
         elif _same_value(key, wanted[key], present[key]):
             wanted[key] = present[key]
         else:
             changes.append(f"{key} becomes {wanted[key]} (was {present[key]})")
-    if not changes:
+    strangers = frozenset(present) - FOREIGN_KEYS if known.preserved is None else known.preserved
+    owned, preserved = frozenset(topic.config), strangers - topic.config.keys()
+    ownership = Ownership(resource=topic.uid, owned=owned, preserved=preserved, version=known.version)
+    topic_id = observed.assignment.topic_id
+    version = None if config is None else config.version
+    if changes:
+        reason = "; ".join(changes)
+        return [
+            SetConfig(
+                topic=topic.name, config=wanted, version=version, topic_id=topic_id, ownership=ownership, reason=reason
+            )
+        ]
+    if known.preserved is not None and (owned, preserved) == (known.owned, known.preserved):
         return []
     return [
-        SetConfig(
+        RecordOwnership(
             topic=topic.name,
-            config=wanted,
-            version=None if observed is None else observed.version,
-            reason="; ".join(changes),
+            topic_id=topic_id,
+            topic_version=observed.version,
+            config_version=version,
+            ownership=ownership,
+            reason=_adoption(owned, preserved),
         )
     ]
+
+
+def _adoption(owned: frozenset[str], preserved: frozenset[str]) -> str:
+    kept = f"settings of others stay: {', '.join(sorted(preserved))}" if preserved else "no settings of others"
+    return f"the resource sets {', '.join(sorted(owned)) or 'no settings'}; {kept}"
 
 
 def _same_value(key: str, left: str, right: str) -> bool:

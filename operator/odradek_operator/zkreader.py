@@ -14,8 +14,9 @@ from typing import TypeVar
 from odradek.zk import layout
 from odradek.zk.layout import BrokerRegistration, ClusterId, ControllerRegistration, PartitionState, TopicAssignment
 from odradek.zk.node import LayoutError
+from odradek.zk.ownership import ManagedTopic, managed_topic_path
 from odradek.zk.port import ZkClient, ZnodeStat
-from odradek_operator.observed import ObservedConfig, ObservedTopic, Snapshot, state_paths
+from odradek_operator.observed import ObservedConfig, ObservedOwnership, ObservedTopic, Snapshot, state_paths
 
 Znode = tuple[bytes, ZnodeStat]
 _K = TypeVar("_K")
@@ -57,6 +58,7 @@ async def read_snapshot(zk: ZkClient, topics: Iterable[str] | None) -> Snapshot:
         # What an earlier topic left behind counts when one of its name is made.
         wanted |= set(await zk.children_or_none(f"{layout.CONFIG}/topics") or [])
     configs = await _read_configs(zk, "topics", sorted(wanted), damage)
+    ownership = await _read_ownership(zk, sorted(wanted), damage)
     entities = await zk.children_or_none(f"{layout.CONFIG}/brokers") or []
     broker_configs = await _read_configs(zk, "brokers", entities, damage)
     brokers = await _read_brokers(zk, damage)
@@ -73,6 +75,7 @@ async def read_snapshot(zk: ZkClient, topics: Iterable[str] | None) -> Snapshot:
         brokers=brokers,
         topics=found | {name: _bare(name, version=-1) for name in names if name not in wanted},
         configs=configs,
+        ownership=ownership,
         broker_configs=broker_configs,
         deleting=frozenset(await zk.children_or_none(layout.DELETE_TOPICS) or []),
         reassigning=frozenset(targets or ()),
@@ -118,6 +121,17 @@ async def _read_configs(zk: ZkClient, kind: str, names: list[str], damage: _Dama
             if values is not None:
                 configs[name] = ObservedConfig(values=values, version=znode[1].version)
     return configs
+
+
+async def _read_ownership(zk: ZkClient, topics: list[str], damage: _Damage) -> dict[str, ObservedOwnership]:
+    """A record that cannot be understood is replaced: then the topic is adopted anew, which removes nothing."""
+    found = {}
+    paths = {managed_topic_path(topic): topic for topic in topics}
+    for path, znode in (await zk.get_many(paths)).items():
+        if znode is not None:
+            record = damage.understood(ManagedTopic.decode, paths[path], znode[0])
+            found[paths[path]] = ObservedOwnership(record=record, version=znode[1].version)
+    return found
 
 
 async def _read_topics(zk: ZkClient, topics: list[str], damage: _Damage) -> dict[str, ObservedTopic]:

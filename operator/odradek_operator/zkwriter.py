@@ -17,8 +17,18 @@ from uuid import UUID
 from odradek.base.errors import OdradekError
 from odradek.zk import layout
 from odradek.zk.layout import ConfigChange, ReplicaAssignment, TopicAssignment
-from odradek.zk.port import BadVersion, Check, Create, NodeExists, NoNode, Operation, SetData, ZkClient
-from odradek_operator.actions import Action, AddPartitions, CreateTopic, DeleteTopic, SetConfig
+from odradek.zk.ownership import ManagedTopic, managed_topic_path
+from odradek.zk.port import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData, ZkClient
+from odradek_operator.actions import (
+    Action,
+    AddPartitions,
+    CreateTopic,
+    DeleteTopic,
+    ForgetOwnership,
+    Ownership,
+    RecordOwnership,
+    SetConfig,
+)
 from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, SetBrokerDefaults, ZooKeeperStep
 from odradek_operator.observed import ObservedConfig
 
@@ -52,15 +62,39 @@ def transaction(action: Action, *, epoch_version: int, topic_id: UUID) -> list[O
             )
             operations.append(_config("topics", action.topic, action.config, action.config_version))
             operations.append(Create(assignment.path, assignment.encode()))
+            operations.append(_record(action.topic, topic_id, action.ownership))
         case AddPartitions():
             operations.append(SetData(action.assignment.path, action.assignment.encode(), action.version))
         case SetConfig():
             operations.append(_config("topics", action.topic, action.config, action.version))
             operations.append(_notice("topics", action.topic))
+            operations.append(_record(action.topic, action.topic_id, action.ownership))
+        case RecordOwnership():
+            operations.append(Check(layout.topic_path(action.topic), action.topic_version))
+            if action.config_version is not None:
+                operations.append(Check(layout.config_path("topics", action.topic), action.config_version))
+            operations.append(_record(action.topic, action.topic_id, action.ownership))
         case DeleteTopic():
             operations.append(Check(layout.topic_path(action.topic), action.version))
             operations.append(Create(layout.delete_topic_path(action.topic)))
+            if action.ownership_version is not None:
+                operations.append(Delete(managed_topic_path(action.topic), action.ownership_version))
+        case ForgetOwnership():
+            operations.append(Delete(managed_topic_path(action.topic), action.version))
     return operations
+
+
+def _record(topic: str, topic_id: UUID | None, ownership: Ownership) -> Operation:
+    record = ManagedTopic(
+        topic=topic,
+        topic_id=topic_id,
+        resource=ownership.resource,
+        owned=ownership.owned,
+        preserved=ownership.preserved,
+    )
+    if ownership.version is None:
+        return Create(record.path, record.encode())
+    return SetData(record.path, record.encode(), ownership.version)
 
 
 def _config(kind: str, entity: str, values: Mapping[str, str], version: int | None) -> Operation:
@@ -76,7 +110,10 @@ def _notice(kind: str, entity: str) -> Operation:
 async def carry_out(
     zk: ZkClient, action: Action, *, epoch_version: int, make_id: Callable[[], UUID] = new_topic_id
 ) -> None:
-    """Write one action. Raises `OutdatedError` when the state is another than planned from, and `ZkError`."""
+    """Write one action; `MANAGED_TOPICS` must be there.
+
+    Raises `OutdatedError` when the state is another than planned from, and `ZkError`.
+    """
     try:
         await zk.multi(transaction(action, epoch_version=epoch_version, topic_id=make_id()))
     except (BadVersion, NodeExists, NoNode) as error:

@@ -56,7 +56,8 @@ def topic_spec() -> Schema:
                 "drift": text(
                     "What happens to changes by other tools. Revert: the configuration goes back to what stands "
                     "here. Adopt: keys that are not listed here stay as they were set, as do partitions that were "
-                    "added; the status lists them.",
+                    "added; the status lists them. Keys that a topic had before this resource adopted it stay in "
+                    "both cases.",
                     values=[choice.value for choice in Drift],
                     default=Drift.REVERT.value,
                 ),

@@ -18,7 +18,15 @@ from typing import Final
 from odradek.base.errors import OdradekError
 from odradek.zk.layout import BROKER_IDS, LayoutError
 from odradek.zk.port import ZkClient, ZkError
-from odradek_operator.actions import Action, AddPartitions, CreateTopic, DeleteTopic, SetConfig
+from odradek_operator.actions import (
+    Action,
+    AddPartitions,
+    CreateTopic,
+    DeleteTopic,
+    ForgetOwnership,
+    RecordOwnership,
+    SetConfig,
+)
 from odradek_operator.crds import Resources, Topic, same_spec
 from odradek_operator.embedded.errors import EmbeddedError
 from odradek_operator.embedded.events import Event, Kind, Report
@@ -50,7 +58,9 @@ _VERBS: Final[Mapping[type[Action], str]] = {
     CreateTopic: "created",
     AddPartitions: "given more partitions",
     SetConfig: "configured",
+    RecordOwnership: "adopted",
     DeleteTopic: "marked for deletion",
+    ForgetOwnership: "left alone",
 }
 
 

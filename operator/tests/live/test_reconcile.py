@@ -14,8 +14,17 @@ from odradek.base.types import Endpoint, TopicPartition
 from odradek.zk import layout
 from odradek.zk.client import KazooZkClient
 from odradek.zk.layout import BrokerRegistration, ClusterId, ConfigChange, PartitionState, TopicAssignment
+from odradek.zk.ownership import MANAGED_TOPICS
 from odradek.zk.port import Delete, NoNode, Operation, Result, SetData, ZkSettings
-from odradek_operator.actions import Action, AddPartitions, CreateTopic, DeleteTopic, SetConfig
+from odradek_operator.actions import (
+    Action,
+    AddPartitions,
+    CreateTopic,
+    DeleteTopic,
+    ForgetOwnership,
+    RecordOwnership,
+    SetConfig,
+)
 from odradek_operator.crds import Cluster, Deletion, Topic
 from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, SetBrokerDefaults
 from odradek_operator.plan import Wanted, make_plan
@@ -117,8 +126,35 @@ async def test_a_removed_topic_is_marked_for_deletion_once(zk: KazooZkClient) ->
 
 async def test_a_protected_topic_stays(zk: KazooZkClient) -> None:
     await settle(zk, wanted(ORDERS))
+    assert [type(action) for action in await settle(zk, wanted(removed=(ORDERS,)))] == [ForgetOwnership]
     assert await settle(zk, wanted(removed=(ORDERS,))) == []
     assert await zk.children(layout.DELETE_TOPICS) == []
+    assert await zk.children(MANAGED_TOPICS) == []
+
+
+async def test_an_adopted_topic_keeps_its_settings_and_loses_only_what_the_resource_drops(zk: KazooZkClient) -> None:
+    for_ever = {"retention.ms": "-1", "segment.bytes": "100000"}
+    await settle(zk, wanted(ORDERS))
+    await settle(zk, wanted(removed=(ORDERS,)))
+    await zk.set("/config/topics/orders", layout.encode_config(for_ever))
+    plain = dataclasses.replace(ORDERS, config={}, uid="1")
+    assert [type(action) for action in await settle(zk, wanted(plain))] == [RecordOwnership]
+    assert (await json_of(zk, "/config/topics/orders"))["config"] == for_ever
+    listing = dataclasses.replace(plain, config={"preallocate": "true"})
+    assert [type(action) for action in await settle(zk, wanted(listing))] == [SetConfig]
+    assert (await json_of(zk, "/config/topics/orders"))["config"] == {**for_ever, "preallocate": "true"}
+    assert [type(action) for action in await settle(zk, wanted(plain))] == [SetConfig]
+    assert (await json_of(zk, "/config/topics/orders"))["config"] == for_ever
+    record = await json_of(zk, "/odradek/topics/orders")
+    assert (record["resource"], record["owned"], record["preserved"]) == ("1", [], sorted(for_ever))
+
+
+async def test_the_record_of_a_deleted_topic_goes_with_it(zk: KazooZkClient) -> None:
+    loose = dataclasses.replace(ORDERS, deletion=Deletion.DELETE)
+    await settle(zk, wanted(loose))
+    assert await zk.children(MANAGED_TOPICS) == ["orders"]
+    await settle(zk, wanted(removed=(loose,)))
+    assert await zk.children(MANAGED_TOPICS) == []
 
 
 async def test_the_snapshot_has_everything_that_is_decided_from(zk: KazooZkClient) -> None:
@@ -182,7 +218,7 @@ async def test_a_topic_that_was_made_anew_is_not_deleted(zk: KazooZkClient) -> N
     await settle(zk, wanted(loose))
     data, stat = await zk.get("/brokers/topics/orders")
     await zk.set("/brokers/topics/orders", data, stat.version)
-    action = DeleteTopic(topic="orders", version=stat.version, reason="it was planned before")
+    action = DeleteTopic(topic="orders", version=stat.version, ownership_version=None, reason="it was planned before")
     with pytest.raises(OutdatedError):
         await carry_out(zk, action, epoch_version=0)
     assert await zk.children(layout.DELETE_TOPICS) == []

@@ -68,7 +68,9 @@ def test_what_needs_a_person_is_told_before_what_passes() -> None:
 
 
 def test_a_topic_that_is_being_changed_or_missing_is_not_ready() -> None:
-    decision = Decision(topic="orders", actions=(DeleteTopic(topic="orders", version=0, reason="why"),))
+    decision = Decision(
+        topic="orders", actions=(DeleteTopic(topic="orders", version=0, ownership_version=None, reason="why"),)
+    )
     assert topic_status(TOPIC, snapshot({}), decision).ready.message.endswith("specification: why.")
     missing = topic_status(TOPIC, Snapshot(), NOTHING)
     assert (missing.ready.status, missing.ready.reason, missing.partitions) == (Truth.FALSE, "Reconciling", 0)

@@ -3,81 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from types import MappingProxyType
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.base.types import Endpoint, TopicPartition
-from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
+from odradek.base.types import TopicPartition
+from odradek.zk.layout import ReplicaAssignment, TopicAssignment
+from odradek.zk.ownership import ManagedTopic
 from odradek_operator import topics
 from odradek_operator.actions import (
     Action,
     AddPartitions,
     CreateTopic,
     DeleteTopic,
+    ForgetOwnership,
     Obstacle,
+    Ownership,
+    RecordOwnership,
     SetConfig,
 )
 from odradek_operator.crds import Brokers, Cluster, Deletion, Drift, Topic, ZooKeeper
-from odradek_operator.observed import ObservedConfig, ObservedTopic, Snapshot
+from odradek_operator.observed import ObservedConfig, ObservedOwnership, ObservedTopic, Snapshot
 from odradek_operator.plan import Plan, Wanted, make_plan
 
-
-def brokers(count: int, racks: Mapping[int, str] = MappingProxyType({})) -> dict[int, BrokerRegistration]:
-    return {
-        number: BrokerRegistration(
-            broker_id=number,
-            endpoints=(Endpoint("PLAINTEXT", "127.0.0.1", 9092 + number),),
-            rack=racks.get(number),
-        )
-        for number in range(count)
-    }
-
-
-def observed(
-    name: str, *replicas: tuple[int, ...], version: int = 4, adding: tuple[int, ...] = (), in_sync: bool = True
-) -> ObservedTopic:
-    assignment = TopicAssignment(
-        topic=name,
-        partitions={
-            number: ReplicaAssignment(replicas=of_one, adding=adding if number == 0 else ())
-            for number, of_one in enumerate(replicas)
-        },
-    )
-    states = {
-        number: PartitionState(leader=of_one[0], leader_epoch=0, isr=of_one, controller_epoch=1)
-        for number, of_one in enumerate(replicas)
-    }
-    return ObservedTopic(assignment=assignment, version=version, states=states if in_sync else {})
-
-
-def snapshot(
-    topic: ObservedTopic | None = None,
-    *,
-    config: Mapping[str, str] | None = None,
-    live: int = 3,
-    **more: object,
-) -> Snapshot:
-    base = Snapshot(
-        controller_id=0,
-        controller_epoch=7,
-        controller_epoch_version=7,
-        brokers=brokers(live),
-        topics={} if topic is None else {topic.assignment.topic: topic},
-        configs={} if config is None else {"orders": ObservedConfig(values=config, version=2)},
-    )
-    return dataclasses.replace(base, **more)  # type: ignore[arg-type]
-
-
-def wish(partitions: int = 2, replicas: int | None = 2, **config: str) -> Topic:
-    named = {key.replace("_", "."): value for key, value in config.items()}
-    return Topic(name="orders", cluster="demo", partitions=partitions, replicas=replicas, config=named)
-
-
-TWO = observed("orders", (0, 1), (1, 2))
+from .topic_states import TWO, brokers, observed, record, snapshot, wish
 
 
 def test_a_topic_that_is_not_there_is_created_over_all_live_brokers() -> None:
@@ -116,8 +67,12 @@ def test_replicas_are_spread_over_racks() -> None:
 
 
 def test_a_topic_that_is_as_specified_is_adopted_without_a_change() -> None:
-    decision = topics.decide(wish(retention_ms="60000"), snapshot(TWO, config={"retention.ms": "60000"}), brokers=3)
-    assert (decision.actions, decision.refusals) == ((), ())
+    state = snapshot(TWO, config={"retention.ms": "60000"}, owned=None)
+    decision = topics.decide(wish(retention_ms="60000"), state, brokers=3)
+    (action,) = decision.actions
+    assert isinstance(action, RecordOwnership), "only that it is the resource's is noted"
+    assert action.ownership == Ownership(resource="", owned=frozenset({"retention.ms"}), version=None)
+    assert decision.refusals == ()
 
 
 def test_growing_keeps_every_existing_replica_and_goes_on_in_turn() -> None:
@@ -147,19 +102,19 @@ def test_growing_keeps_the_topics_factor_whatever_the_resource_says() -> None:
     [
         ({}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms becomes 1"),
         ({"retention.ms": "2"}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms becomes 1 (was 2)"),
-        ({"retention.ms": "2"}, {}, {}, "retention.ms goes (was 2)"),
+        ({"retention.ms": "2"}, {}, {}, "retention.ms is removed (was 2)"),
         (
             {"retention.ms": "2", "segment.bytes": "100"},
             {"segment.bytes": "100", "preallocate": "true"},
             {"segment.bytes": "100", "preallocate": "true"},
-            "preallocate becomes true; retention.ms goes (was 2)",
+            "preallocate becomes true; retention.ms is removed (was 2)",
         ),
         ({"retention.ms": "soon"}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms becomes 1 (was soon)"),
         (
             {"leader.replication.throttled.replicas": "*", "retention.ms": "2"},
             {},
             {"leader.replication.throttled.replicas": "*"},
-            "retention.ms goes (was 2)",
+            "retention.ms is removed (was 2)",
         ),
     ],
 )
@@ -169,7 +124,9 @@ def test_configurations_follow(
     (action,) = topics.decide(
         dataclasses.replace(wish(), config=wanted), snapshot(TWO, config=present), brokers=3
     ).actions
-    assert action == SetConfig(topic="orders", config=result, version=2, reason=reason)
+    assert isinstance(action, SetConfig)
+    assert (action.config, action.version, action.reason) == (result, 2, reason)
+    assert action.ownership == Ownership(resource="", owned=frozenset(wanted), version=5)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +141,8 @@ def test_configurations_follow(
 def test_values_that_mean_the_same_and_foreign_keys_are_left_alone(
     present: dict[str, str], wanted: dict[str, str]
 ) -> None:
-    decision = topics.decide(dataclasses.replace(wish(), config=wanted), snapshot(TWO, config=present), brokers=3)
+    state = snapshot(TWO, config=present, owned=wanted)
+    decision = topics.decide(dataclasses.replace(wish(), config=wanted), state, brokers=3)
     assert decision.actions == ()
 
 
@@ -324,6 +282,7 @@ def test_what_others_set_is_adopted_and_told() -> None:
 
 def test_what_is_adopted_already_is_left_alone() -> None:
     state = snapshot(TWO, config={"retention.ms": "5", "segment.bytes": "100"})
+    state = dataclasses.replace(state, ownership={"orders": record({"retention.ms"})})
     assert topics.decide(ADOPTING, state, brokers=3).actions == ()
     reverting = dataclasses.replace(ADOPTING, drift=Drift.REVERT)
     decision = topics.decide(reverting, state, brokers=3)
@@ -367,7 +326,7 @@ def test_nothing_is_planned_for_a_paused_cluster_or_topic() -> None:
     ("deletion", "state", "deleted", "obstacle"),
     [
         (Deletion.DELETE, snapshot(TWO), True, None),
-        (Deletion.PROTECT, snapshot(TWO), False, Obstacle.PROTECTED),
+        (Deletion.PROTECT, snapshot(TWO, owned=None), False, Obstacle.PROTECTED),
         (Deletion.DELETE, snapshot(), False, None),
         (Deletion.PROTECT, snapshot(), False, None),
         (Deletion.DELETE, snapshot(TWO, deleting=frozenset({"orders"})), False, None),
@@ -398,7 +357,7 @@ def test_a_plan_ends_things_before_it_makes_new_ones_and_leaves_strangers_alone(
             },
             removed={"unwanted": Topic(name="unwanted", cluster="demo", deletion=Deletion.DELETE)},
         ),
-        state,
+        dataclasses.replace(state, ownership={"grows": record(())}),
     )
     assert [(type(action), action.topic) for action in plan.actions] == [
         (DeleteTopic, "unwanted"),
@@ -421,6 +380,7 @@ def test_a_resource_that_is_back_is_not_deleted() -> None:
 def after(state: Snapshot, action: Action) -> Snapshot:
     there = dict(state.topics)
     configs = dict(state.configs)
+    ownership = dict(state.ownership)
     match action:
         case CreateTopic():
             assignment = TopicAssignment(
@@ -430,6 +390,7 @@ def after(state: Snapshot, action: Action) -> Snapshot:
             there[action.topic] = ObservedTopic(assignment=assignment, version=0)
             version = -1 if action.config_version is None else action.config_version
             configs[action.topic] = ObservedConfig(values=action.config, version=version + 1)
+            ownership[action.topic] = noted(state, action.topic, None, action.ownership)
         case AddPartitions():
             assert there[action.topic].version == action.version
             there[action.topic] = ObservedTopic(assignment=action.assignment, version=action.version + 1)
@@ -437,9 +398,32 @@ def after(state: Snapshot, action: Action) -> Snapshot:
             known = configs.get(action.topic)
             assert (None if known is None else known.version) == action.version
             configs[action.topic] = ObservedConfig(values=action.config, version=(action.version or 0) + 1)
+            ownership[action.topic] = noted(state, action.topic, action.topic_id, action.ownership)
+        case RecordOwnership():
+            assert there[action.topic].version == action.topic_version
+            known = configs.get(action.topic)
+            assert (None if known is None else known.version) == action.config_version
+            ownership[action.topic] = noted(state, action.topic, action.topic_id, action.ownership)
         case DeleteTopic():
-            return dataclasses.replace(state, deleting=state.deleting | {action.topic})
-    return dataclasses.replace(state, topics=there, configs=configs)
+            known_record = ownership.pop(action.topic, None)
+            assert (None if known_record is None else known_record.version) == action.ownership_version
+            return dataclasses.replace(state, deleting=state.deleting | {action.topic}, ownership=ownership)
+        case ForgetOwnership():
+            assert ownership.pop(action.topic).version == action.version
+    return dataclasses.replace(state, topics=there, configs=configs, ownership=ownership)
+
+
+def noted(state: Snapshot, topic: str, topic_id: UUID | None, ownership: Ownership) -> ObservedOwnership:
+    known = state.ownership.get(topic)
+    assert (None if known is None else known.version) == ownership.version
+    managed = ManagedTopic(
+        topic=topic,
+        topic_id=topic_id,
+        resource=ownership.resource,
+        owned=ownership.owned,
+        preserved=ownership.preserved,
+    )
+    return ObservedOwnership(record=managed, version=0 if known is None else known.version + 1)
 
 
 names = st.sampled_from(["a", "b", "c.d", "c-d"])
@@ -474,6 +458,7 @@ def states(draw: st.DrawFn) -> Snapshot:
         brokers=brokers(live, racks),
         topics=there,
         configs={name: ObservedConfig(values=draw(configs), version=3) for name in draw(st.sets(names))},
+        ownership={name: record(draw(configs), draw(configs)) for name in draw(st.sets(names))},
         deleting=frozenset(draw(st.sets(st.sampled_from(sorted(there))))) if there else frozenset(),
         controller_epoch_version=draw(st.sampled_from([None, 0, 7])),
     )

@@ -8,6 +8,7 @@ from uuid import UUID
 from odradek.base.types import Endpoint
 from odradek.testing.loop import run_virtual
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
+from odradek.zk.ownership import ManagedTopic
 from odradek_operator.crds import Cluster, Listener, ListenerType, Topic
 from odradek_operator.crds.types import Brokers
 from odradek_operator.exporter.report import Report, TopicReport
@@ -22,7 +23,7 @@ from odradek_operator.kube.statuses import (
 )
 from odradek_operator.kube.view import View
 from odradek_operator.lifecycle.steps import ClusterDecision
-from odradek_operator.observed import ObservedConfig, ObservedTopic, Snapshot
+from odradek_operator.observed import ObservedConfig, ObservedOwnership, ObservedTopic, Snapshot
 from odradek_operator.plan import Wanted, make_plan
 from odradek_operator.reconcile import Outcome
 from odradek_operator.testing.api import KubernetesApi
@@ -31,6 +32,13 @@ from odradek_operator.testing.client import MemoryClient
 from .surroundings import cluster_body, condition, topic_body
 
 CLUSTER = Cluster(name="demo", namespace="shop", uid="1", brokers=Brokers(replicas=1))
+
+
+def _owned(name: str) -> ObservedOwnership:
+    managed = ManagedTopic(
+        topic=name, topic_id=_observed(name).assignment.topic_id, resource="", owned=frozenset(), preserved=frozenset()
+    )
+    return ObservedOwnership(record=managed, version=0)
 
 
 class Round:
@@ -64,6 +72,7 @@ class Round:
             brokers={0: BrokerRegistration(broker_id=0, endpoints=(Endpoint("OUTSIDE", "host", 9094),))},
             topics={name: _observed(name) for name in self.there},
             configs={name: ObservedConfig(values={}, version=0) for name in self.there},
+            ownership={name: _owned(name) for name in self.there},
         )
         resource = self.api.place("/apis/odradek.dev/v1/clusters").resource
         (cluster,) = self.api.store.all(resource, None)
