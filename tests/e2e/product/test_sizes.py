@@ -117,7 +117,7 @@ def drain(small: Demo) -> Iterator[Demo]:
     brokers(small, 1)
     refused(small, "ReplicasDoNotFit")
     yield small
-    brokers(small, 2)
+    small.kubectl.patch(CLUSTER, small.name, {"spec": {"brokers": {"replicas": 2}, "zookeeper": {"replicas": 1}}})
     small.make_topic("wide", partitions=2, replicas=2)
     small.await_ready()
 
