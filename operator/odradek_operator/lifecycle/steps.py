@@ -91,8 +91,8 @@ class Waiting:
     """Something that shall be done and is not yet, and what it waits for."""
 
     what: str
-    """`roll`, `zookeeper-roll`, `rebalance`, `scale-in`, `replication-factor`, `release`; `claims` and `apply` where
-    Kubernetes refuses something. Stable, for conditions."""
+    """`roll`, `zookeeper-roll`, `rebalance`, `scale-in`, `replication-factor`, `release`; `sizes` where the resource
+    contradicts what is recorded; `claims` and `apply` where Kubernetes refuses something. Stable, for conditions."""
     reason: str
     """One CamelCase word for a condition."""
     sentence: str
