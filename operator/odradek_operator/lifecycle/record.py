@@ -89,12 +89,11 @@ def in_force(record: Record, state: KubernetesState, *, uid: str) -> Record:
 def next_record(ensemble: Ensemble, state: KubernetesState, *, broker_count: int, cluster_id: str | None) -> Record:
     """What is to be remembered before anything is applied. `cluster_id` is what ZooKeeper says, None while unknown."""
     cluster, present = ensemble.cluster, state.record
-    own = cluster.zookeeper.connect is None
-    answered = cluster_id is not None
+    known = cluster.zookeeper.connect is None and ensemble.known
     return Record(
         brokers=max(present.brokers or 0, broker_count),
-        members=cluster.zookeeper.replicas if own and ensemble.known else present.members,
-        formed=(is_formed(cluster, state) or answered) if own else present.formed,
+        members=cluster.zookeeper.replicas if known else present.members,
+        formed=(is_formed(cluster, state) or cluster_id is not None) if known else present.formed,
         cluster_id=present.cluster_id or cluster_id,
         cluster_uid=cluster.uid,
     )

@@ -140,7 +140,8 @@ def test_an_ensemble_keeps_its_size_when_the_cluster_is_made_again() -> None:
     play(steps)
 
 
-def test_without_a_record_claims_of_another_ensemble_keep_zookeeper_from_starting() -> None:
+@pytest.mark.parametrize("instead", ["the size is set back", "the claims are deleted"])
+def test_without_a_record_claims_of_another_ensemble_keep_zookeeper_from_starting(instead: str) -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(own_ensemble(1))
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
@@ -151,8 +152,12 @@ def test_without_a_record_claims_of_another_ensemble_keep_zookeeper_from_startin
         await until(lambda: _said(world, unknown[1]), "it says so")
         await asyncio.sleep(2 * IDLE_SECONDS)
         assert replicas(world, "demo-zookeeper") is None
-        world.change(Kind.CLUSTER, "demo", {"spec": {"zookeeper": {"replicas": 1}}})
+        if instead == "the size is set back":
+            world.change(Kind.CLUSTER, "demo", {"spec": {"zookeeper": {"replicas": 1}}})
+        else:
+            world.delete(Kind.CLAIM, "data-demo-zookeeper-0")
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it goes on")
+        assert replicas(world, "demo-zookeeper") == (1 if instead == "the size is set back" else 3)
 
     play(steps)
 

@@ -165,7 +165,9 @@ def test_what_is_remembered_next() -> None:
         answered, brokers=5, cluster_uid="u1"
     )
     unknown = Ensemble(cluster=cluster(), known=False)
-    assert next_record(unknown, KubernetesState(), broker_count=3, cluster_id=None).members is None
+    left = KubernetesState(claims=claims("zookeeper-0"))
+    found = next_record(unknown, left, broker_count=3, cluster_id=None)
+    assert (found.members, found.formed) == (None, None), "once those claims are deleted, the ensemble is a new one"
     given_one = Ensemble(cluster=cluster(connect="zk:2181"))
     assert next_record(given_one, KubernetesState(), broker_count=3, cluster_id="id") == Record(
         brokers=3, cluster_id="id", cluster_uid="u1"
