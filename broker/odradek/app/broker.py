@@ -63,7 +63,6 @@ from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.server.topics import TopicHandlers
 from odradek.server.zookeeper_offsets import ZooKeeperOffsets
 from odradek.zk import layout, registration
-from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import SessionEvent
 from odradek.zk.rejoining import until_out_of_sync
 from odradek.zk.security import zookeeper_settings
@@ -170,7 +169,12 @@ class Broker:
         await self._features.start()
         dispatcher = self._build_server(cluster_id)
         self._listeners = Listeners(
-            self._config, dispatcher.handle, self._clock, bind=self._system.bind, run_blocking=self._system.run_blocking
+            self._config,
+            dispatcher.handle,
+            self._clock,
+            bind=self._system.bind,
+            run_blocking=self._system.run_blocking,
+            announce=self._registrar.update,
         )
         self._provide_metrics(collector, dispatcher)
         self._replicas.start()
@@ -182,7 +186,8 @@ class Broker:
         # What waits for a registration that never comes is let go first: it is refused then.
         self._closers.callback(self._registered.set)
         await self._listeners.start()
-        self._settings.subscribe(self._listeners.limit)
+        self._settings.subscribe(self._listeners.reconfigure)
+        self._settings.rehearse = self._listeners.rehearse
         await self._register(first=None if self._logs.stopped_in_order else self._until_out_of_sync)
         await self._controller.start()
 
@@ -444,7 +449,7 @@ class Broker:
                 logs=self._logs,
                 cleaner=self._cleaner,
                 controller=self._controller,
-                listeners=self._listeners.all,
+                listeners=self._listeners,
                 purgatories=[
                     self._replicas.produce_purgatory,
                     self._replicas.fetch_purgatory,
@@ -468,13 +473,7 @@ class Broker:
 
     async def _register(self, *, first: Callable[[], Awaitable[None]] | None = None) -> None:
         """Announce this broker."""
-        description = BrokerRegistration(
-            broker_id=self._config.broker_id,
-            endpoints=self._listeners.advertised(),
-            rack=self._config.broker_rack,
-            timestamp_ms=self._clock.wall_ms(),
-        )
-        self._epoch = await self._registrar.register(description, first=first)
+        self._epoch = await self._registrar.register(self._listeners.registration(), first=first)
         self._registered.set()
 
     # What happens meanwhile

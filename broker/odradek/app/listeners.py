@@ -1,20 +1,32 @@
-"""The broker's listeners: opened together, closed together, and what their addresses are to others.
+"""The broker's listeners: opened together, changed while the broker runs, and what their addresses are to others.
 
-The broker's settings and the function that answers requests enter; connections come to it, and the endpoints that
-`/brokers/ids` and Metadata tell leave. Limits on connections follow the settings while the broker runs.
+The broker's settings and the function that answers requests enter; connections come to it, and the registration that
+`/brokers/ids` and Metadata tell leaves. Limits on connections, listeners and their advertised addresses follow the
+settings while the broker runs (KIP-226). Invariant: only listeners that accept connections are advertised.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
 
 from odradek.base.config import BrokerConfig
+from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock, RunBlocking
 from odradek.base.types import Endpoint
 from odradek.network.connection import ConnectionOptions, Handler
 from odradek.network.listener import Listener, ListenerOptions
 from odradek.network.pages import FileAccess
+from odradek.zk.layout import BrokerRegistration
+from odradek.zk.port import ConnectionLost, NoNode, SessionExpired
+
+RETRY_MS: Final = 1000
+"""Rest before a registration is written again while ZooKeeper is away."""
+
+logger = logging.getLogger(__name__)
 
 
 class Listeners:
@@ -28,8 +40,30 @@ class Listeners:
         *,
         bind: Callable[[str, int], Awaitable[socket.socket]],
         run_blocking: RunBlocking,
+        announce: Callable[[BrokerRegistration], Awaitable[None]],
     ) -> None:
-        """Nothing is bound yet. `run_blocking` waits for disks in the event loop's stead."""
+        """Nothing is bound yet. `run_blocking` waits for disks in the event loop's stead.
+
+        `announce` changes the registration in ZooKeeper when the endpoints change.
+        """
+        self._config = config
+        self._handler: Final = handler
+        self._clock: Final = clock
+        self._bind: Final = bind
+        self._run_blocking: Final = run_blocking
+        self._announce: Final = announce
+        self._addresses: dict[str, tuple[str, int]] = {}
+        """Host and port of each listener as configured; a port 0 is another one in truth."""
+        self._all = [self._made(endpoint) for endpoint in config.listener_endpoints()]
+        self._change: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[Listener]:
+        """The listeners of the moment."""
+        return iter(tuple(self._all))
+
+    def _made(self, endpoint: Endpoint) -> Listener:
+        config = self._config
         options = ListenerOptions(
             backlog=config.socket_listen_backlog_size,
             max_connections=config.max_connections,
@@ -40,36 +74,133 @@ class Listeners:
             connection=ConnectionOptions(
                 max_frame_bytes=config.socket_request_max_bytes,
                 max_in_flight=config.max_in_flight_requests_per_connection,
-                files=FileAccess(run_blocking=run_blocking, read_ahead_bytes=config.log_read_ahead_bytes),
+                files=FileAccess(run_blocking=self._run_blocking, read_ahead_bytes=config.log_read_ahead_bytes),
             ),
         )
-        self._config = config
-        self.all = tuple(
-            Listener(name, (host, port), handler, clock, options=options, bind=bind)
-            for name, host, port, _ in config.listener_endpoints()
-        )
+        self._addresses[endpoint.listener] = address = (endpoint.host, endpoint.port)
+        return Listener(endpoint.listener, address, self._handler, self._clock, options=options, bind=self._bind)
 
     async def start(self) -> None:
         """Bind and accept on each. `ConfigError` when an address cannot be had; `close` is then still owed."""
-        for listener in self.all:
+        for listener in self:
             await listener.start()
 
     async def close(self) -> None:
         """Accept no more and let answers under way leave; idempotent."""
-        for listener in reversed(self.all):
+        self._is_closed = True
+        if self._change is not None:
+            self._change.cancel()
+            await asyncio.gather(self._change, return_exceptions=True)
+        for listener in reversed(self._all):
             await listener.close()
 
-    def limit(self, config: BrokerConfig) -> None:
-        """Put other limits in force for connections to come."""
-        for listener in self.all:
-            listener.limit(max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip)
+    # What others are told
 
     def advertised(self) -> tuple[Endpoint, ...]:
         """What others are told; where nothing is configured the listeners, with the ports that they really have."""
+        ports = {listener.name: listener.port for listener in self._all}
         if self._config.advertised_listeners:
-            return self._config.advertised_endpoints()
-        ports = {listener.name: listener.port for listener in self.all}
+            return tuple(end for end in self._config.advertised_endpoints() if end.listener in ports)
         return tuple(
-            end._replace(host=end.host or "localhost", port=ports.get(end.listener, end.port))
+            end._replace(host=end.host or "localhost", port=ports[end.listener])
             for end in self._config.listener_endpoints()
+            if end.listener in ports
         )
+
+    def registration(self) -> BrokerRegistration:
+        """This broker as `/brokers/ids` is to have it now."""
+        return BrokerRegistration(
+            broker_id=self._config.broker_id,
+            endpoints=self.advertised(),
+            rack=self._config.broker_rack,
+            timestamp_ms=self._clock.wall_ms(),
+        )
+
+    # Changes
+
+    async def rehearse(self, config: BrokerConfig) -> None:
+        """Raise `ConfigError` if these listeners cannot be had now; nothing changes yet."""
+        wanted = config.listener_endpoints()
+        kept = {end.listener for end in wanted}
+        freed = {listener.port for listener in self._all if listener.name not in kept}
+        for end in wanted:
+            address = self._addresses.get(end.listener)
+            if address is None:
+                if end.port not in freed:
+                    probe = Listener(end.listener, (end.host, end.port), self._handler, self._clock, bind=self._bind)
+                    await probe.probe()
+            elif address != (end.host, end.port):
+                raise ConfigError(
+                    f"listeners gives {end.listener} another address, which takes a restart: add a listener of "
+                    "another name instead"
+                )
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Other settings are in force: limits at once, other listeners and addresses as soon as they are open."""
+        before, self._config = self._config, config
+        for listener in self._all:
+            listener.limit(max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip)
+        if _places(before) == _places(config) or self._is_closed or self._change is not None:
+            return
+        self._change = asyncio.get_running_loop().create_task(self._follow_settings(), name="change-listeners")
+        self._change.add_done_callback(_log_failure)
+
+    async def _follow_settings(self) -> None:
+        try:
+            done = None
+            while done is not self._config:
+                done = self._config
+                await self._adjust(done)
+                await self._tell()
+        finally:
+            self._change = None
+
+    async def _adjust(self, config: BrokerConfig) -> None:
+        wanted = {end.listener: end for end in config.listener_endpoints()}
+        for listener in self:
+            if listener.name not in wanted:
+                logger.info("listener %s is removed, its connections are closed", listener.name)
+                self._all.remove(listener)
+                del self._addresses[listener.name]
+                await listener.close()
+        for end in wanted.values():
+            address = self._addresses.get(end.listener)
+            if address is None:
+                await self._open(end)
+            elif address != (end.host, end.port):
+                logger.error("listener %s keeps its address %s:%d until a restart", end.listener, *address)
+        order = list(wanted)
+        self._all.sort(key=lambda listener: order.index(listener.name))
+
+    async def _open(self, endpoint: Endpoint) -> None:
+        listener = self._made(endpoint)
+        try:
+            await listener.start()
+        except ConfigError as error:
+            logger.error("a listener is not opened: %s", error)
+            del self._addresses[endpoint.listener]
+        else:
+            self._all.append(listener)
+            logger.info("listener %s accepts connections on %s:%d", listener.name, listener.host, listener.port)
+
+    async def _tell(self) -> None:
+        """Write the endpoints into the registration, however long ZooKeeper is away."""
+        while True:
+            try:
+                await self._announce(self.registration())
+            except (ConnectionLost, SessionExpired) as error:
+                logger.warning("the listeners that changed are not registered yet: %s", error)
+                await self._clock.sleep_ms(RETRY_MS)
+            except NoNode:
+                return  # The session ended: what registers this broker again takes the new endpoints.
+            else:
+                return
+
+
+def _places(config: BrokerConfig) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+    return config.listener_endpoints(), config.advertised_endpoints()
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("the listeners could not be changed", exc_info=task.exception())

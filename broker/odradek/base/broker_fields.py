@@ -40,10 +40,16 @@ class BrokerFields:
     broker_rack: str | None = text(None, "Rack or zone of this broker; replicas are spread over racks.")
     log_dir: str = text("/tmp/kafka-logs", "Directories of the logs where log.dirs is not given.")
     log_dirs: tuple[str, ...] = parts(("/tmp/kafka-logs",), "Directories of the logs, one for each disk.")
-    listeners: tuple[str, ...] = parts(("PLAINTEXT://:9092",), "What to listen on: NAME://host:port, ...")
-    advertised_listeners: tuple[str, ...] = parts((), "What clients are told to connect to; default: listeners.")
+    listeners: tuple[str, ...] = parts(
+        ("PLAINTEXT://:9092",), "What to listen on: NAME://host:port, ...", dynamic=Update.PER_BROKER
+    )
+    advertised_listeners: tuple[str, ...] = parts(
+        (), "What clients are told to connect to; default: listeners.", dynamic=Update.PER_BROKER
+    )
     listener_security_protocol_map: tuple[str, ...] = parts(
-        ("PLAINTEXT:PLAINTEXT",), "Security protocol of each listener name: NAME:PROTOCOL, ..."
+        ("PLAINTEXT:PLAINTEXT",),
+        "Security protocol of each listener name: NAME:PROTOCOL, ...",
+        dynamic=Update.PER_BROKER,
     )
     inter_broker_listener_name: str | None = text(None, "Listener that brokers use among themselves; default: first.")
     inter_broker_request_listeners: tuple[str, ...] = words((), "Other listeners that take requests between brokers.")

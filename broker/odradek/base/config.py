@@ -84,7 +84,8 @@ class BrokerConfig(BrokerFields):
     def with_dynamic(self, values: Mapping[str, str]) -> BrokerConfig:
         """These settings with others over them, as `/config/brokers` has them (KIP-226).
 
-        Raises `ConfigError` for what has no effect here, changes with a restart only, or is a bad value.
+        Raises `ConfigError` for what has no effect here, changes with a restart only, or is a bad value. Settings of
+        listeners are checked against each other, so those that change together are to be given together.
         """
         changed: dict[str, Any] = {}
         for key, value in values.items():
@@ -97,6 +98,11 @@ class BrokerConfig(BrokerFields):
             changed[setting.attribute] = setting.parse(value)
         config = replace(self, **changed)
         config._check()
+        if config.inter_broker_listener != self.inter_broker_listener:
+            raise ConfigError(
+                f"listeners must keep {self.inter_broker_listener}, which brokers use among themselves, and keep it "
+                "first unless inter.broker.listener.name is set: it cannot be replaced while the broker runs"
+            )
         return config
 
     def _check(self) -> None:
@@ -115,7 +121,13 @@ class BrokerConfig(BrokerFields):
     def _check_listeners(self) -> None:
         if self.control_plane_listener_name is not None:
             raise ConfigError("control.plane.listener.name is not supported: remove it, requests share one listener")
-        names = {endpoint.listener for endpoint in self.listener_endpoints()}
+        endpoints = self.listener_endpoints()
+        names = {endpoint.listener for endpoint in endpoints}
+        bound = {(endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port}
+        if len(names) != len(endpoints) or len(bound) != sum(endpoint.port > 0 for endpoint in endpoints):
+            raise ConfigError(
+                f"listeners={','.join(self.listeners)!r} is not allowed: names and addresses must be unique"
+            )
         if self.inter_broker_listener not in names:
             raise ConfigError(
                 f"inter.broker.listener.name={self.inter_broker_listener!r} is not among listeners: {sorted(names)}"
@@ -128,6 +140,10 @@ class BrokerConfig(BrokerFields):
                 raise ConfigError(f"advertised.listeners names {endpoint.listener!r}, which listeners does not")
             if endpoint.host == "0.0.0.0":
                 raise ConfigError("advertised.listeners must name an address that clients can reach, not 0.0.0.0")
+        if self.inter_broker_listener not in {endpoint.listener for endpoint in self.advertised_endpoints()}:
+            raise ConfigError(
+                f"advertised.listeners must name {self.inter_broker_listener}, which brokers use among themselves"
+            )
 
     def listener_endpoints(self) -> tuple[Endpoint, ...]:
         """Where to listen. An empty host stands for every address."""

@@ -97,6 +97,10 @@ class Listener:
         """The open connections, the oldest first."""
         return tuple(self._connections)
 
+    async def probe(self) -> None:
+        """Bind and let go at once: `ConfigError` when the address cannot be had now."""
+        (await self._bind()).close()
+
     async def start(self) -> None:
         """Bind and accept; `port` is the real one then. `ConfigError` when the address cannot be had."""
         bound = await self._bind()

@@ -9,7 +9,7 @@ those of this one, go over it in this order. `app/broker` loads them before it b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 LISTENER_PREFIX: Final = "listener.name."
 SECRETS: Final = ("password", "jaas.config", "secret", "keystore.key")
 """Ends of the names of settings whose value Kafka stores encrypted."""
+
+LISTENERS: Final = ("listeners", "advertised.listeners", "listener.security.protocol.map")
+"""Settings that are valid together."""
 
 GRADUAL: Final = ("log.cleaner.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers")
 """Numbers of threads: at most doubled or halved at once, as Kafka demands lest a slip of the pen stop a broker."""
@@ -67,6 +70,8 @@ class BrokerSettings:
         """The same of all brokers."""
         self._complaints = Complaints(logger)
         self._subscribers: list[Callable[[BrokerConfig], None]] = []
+        self.rehearse: Callable[[BrokerConfig], Awaitable[None]] = _nothing_to_try
+        """Raises `ConfigError` for what can only be found out by trying, such as an address that is in use."""
 
     @property
     def name(self) -> str:
@@ -94,7 +99,7 @@ class BrokerSettings:
         if (defaults, own) == (self.defaults, self.own):
             return
         self.defaults, self.own = defaults, own
-        config = self._tolerant(self._tolerant(self._static, defaults), own)
+        config = self._tolerant(self._tolerant(self._static, self._common(defaults)), own)
         if config == self.config:
             return
         before, self.config = self.config, config
@@ -107,7 +112,15 @@ class BrokerSettings:
 
     def _tolerant(self, config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
         """Settings with others over them; what another tool wrote and this broker refuses is logged and left out."""
+        # They are checked against each other, and so taken over together or not at all.
+        of_listeners = {name: values[name] for name in LISTENERS if name in values}
+        try:
+            config = config.with_dynamic(of_listeners)
+        except ConfigError as error:
+            self._complaints.warn(f"settings of listeners in ZooKeeper have no effect: {error}")
         for name, value in values.items():
+            if name in of_listeners:
+                continue
             try:
                 if name in BROKER_SETTINGS:
                     config = config.with_dynamic({name: value})
@@ -117,6 +130,13 @@ class BrokerSettings:
             except ConfigError as error:
                 self._complaints.warn(f"a setting of brokers in ZooKeeper has no effect: {error}")
         return config
+
+    def _common(self, values: Mapping[str, str]) -> Mapping[str, str]:
+        """The defaults of all brokers, without what each broker has for itself."""
+        kept = {name: value for name, value in values.items() if not _is_per_broker(name)}
+        for name in values.keys() - kept.keys():
+            self._complaints.warn(f"{name} has no effect as the default of all brokers: give it for each broker")
+        return kept
 
     def _warn_without_effect(self, name: str) -> None:
         what = "a setting of Kafka" if broker_setting(name) else "not a setting of this broker or of Kafka"
@@ -159,8 +179,10 @@ class BrokerSettings:
 
     # Changes
 
-    def check(self, entity: str, changed: Mapping[str, str], names: Collection[str]) -> None:
-        """Raise `InvalidRequestError` if an entity's settings cannot become `changed`, of which `names` are new.
+    def check(self, entity: str, changed: Mapping[str, str], names: Collection[str]) -> BrokerConfig:
+        """What is in force if an entity's settings become `changed`, of which `names` are new.
+
+        Raises `InvalidRequestError` if they cannot.
 
         A name that is unknown here may be set, as in Kafka, where it may belong to a plug-in; it has no effect.
         """
@@ -184,11 +206,31 @@ class BrokerSettings:
             now, wanted = getattr(self.config, attribute), getattr(config, attribute)
             if not now // 2 <= wanted <= now * 2:
                 raise InvalidRequestError(f"{name}={wanted} is too far from {now}: double or halve it at most, at once")
+        return config
+
+    async def try_out(self, config: BrokerConfig) -> None:
+        """Raise `InvalidRequestError` if this broker cannot run with what `check` returned; nothing changes."""
+        attributes = [BROKER_SETTINGS[name].attribute for name in LISTENERS]
+        if all(getattr(config, attribute) == getattr(self.config, attribute) for attribute in attributes):
+            return
+        try:
+            await self.rehearse(config)
+        except ConfigError as error:
+            raise InvalidRequestError(str(error)) from error
 
     async def change(self, entity: str, change: Change) -> None:
         """Write an entity's settings, notify every broker, and put them in force here; errors of `change_entity`."""
         await change_entity(self._zk, "brokers", entity, change)
         await self.reload(entity)
+
+
+async def _nothing_to_try(config: BrokerConfig) -> None:
+    return None
+
+
+def _is_per_broker(name: str) -> bool:
+    setting = broker_setting(name)
+    return setting is not None and setting.dynamic is Update.PER_BROKER
 
 
 def _check_change(name: str, value: str, *, is_default: bool) -> None:

@@ -231,9 +231,9 @@ class ConfigHandlers:
             settings.check(entity, changed, [name for name in names if name in changed])
             return changed
 
-        if validate_only:
-            checked(settings.own if name else settings.defaults)
-        else:
+        changed = checked(settings.own if name else settings.defaults)
+        await settings.try_out(settings.check(entity, changed, ()))
+        if not validate_only:
             await settings.change(entity, checked)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from odradek.base.errors import InvalidRequestError
 from odradek.client.blocking import BlockingClient
 from odradek.client.blocking_admin import BlockingAdmin
 from odradek.client.models import ConfigChange, ConfigResource
+from odradek.testing.apache import free_port
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 
@@ -172,3 +174,52 @@ def test_what_old_tools_write_into_zookeeper_is_applied(cluster: RunningCluster,
         zookeeper.stop()
         zookeeper.close()
     wait_until(lambda: client.produce(LARGE) == [TOO_LARGE] * 2, what="the bound that was written into ZooKeeper")
+
+
+LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
+
+
+def with_listener(admin: BlockingAdmin, broker: ConfigResource, port: int) -> dict[str, str]:
+    """The broker's settings of listeners, and one more listener."""
+    found = admin.describe_configs([broker], keys=list(LISTENERS))[broker]
+    added = (f"OUTER://127.0.0.1:{port}", f"OUTER://127.0.0.1:{port}", "OUTER:PLAINTEXT")
+    given = {name: found[name].value or found["listeners"].value for name in LISTENERS}
+    return {name: f"{given[name]},{more}" for name, more in zip(LISTENERS, added, strict=True)}
+
+
+def test_listeners_come_and_go(cluster: RunningCluster, admin: BlockingAdmin) -> None:
+    """By a request and by a notice of another tool; the broker is registered anew, and Metadata follows."""
+    broker = ConfigResource.broker(1)
+    conflict = with_listener(admin, broker, cluster.address(0)[1])
+    with pytest.raises(InvalidRequestError, match="another process listens there"):
+        admin.incremental_alter_configs({broker: [set_to(*each) for each in conflict.items()]})
+
+    port = free_port()
+    outer = with_listener(admin, broker, port)
+    admin.incremental_alter_configs({broker: [set_to(*each) for each in outer.items()]})
+
+    def told() -> dict[int, int]:
+        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+        return {each.id: each.port for each in client.list_topics(timeout=SECONDS).brokers.values()}
+
+    wait_until(lambda: told() == {1: port}, what="metadata with the new listener on itself")
+    zookeeper = KazooClient(cluster.zookeeper)
+    zookeeper.start(SECONDS)
+    try:
+        assert f"OUTER://127.0.0.1:{port}" in json.loads(zookeeper.get("/brokers/ids/1")[0])["endpoints"]
+        zookeeper.set("/config/brokers/1", json.dumps({"version": 1, "config": {}}).encode())
+        notice = json.dumps({"version": 2, "entity_path": "brokers/1"}).encode()
+        zookeeper.create("/config/changes/config_change_", notice, sequence=True)
+
+        def endpoints() -> list[str]:
+            return list(json.loads(zookeeper.get("/brokers/ids/1")[0])["endpoints"])
+
+        wait_until(lambda: len(endpoints()) == 1, what="the registration without the listener")
+    finally:
+        zookeeper.stop()
+        zookeeper.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
+    with pytest.raises(InvalidRequestError, match="must keep"):
+        replaced = ("OTHER://127.0.0.1:0", "OTHER://127.0.0.1:7", "OTHER:PLAINTEXT")
+        admin.incremental_alter_configs({broker: list(map(set_to, LISTENERS, replaced))})

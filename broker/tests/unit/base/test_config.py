@@ -144,6 +144,40 @@ def test_what_cannot_be_changed_while_the_broker_runs(key: str, value: str, told
     assert told in str(caught.value)
 
 
+def test_listeners_change_while_the_broker_runs() -> None:
+    static = parse(listeners="PLAINTEXT://h:9092")
+    changed = static.with_dynamic(
+        {
+            "listeners": "PLAINTEXT://h:9092,OUTER://h:9093",
+            "advertised.listeners": "PLAINTEXT://a.example:1,OUTER://b.example:2",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTER:PLAINTEXT",
+        }
+    )
+    assert changed.listener_endpoints()[1] == Endpoint("OUTER", "h", 9093)
+    assert changed.advertised_endpoints()[1] == Endpoint("OUTER", "b.example", 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"listeners": "OUTER://h:9093"}, "must keep PLAINTEXT"),
+        ({"listeners": "OUTER://h:9093,PLAINTEXT://h:9092"}, "keep it first"),
+        ({"listeners": "PLAINTEXT://h:9092,INNER://h:9093"}, "supports PLAINTEXT only"),
+        ({"listeners": "PLAINTEXT://h:9092,OUTER://h:9092"}, "unique"),
+        ({"listeners": "PLAINTEXT://h:9092,PLAINTEXT://h:9093"}, "unique"),
+        ({"advertised.listeners": "OUTER://h:9093"}, "which listeners does not"),
+        (
+            {"listeners": "PLAINTEXT://h:9092,OUTER://h:9093", "advertised.listeners": "OUTER://h:9093"},
+            "must name PLAINTEXT",
+        ),
+    ],
+)
+def test_listeners_that_do_not_fit_together(values: dict[str, str], told: str) -> None:
+    static = parse(listener_security_protocol_map="PLAINTEXT:PLAINTEXT,OUTER:PLAINTEXT")
+    with pytest.raises(ConfigError, match=told):
+        static.with_dynamic(values)
+
+
 @pytest.mark.parametrize(("key", "value"), [("segment.bytes", "1"), ("no.such.key", "1"), ("cleanup.policy", "x")])
 def test_bad_topic_setting(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=key.replace(".", r"\.")):

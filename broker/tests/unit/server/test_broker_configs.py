@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import ConfigError, InvalidRequestError
 from odradek.protocol.apis import ApiKey
 from odradek.server.broker_configs import BrokerSettings
 from odradek.server.config_store import persist
@@ -150,3 +152,47 @@ def test_what_means_nothing_here_is_logged_once(play: Callable[..., None], caplo
         "topic t",
         "a setting of brokers in ZooKeeper has no effect",
     ]
+
+
+def test_listeners_from_zookeeper_are_taken_together_or_not_at_all(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        settings, static = server.settings, server.config.listeners
+        added = {
+            "listeners": ",".join([*static, "OUTER://:0"]),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTER:PLAINTEXT",
+            "message.max.bytes": "5000",
+        }
+        await settings.change("1", lambda _: added)
+        assert settings.config.listeners == (*static, "OUTER://:0")
+        await settings.change("1", lambda _: {**added, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"})
+        assert (settings.config.listeners, settings.config.message_max_bytes) == (static, 5000)
+        await settings.change("1", lambda _: {})
+        await settings.change(ALL, lambda _: added)
+        assert (settings.config.listeners, settings.config.message_max_bytes) == (static, 5000)
+
+    play(scenario)
+
+
+def test_what_the_broker_cannot_do_is_refused_before_it_is_written(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        async def refuse(config: BrokerConfig) -> None:
+            raise ConfigError(f"no room for {config.listeners[-1]}")
+
+        server.settings.rehearse = refuse
+        values = {
+            "listeners": ",".join([*server.config.listeners, "OUTER://:0"]),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTER:PLAINTEXT",
+        }
+        operations = [{"name": name, "value": value, "config_operation": 0} for name, value in values.items()]
+        resource = {"resource_type": 4, "resource_name": "1", "configs": operations}
+        for dry in (True, False):
+            request = {"resources": [resource], "validate_only": dry}
+            (answer,) = (await server.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)).responses
+            assert (answer.error_code, answer.error_message) == (InvalidRequestError.code, "no room for OUTER://:0")
+        assert server.settings.own == {}
+        other = [{"name": "message.max.bytes", "value": "5000", "config_operation": 0}]
+        request = {"resources": [{**resource, "configs": other}], "validate_only": False}
+        (answer,) = (await server.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)).responses
+        assert answer.error_code == 0, "nothing of the listeners changes"
+
+    play(scenario)
