@@ -260,6 +260,18 @@ def test_image_of_brokers(brokers: Brokers, image: str) -> None:
     assert (found["image"], found["imagePullPolicy"], found["command"]) == (image, "Always", ["odradek-pod", "broker"])
 
 
+@pytest.mark.parametrize(("seconds", "given"), [(None, None), (60.0, "60"), (0.5, "0.5")])
+def test_pods_know_how_long_to_ask_the_api_server(seconds: float | None, given: str | None) -> None:
+    """A setting that nobody made is no reason to restart brokers."""
+    objects = {
+        (item.kind, item.name): item.body
+        for item in wanted_objects(
+            cluster(), settings=ImageSettings(api_seconds=seconds), broker_count=2, operator_namespace="odradek-system"
+        )
+    }
+    assert environment(objects).get("API_SECONDS") == given
+
+
 @pytest.mark.parametrize("component", [Component.KAFKA, Component.ZOOKEEPER])
 def test_a_rule_of_spreading_restarts_no_pod(build: Build, component: Component) -> None:
     own = dataclasses.replace(cluster(rack="zone"), zookeeper=ZooKeeper())
