@@ -64,13 +64,17 @@ class OdradekBroker:
         """Start it; it serves when a client gets its metadata. `AssertionError` with its log when it ends instead."""
         from confluent_kafka.admin import AdminClient
 
-        with self._log.open("ab") as out:
-            command = [sys.executable, "-m", "odradek.cli.main", "broker", str(self._properties)]
-            self._process = subprocess.Popen(command, stdout=out, stderr=out)
+        self.launch()
         bootstrap = f"127.0.0.1:{self.port}"
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         wait_until(lambda: self._ended() or _serves(admin), what=f"our broker's start on {bootstrap}")
         assert not self._ended(), self._log.read_text()[-4000:]
+
+    def launch(self) -> None:
+        """Start the process and return at once."""
+        with self._log.open("ab") as out:
+            command = [sys.executable, "-m", "odradek.cli.main", "broker", str(self._properties)]
+            self._process = subprocess.Popen(command, stdout=out, stderr=out)
 
     def _ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
