@@ -8,6 +8,7 @@ from support.figures import tell
 from support.kubernetes import Kubernetes
 from support.product import CRDS, Demo, Release, Times
 from support.values import condition
+from support.waiting import eventually
 
 
 def test_the_operator_is_installed_and_checks_itself(operator_release: Release) -> None:
@@ -35,7 +36,8 @@ def test_every_pod_runs_in_its_place(demo: Demo) -> None:
     assert [pod.name for pod in brokers] == [f"demo-kafka-{number}" for number in range(3)]
     assert [pod.name for pod in demo.pods("zookeeper")] == [f"demo-zookeeper-{number}" for number in range(3)]
     assert len(demo.pods("exporter")) == 1
-    assert all(pod.ready for pod in demo.pods())
+    # A Cluster is Ready without its exporter, which starts only when ZooKeeper answers.
+    eventually(demo.pods, lambda pods: all(pod.ready for pod in pods), what="readiness of every pod")
 
 
 def test_brokers_are_in_the_zones_of_their_nodes(demo: Demo, kubernetes: Kubernetes) -> None:
