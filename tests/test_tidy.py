@@ -45,7 +45,7 @@ client/fetch_sessions client/fetched client/fetch_state client/assignors client/
 PURE_OPERATOR = """
 crds/* objects/* lifecycle/* dashboards/*
 actions observed plan topics status status_documents fields documents
-kube/api kube/patches kube/settings kube/extras
+kube/api kube/owners kube/patches kube/settings kube/extras
 """.split()
 PURE_SPARK = "options schema offsets".split()
 KIT = "odradek_operator.testing"

@@ -137,14 +137,17 @@ class KubernetesClient:
             if not more:
                 return found
 
-    async def apply(self, body: Object) -> Object:
-        """Server-side apply: make the object, or make our fields of it what `body` says, whoever set them before."""
+    async def apply(self, body: Object, *, force: bool = True) -> Object:
+        """Server-side apply: make the object, or make our fields of it what `body` says, whoever set them before.
+
+        Without `force` it fails with status 409 where somebody else has set such a field to another value.
+        """
         reference = Reference.of(body)
         await self._pace.take()
         return await self._request(
             "PATCH",
             reference.kind.path(reference.namespace, reference.name),
-            {"fieldManager": FIELD_MANAGER, "force": "true"},
+            {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"},
             body,
             APPLY,
         )

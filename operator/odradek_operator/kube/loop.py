@@ -339,6 +339,7 @@ class ClusterLoop:
         if not ensemble.known:
             ready = [item for item in ready if (item.kind, item.name) != _ensemble_set(cluster)]
         written = await self._applier.apply(ready)
+        decision = replace(decision, waiting=(*decision.waiting, *self._applier.waiting))
         if written or resync:
             await self._applier.prune(
                 wanted,
@@ -346,7 +347,8 @@ class ClusterLoop:
                 namespace=self.namespace,
                 selector=prune_selector(cluster),
             )
-        return decision, frozenset(item.name for item in ready if item.kind == Kind.STATEFUL_SET.word)
+        sets = [item for item in ready if item.kind == Kind.STATEFUL_SET.word]
+        return decision, frozenset(item.name for item in sets if self._applier.is_applied(Reference.of(item.body)))
 
     async def _carry_out(
         self, cluster: Cluster, view: View, decision: ClusterDecision, snapshot: Snapshot | None

@@ -199,7 +199,8 @@ class KubernetesApi:
         if not manager:
             raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", "PatchOptions: fieldManager is required for apply")
         is_new = self.store.find(key) is None
-        body = self.store.apply(key, asked.body, manager, status_only=place.sub == "status")
+        is_forced = asked.query.get("force") == "true"
+        body = self.store.apply(key, asked.body, manager, force=is_forced, status_only=place.sub == "status")
         return Answer(HTTPStatus.CREATED if is_new else HTTPStatus.OK, body)
 
     def _key(self, asked: Asked, place: Place) -> Key:

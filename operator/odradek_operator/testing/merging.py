@@ -1,8 +1,8 @@
 """Two ways in which a patch becomes part of an object: merge patches (RFC 7386) and server-side apply. Pure.
 
 Of server-side apply: values that the applied configuration names are set, those that the same manager applied before
-and names no longer are removed, all others stay; lists of things that have a key are merged by it. `force` is assumed.
-Left out: conflicts between managers, and the fields' owners in `metadata.managedFields`.
+and names no longer are removed, all others stay; lists of things that have a key are merged by it. Conflicts between
+managers are found in mappings only. Left out: the fields' owners in `metadata.managedFields`.
 """
 
 from __future__ import annotations
@@ -58,6 +58,17 @@ def apply(live: Json, config: Json, before: Json, others: Sequence[Json], *, cus
     """
     at = _At("", custom)
     return _lay_over(_retract(live, before, config, others, at), config, at)
+
+
+def conflict(live: Json, config: Json, before: Json, path: str = "") -> str | None:
+    """The first field that the configuration sets to another value than somebody else has set; None where none is."""
+    if not (isinstance(live, Mapping) and isinstance(config, Mapping)):
+        return path if isinstance(live, str | int) and live not in (config, before) else None
+    known = before if isinstance(before, Mapping) else {}
+    for key, value in config.items():
+        if key in live and (found := conflict(live[key], value, known.get(key), f"{path}.{key}")):
+            return found
+    return None
 
 
 def agreeing(config: Json, live: Json) -> Json:

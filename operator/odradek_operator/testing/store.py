@@ -150,8 +150,12 @@ class Store:
             raise _conflict(key, "the object has been modified; please apply your changes to the latest version")
         return self._update(key, present, merging.merge(present, patch), status_only=status_only)
 
-    def apply(self, key: Key, config: Object, manager: str, *, status_only: bool = False) -> Object:
-        """Server-side apply with `force`; makes the object where it is missing."""
+    def apply(self, key: Key, config: Object, manager: str, *, force: bool = True, status_only: bool = False) -> Object:
+        """Server-side apply; makes the object where it is missing.
+
+        Raises `ApiError` 409 for a `uid` of another object, and without `force` for a field that somebody else has set
+        to another value.
+        """
         if config["metadata"].get("managedFields"):
             raise _bad("metadata.managedFields must be nil")
         present = self._objects.get(key)
@@ -161,6 +165,8 @@ class Store:
             self._applied[key] = {manager: own}
             return made
         managers = self._applied.setdefault(key, {})
+        if not force and (field := merging.conflict(present, own, managers.get(manager, {}))):
+            raise _conflict(key, f"Apply failed with 1 conflict: conflict with another manager: {field}")
         others = [theirs for name, theirs in managers.items() if name != manager]
         merged = merging.apply(present, own, managers.get(manager, {}), others, custom=key.resource.is_custom)
         answer = self._update(key, copy.deepcopy(present), merged, status_only=status_only)

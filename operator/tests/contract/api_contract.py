@@ -265,6 +265,27 @@ class ApiContract:
         await client.merge(which, {"data": {"a": None}})
         assert (await client.apply(config_map(namespace, a="1")))["data"] == {"a": "1"}
 
+    async def test_without_force_nothing_is_taken_from_others(self, client: KubernetesClient, namespace: str) -> None:
+        await client.apply(config_map(namespace, a="1"), force=False)
+        which = Reference.of(await client.apply(config_map(namespace, a="2"), force=False))
+        await client.merge(which, {"data": {"a": "theirs"}})
+        with pytest.raises(KubernetesError) as refused:
+            await client.apply(config_map(namespace, a="1"), force=False)
+        assert refused.value.status == HTTPStatus.CONFLICT
+        found = await client.get(which.kind, namespace, which.name)
+        assert found is not None
+        assert found["data"] == {"a": "theirs"}
+
+    async def test_an_apply_for_another_uid_is_refused(self, client: KubernetesClient, namespace: str) -> None:
+        body = config_map(namespace, a="1")
+        made = await client.apply(body)
+        mine = {**body, "metadata": {**body["metadata"], "uid": made["metadata"]["uid"]}}
+        assert (await client.apply(mine))["metadata"]["uid"] == made["metadata"]["uid"]
+        mine["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
+        with pytest.raises(KubernetesError) as refused:
+            await client.apply(mine)
+        assert refused.value.status == HTTPStatus.CONFLICT
+
     async def test_lists_of_things_with_keys_are_merged(self, client: KubernetesClient, namespace: str) -> None:
         made = await client.apply(stateful_set(namespace, A="1", B="2"))
         which = Reference.of(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from odradek_operator.crds.types import Cluster, Monitoring
 from odradek_operator.kube.api import Kind, Reference, kind_named
 from odradek_operator.kube.applier import Applier
 from odradek_operator.kube.client import KubernetesError
+from odradek_operator.kube.owners import owner_of
 from odradek_operator.kube.view import complete
 from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
@@ -175,3 +177,108 @@ def test_kinds_that_are_not_installed_are_warned_of_and_stop_nothing() -> None:
         assert applier.warnings() == ()
 
     run_virtual(run())
+
+
+STRIMZI = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {
+        "name": "demo-kafka-bootstrap",
+        "namespace": "shop",
+        "labels": {"app.kubernetes.io/managed-by": "strimzi-cluster-operator"},
+        "ownerReferences": [
+            {
+                "apiVersion": "kafka.strimzi.io/v1beta2",
+                "kind": "Kafka",
+                "name": "demo",
+                "uid": "their-uid",
+                "controller": True,
+            }
+        ],
+    },
+    "spec": {"ports": [{"name": "tcp-clients", "port": 9092}], "selector": {"strimzi.io/name": "demo-kafka"}},
+}
+
+
+def test_an_object_of_another_owner_is_refused_by_name_and_all_others_are_applied() -> None:
+    async def run() -> None:
+        api, client, applier = begin()
+        api.put(copy.deepcopy(STRIMZI))
+        before = await client.get(Kind.SERVICE, "shop", "demo-kafka-bootstrap")
+        written = await applier.apply(wanted())
+        assert await client.get(Kind.SERVICE, "shop", "demo-kafka-bootstrap") == before
+        missing = {Reference.of(item.body) for item in wanted()} - set(written)
+        assert [which.name for which in missing] == ["demo-kafka-bootstrap"]
+        (refused,) = applier.waiting
+        assert refused.needs_person
+        assert refused.sentence.startswith(
+            "Service shop/demo-kafka-bootstrap belongs to Kafka demo (kafka.strimzi.io/v1beta2) and is left as it is"
+        )
+        await prune(applier, ())
+        assert await client.get(Kind.SERVICE, "shop", "demo-kafka-bootstrap") == before, "nor is it pruned"
+
+    run_virtual(run())
+
+
+def test_pods_do_not_restart_without_a_config_map_that_somebody_else_owns() -> None:
+    async def run() -> None:
+        api, client, applier = begin()
+        theirs = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "demo-kafka-config", "namespace": "shop", "labels": {"app": "theirs"}},
+            "data": {"theirs": "1"},
+        }
+        api.put(theirs)
+        await applier.apply(wanted())
+        (refused,) = applier.waiting
+        assert "belongs to somebody that it does not name" in refused.sentence
+        assert await client.get(Kind.STATEFUL_SET, "shop", "demo-kafka") is None
+        assert await client.get(Kind.STATEFUL_SET, "shop", "demo-zookeeper") is not None
+        await client.delete(Reference(kind=Kind.CONFIG_MAP, namespace="shop", name="demo-kafka-config"))
+        await applier.apply(wanted())
+        assert applier.waiting == ()
+        assert await client.get(Kind.STATEFUL_SET, "shop", "demo-kafka") is not None
+
+    run_virtual(run())
+
+
+def test_objects_of_an_earlier_cluster_of_the_name_are_waited_for() -> None:
+    async def run() -> None:
+        _, client, applier = begin()
+        await applier.apply(wanted(replace(CLUSTER, uid="earlier")))
+        again = Applier(client)
+        assert all(item.api_version.startswith("rbac") for item in wanted() if not item.owned)
+        assert await again.apply([item for item in wanted() if item.owned]) == []
+        assert {waiting.reason for waiting in again.waiting} == {"ObjectIsLeaving"}
+        assert not any(waiting.needs_person for waiting in again.waiting)
+
+    run_virtual(run())
+
+
+@pytest.mark.parametrize(
+    ("labels", "owner"),
+    [
+        ({}, "field manager helm"),
+        ({"app.kubernetes.io/managed-by": "Helm"}, "Helm"),
+        (
+            {
+                "app.kubernetes.io/managed-by": "odradek-operator",
+                "odradek.dev/cluster": "demo",
+                "odradek.dev/namespace": "other",
+            },
+            "odradek-operator, for Cluster other/demo",
+        ),
+    ],
+)
+def test_an_owner_is_named_by_what_the_object_says(labels: dict[str, str], owner: str) -> None:
+    (service, *_) = (item.body for item in wanted() if item.kind == "Service")
+    fields = [{"manager": "helm", "operation": "Update"}]
+    present = {"metadata": {"name": "x", "labels": labels, "managedFields": fields}}
+    assert owner_of(present, service) == owner
+
+
+def test_what_nobody_owns_is_ours_by_its_labels() -> None:
+    """As after `kubectl delete cluster --cascade=orphan`, and for what belongs to no namespace."""
+    (service, *_) = (item.body for item in wanted() if item.kind == "Service")
+    assert owner_of({"metadata": {"labels": service["metadata"]["labels"]}}, service) is None
