@@ -17,7 +17,7 @@ from odradek.zk.layout import (
     TopicAssignment,
     partition_state_path,
 )
-from odradek.zk.ownership import ManagedTopic
+from odradek.zk.ownership import ManagedBrokers, ManagedTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,15 @@ class ObservedOwnership:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedBrokersRecord:
+    """`/odradek/brokers`: which defaults of brokers, and which broker ids, are whose."""
+
+    record: ManagedBrokers | None
+    """None: it cannot be understood, and counts as missing."""
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A cluster as ZooKeeper has it."""
 
@@ -98,6 +107,7 @@ class Snapshot:
     """By topic. May be there without the topic, or speak of an earlier one of that name."""
     broker_configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
     """`/config/brokers/NAME` by name: a broker's id, or `<default>` for all of them."""
+    brokers_record: ObservedBrokersRecord | None = None
     deleting: frozenset[str] = frozenset()
     """Topics whose deletion is under way."""
     reassigning: frozenset[TopicPartition] = frozenset()

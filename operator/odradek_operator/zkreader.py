@@ -14,9 +14,16 @@ from typing import TypeVar
 from odradek.zk import layout
 from odradek.zk.layout import BrokerRegistration, ClusterId, ControllerRegistration, PartitionState, TopicAssignment
 from odradek.zk.node import LayoutError
-from odradek.zk.ownership import ManagedTopic, managed_topic_path
+from odradek.zk.ownership import MANAGED_BROKERS, ManagedBrokers, ManagedTopic, managed_topic_path
 from odradek.zk.port import ZkClient, ZnodeStat
-from odradek_operator.observed import ObservedConfig, ObservedOwnership, ObservedTopic, Snapshot, state_paths
+from odradek_operator.observed import (
+    ObservedBrokersRecord,
+    ObservedConfig,
+    ObservedOwnership,
+    ObservedTopic,
+    Snapshot,
+    state_paths,
+)
 
 Znode = tuple[bytes, ZnodeStat]
 _K = TypeVar("_K")
@@ -50,7 +57,7 @@ async def read_snapshot(zk: ZkClient, topics: Iterable[str] | None) -> Snapshot:
     damage = _Damage()
     # First, so that a write which depends on its version depends on all that is read after it.
     epoch = await zk.get_or_none(layout.CONTROLLER_EPOCH)
-    single = await zk.get_many([layout.CLUSTER_ID, layout.CONTROLLER, layout.REASSIGN_PARTITIONS])
+    single = await zk.get_many([layout.CLUSTER_ID, layout.CONTROLLER, layout.REASSIGN_PARTITIONS, MANAGED_BROKERS])
     names = await zk.children_or_none(layout.TOPICS) or []
     wanted = set(names) if topics is None else set(topics)
     found = await _read_topics(zk, [name for name in names if name in wanted], damage)
@@ -77,6 +84,7 @@ async def read_snapshot(zk: ZkClient, topics: Iterable[str] | None) -> Snapshot:
         configs=configs,
         ownership=ownership,
         broker_configs=broker_configs,
+        brokers_record=_brokers_record(single[MANAGED_BROKERS], damage),
         deleting=frozenset(await zk.children_or_none(layout.DELETE_TOPICS) or []),
         reassigning=frozenset(targets or ()),
         reassignment_requested=reassignment is not None,
@@ -89,6 +97,13 @@ def _single(znode: Znode | None, decode: Callable[[bytes], _T], damage: _Damage)
     if znode is None:
         return None
     return damage.understood(lambda _, data: decode(data), None, znode[0])
+
+
+def _brokers_record(znode: Znode | None, damage: _Damage) -> ObservedBrokersRecord | None:
+    """A record that cannot be understood is replaced: then nothing counts as ours, so nothing is removed."""
+    if znode is None:
+        return None
+    return ObservedBrokersRecord(record=_single(znode, ManagedBrokers.decode, damage), version=znode[1].version)
 
 
 def _bare(name: str, *, version: int) -> ObservedTopic:

@@ -17,7 +17,7 @@ from uuid import UUID
 from odradek.base.errors import OdradekError
 from odradek.zk import layout
 from odradek.zk.layout import ConfigChange, ReplicaAssignment, TopicAssignment
-from odradek.zk.ownership import ManagedTopic, managed_topic_path
+from odradek.zk.ownership import MANAGED_BROKERS, ROOT, ManagedBrokers, ManagedTopic, managed_topic_path
 from odradek.zk.port import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData, ZkClient
 from odradek_operator.actions import (
     Action,
@@ -29,7 +29,13 @@ from odradek_operator.actions import (
     RecordOwnership,
     SetConfig,
 )
-from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, SetBrokerDefaults, ZooKeeperStep
+from odradek_operator.lifecycle.steps import (
+    LiftThrottle,
+    MoveReplicas,
+    RecordBrokers,
+    SetBrokerDefaults,
+    ZooKeeperStep,
+)
 from odradek_operator.observed import ObservedConfig
 
 _CONFIG_CHANGE: Final = f"{layout.CONFIG_CHANGES}/{layout.CONFIG_CHANGE_PREFIX}"
@@ -134,7 +140,7 @@ def concerned(step: ZooKeeperStep) -> list[tuple[str, str]]:
             return [("brokers", layout.DEFAULT_ENTITY), *(("topics", topic) for topic in sorted(step.topic_configs))]
         case LiftThrottle():
             return [("brokers", layout.DEFAULT_ENTITY), *(("topics", topic) for topic in sorted(step.topics))]
-        case SetBrokerDefaults():
+        case SetBrokerDefaults() | RecordBrokers():
             return []
 
 
@@ -168,7 +174,17 @@ def transactions(step: ZooKeeperStep, present: Configs, *, epoch_version: int) -
             writes.append([*check, *_changed(present, defaults, remove=step.broker_defaults)])
             return [operations for operations in writes if len(operations) > len(check)]
         case SetBrokerDefaults():
-            return [[*check, _config(*defaults, step.config, step.version), _notice(*defaults)]]
+            record = _brokers_record(step.record, step.record_version)
+            return [[*check, _config(*defaults, step.config, step.version), _notice(*defaults), record]]
+        case RecordBrokers():
+            if step.config_version is not None:
+                check.append(Check(layout.config_path(*defaults), step.config_version))
+            return [[*check, _brokers_record(step.record, step.record_version)]]
+
+
+def _brokers_record(record: ManagedBrokers, version: int | None) -> Operation:
+    data = record.encode()
+    return Create(MANAGED_BROKERS, data) if version is None else SetData(MANAGED_BROKERS, data, version)
 
 
 def _changed(
@@ -198,6 +214,8 @@ async def carry_out_step(zk: ZkClient, step: ZooKeeperStep, *, epoch_version: in
         else ObservedConfig(values=layout.decode_config(path, znode[0]), version=znode[1].version)
         for path, entity in paths.items()
     }
+    if isinstance(step, SetBrokerDefaults | RecordBrokers):
+        await zk.ensure_path(ROOT)
     try:
         for operations in transactions(step, present, epoch_version=epoch_version):
             await zk.multi(operations)

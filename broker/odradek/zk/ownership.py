@@ -7,7 +7,8 @@ written in the same transaction as the settings that it speaks of.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from odradek.zk.node import Node
 
 ROOT: Final = "/odradek"
 MANAGED_TOPICS: Final = f"{ROOT}/topics"
+MANAGED_BROKERS: Final = f"{ROOT}/brokers"
 _VERSION: Final = 1
 
 
@@ -72,3 +74,48 @@ class ManagedTopic:
             owned=frozenset(node.text_list("owned")),
             preserved=frozenset(node.text_list("preserved")),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokersOwnership:
+    """What one Cluster resource has in the brokers' part of an ensemble."""
+
+    owned: frozenset[str] = frozenset()
+    """Keys of `/config/brokers/<default>` that the resource lists. One that it lists no longer is removed."""
+    preserved: frozenset[str] = frozenset()
+    """Keys that others had set when the cluster got its record. They stay. Only in an ensemble of the cluster's own:
+    elsewhere all keys of others stay."""
+    ids: frozenset[int] = frozenset()
+    """Ids of the cluster's brokers. Only in an ensemble that the cluster shares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedBrokers:
+    """`/odradek/brokers`: which defaults of brokers, and which broker ids, are whose."""
+
+    clusters: Mapping[str, BrokersOwnership] = field(default_factory=dict)
+    """By uid of the Cluster resource: several may share an ensemble."""
+
+    def encode(self) -> bytes:
+        """Version 1."""
+        clusters = {
+            uid: {"owned": sorted(one.owned), "preserved": sorted(one.preserved), "ids": sorted(one.ids)}
+            for uid, one in sorted(self.clusters.items())
+        }
+        return json.dumps({"version": _VERSION, "clusters": clusters}, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> ManagedBrokers:
+        """Version 1. Raises `LayoutError`."""
+        node = Node(MANAGED_BROKERS, data)
+        if node.integer("version") != _VERSION:
+            raise node.error("version", f"{_VERSION}")
+        return cls(clusters={uid: _brokers_ownership(one) for uid, one in node.object_map("clusters").items()})
+
+
+def _brokers_ownership(node: Node) -> BrokersOwnership:
+    return BrokersOwnership(
+        owned=frozenset(node.text_list("owned")),
+        preserved=frozenset(node.text_list("preserved")),
+        ids=frozenset(node.integers("ids")),
+    )

@@ -96,7 +96,7 @@ def _decide(
     verdict = _disruption(cluster, state, snapshot, wanted, now=now)
     steps: list[Step] = []
     if snapshot.controller_epoch_version is not None:
-        changed = defaults.decide(snapshot, wanted.dynamic)
+        changed = defaults.decide(cluster, snapshot, wanted.dynamic)
         steps += [] if changed is None else [changed]
     moved = moves.decide(cluster, snapshot, present=present, factors=wanted.factors)
     if verdict.step is not None:

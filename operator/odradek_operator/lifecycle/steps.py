@@ -8,9 +8,10 @@ read in Events and logs. Nothing here is a state: a step that was not carried ou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from odradek.base.types import TopicPartition
+from odradek.zk.ownership import ManagedBrokers
 from odradek_operator.objects.names import Component
 
 
@@ -75,14 +76,31 @@ class LiftThrottle:
 class SetBrokerDefaults:
     """Replace the dynamic properties of all brokers, `/config/brokers/<default>`, and tell every broker."""
 
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)
+    """May contain secrets of others."""
     version: int | None
     """None: there are none yet."""
+    record: ManagedBrokers
+    """Written in the same transaction, also where it does not change: it is what the decision was made from."""
+    record_version: int | None
+    """None: there is no record yet."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBrokers:
+    """Note which defaults and which ids are the cluster's, where the defaults themselves are as they should be."""
+
+    record: ManagedBrokers
+    record_version: int | None
+    """None: there is no record yet."""
+    config_version: int | None
+    """Of `/config/brokers/<default>`, from which this was decided; None: there is none."""
     reason: str
 
 
 KubernetesStep = RestartPod | ReleaseClaims
-ZooKeeperStep = MoveReplicas | LiftThrottle | SetBrokerDefaults
+ZooKeeperStep = MoveReplicas | LiftThrottle | SetBrokerDefaults | RecordBrokers
 Step = KubernetesStep | ZooKeeperStep
 
 

@@ -14,7 +14,7 @@ from odradek.base.types import Endpoint, TopicPartition
 from odradek.zk import layout
 from odradek.zk.client import KazooZkClient
 from odradek.zk.layout import BrokerRegistration, ClusterId, ConfigChange, PartitionState, TopicAssignment
-from odradek.zk.ownership import MANAGED_TOPICS
+from odradek.zk.ownership import MANAGED_BROKERS, MANAGED_TOPICS, ManagedBrokers
 from odradek.zk.port import Delete, NoNode, Operation, Result, SetData, ZkSettings
 from odradek_operator.actions import (
     Action,
@@ -25,7 +25,8 @@ from odradek_operator.actions import (
     RecordOwnership,
     SetConfig,
 )
-from odradek_operator.crds import Cluster, Deletion, Topic
+from odradek_operator.crds import Cluster, Deletion, Topic, ZooKeeper
+from odradek_operator.lifecycle import defaults
 from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, SetBrokerDefaults
 from odradek_operator.plan import Wanted, make_plan
 from odradek_operator.reconcile import MAX_ROUNDS, reconcile
@@ -289,12 +290,34 @@ async def test_a_reassignment_and_its_throttle_come_and_go_together(zk: KazooZkC
 
 
 async def test_dynamic_defaults_are_written_under_the_version_that_was_read(zk: KazooZkClient) -> None:
-    first = SetBrokerDefaults(config={"log.retention.ms": "1"}, version=None, reason="why")
+    first = SetBrokerDefaults(
+        config={"log.retention.ms": "1"}, version=None, record=ManagedBrokers(), record_version=None, reason="why"
+    )
     await carry_out_step(zk, first, epoch_version=0)
     with pytest.raises(OutdatedError):
         await carry_out_step(zk, first, epoch_version=0)
-    await carry_out_step(zk, dataclasses.replace(first, version=0, config={}), epoch_version=0)
+    await carry_out_step(zk, dataclasses.replace(first, version=0, record_version=0, config={}), epoch_version=0)
     assert (await read_snapshot(zk, [])).broker_configs["<default>"].values == {}
+
+
+async def test_a_cluster_in_another_ensemble_removes_only_what_it_set_there(zk: KazooZkClient) -> None:
+    theirs = {"ssl.keystore.password": "cipher:geheim", "log.cleaner.threads": "3"}
+    path = layout.config_path("brokers", layout.DEFAULT_ENTITY)
+    await zk.create(path, layout.encode_config(theirs))
+    cluster = Cluster(name="demo", uid="uid", zookeeper=ZooKeeper(connect="zk:2181"))
+
+    async def settled(wishes: dict[str, str]) -> dict[str, str]:
+        while (step := defaults.decide(cluster, await read_snapshot(zk, []), wishes)) is not None:
+            await carry_out_step(zk, step, epoch_version=0)
+        return layout.decode_config(path, (await zk.get(path))[0])
+
+    assert await settled({}) == theirs
+    assert await zk.exists(MANAGED_BROKERS) is None, "nothing is the cluster's, so there is nothing to record"
+    assert await settled({"log.retention.ms": "7"}) == theirs | {"log.retention.ms": "7"}
+    assert (await json_of(zk, MANAGED_BROKERS))["clusters"]["uid"]["owned"] == ["log.retention.ms"]
+    await zk.set(path, layout.encode_config(theirs | {"log.retention.ms": "9", "num.io.threads": "16"}))
+    assert await settled({"log.retention.ms": "7"}) == theirs | {"log.retention.ms": "7", "num.io.threads": "16"}
+    assert await settled({}) == theirs | {"num.io.threads": "16"}
 
 
 def test_topic_ids_are_random_and_no_option_of_a_command_line() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,14 @@ from odradek.base.types import TopicPartition
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk import layout
 from odradek.zk.layout import ReplicaAssignment, TopicAssignment
-from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, SetBrokerDefaults, ZooKeeperStep
+from odradek.zk.ownership import MANAGED_BROKERS, ROOT, BrokersOwnership, ManagedBrokers
+from odradek_operator.lifecycle.steps import (
+    LiftThrottle,
+    MoveReplicas,
+    RecordBrokers,
+    SetBrokerDefaults,
+    ZooKeeperStep,
+)
 from odradek_operator.zkwriter import OutdatedError, carry_out_step
 
 DEFAULTS = "/config/brokers/<default>"
@@ -26,7 +34,15 @@ MOVE = MoveReplicas(
     reason="broker 1 is drained",
 )
 LIFT = LiftThrottle(broker_defaults=tuple(RATES), topics={"a": tuple(LISTS)}, reason="nothing moves any more")
-SET = SetBrokerDefaults(config={"log.retention.ms": "8"}, version=0, reason="log.retention.ms becomes 8 (was 7)")
+OURS = ManagedBrokers(clusters={"uid": BrokersOwnership(owned=frozenset({"log.retention.ms"}))})
+SET = SetBrokerDefaults(
+    config={"log.retention.ms": "8"},
+    version=0,
+    record=OURS,
+    record_version=None,
+    reason="log.retention.ms becomes 8 (was 7)",
+)
+RECORD = RecordBrokers(record=OURS, record_version=None, config_version=0, reason="the resource sets log.retention.ms")
 
 
 async def cluster() -> MemoryZk:
@@ -121,25 +137,44 @@ async def test_a_throttle_of_many_topics_is_lifted_in_bounded_transactions_and_i
 
 async def test_defaults_of_all_brokers_are_replaced_and_told() -> None:
     zk = await cluster()
+    await zk.ensure_path(ROOT)
+    before = zk.tree.last_zxid
     await carry_out_step(zk, SET, epoch_version=0)
+    assert zk.tree.last_zxid == before + 1, "one transaction, the record with it"
     assert await config(zk, DEFAULTS) == {"log.retention.ms": "8"}
     assert await notices(zk) == ["brokers/<default>"]
+    assert ManagedBrokers.decode((await zk.get(MANAGED_BROKERS))[0]) == OURS
+
+
+async def test_what_is_recorded_depends_on_the_defaults_that_were_read() -> None:
+    zk = await cluster()
+    await carry_out_step(zk, RECORD, epoch_version=0)
+    assert ManagedBrokers.decode((await zk.get(MANAGED_BROKERS))[0]) == OURS
+    assert await notices(zk) == []
+    with pytest.raises(OutdatedError):
+        await carry_out_step(zk, RECORD, epoch_version=0)
+    again = replace(RECORD, record_version=0)
+    await carry_out_step(zk, again, epoch_version=0)
+    await zk.set(DEFAULTS, layout.encode_config({}))
+    with pytest.raises(OutdatedError):
+        await carry_out_step(zk, replace(again, record_version=1), epoch_version=0)
 
 
 async def test_the_first_defaults_are_made() -> None:
     zk = await cluster()
     await zk.delete(DEFAULTS)
-    first = SetBrokerDefaults(config={"log.retention.ms": "8"}, version=None, reason="why")
+    first = replace(SET, version=None)
     await carry_out_step(zk, first, epoch_version=0)
     assert await config(zk, DEFAULTS) == {"log.retention.ms": "8"}
     with pytest.raises(OutdatedError):
         await carry_out_step(zk, first, epoch_version=0)
 
 
-@pytest.mark.parametrize("step", [MOVE, LIFT, SET])
+@pytest.mark.parametrize("step", [MOVE, LIFT, SET, RECORD])
 async def test_no_step_outlives_the_controller_it_was_decided_under(step: ZooKeeperStep) -> None:
     zk = await cluster()
     await zk.set("/config/topics/a", layout.encode_config(LISTS))
+    await zk.ensure_path(ROOT)
     before = dict(zk.tree.nodes)
     with pytest.raises(OutdatedError):
         await carry_out_step(zk, step, epoch_version=1)

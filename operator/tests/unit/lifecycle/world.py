@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
+from odradek.zk.ownership import BrokersOwnership, ManagedBrokers
 from odradek_operator.crds import Brokers, Cluster, Rebalance, Volume, ZooKeeper
 from odradek_operator.lifecycle import plan
 from odradek_operator.lifecycle.observed import Claim, KubernetesState, Node, Pod, Quorum, Set
@@ -21,6 +22,7 @@ from odradek_operator.lifecycle.steps import (
     ClusterDecision,
     LiftThrottle,
     MoveReplicas,
+    RecordBrokers,
     ReleaseClaims,
     RestartPod,
     SetBrokerDefaults,
@@ -28,7 +30,7 @@ from odradek_operator.lifecycle.steps import (
 )
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
-from odradek_operator.observed import ObservedConfig, ObservedTopic, Snapshot
+from odradek_operator.observed import ObservedBrokersRecord, ObservedConfig, ObservedTopic, Snapshot
 
 NAME = "demo"
 KAFKA, ZOOKEEPER = names.kafka(NAME), names.zookeeper(NAME)
@@ -82,6 +84,8 @@ class World:
     topics: dict[str, dict[int, PartitionModel]] = field(default_factory=dict)
     asked: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
+    record: ManagedBrokers | None = field(default_factory=lambda: ManagedBrokers(clusters={"": BrokersOwnership()}))
+    """Of keys and ids in ZooKeeper."""
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     minimum: dict[str, int] = field(default_factory=dict)
     factors: dict[str, int] = field(default_factory=dict)
@@ -172,6 +176,7 @@ class World:
                 )
             },
             broker_configs={DEFAULTS: ObservedConfig(values=dict(self.defaults), version=1)},
+            brokers_record=None if self.record is None else ObservedBrokersRecord(record=self.record, version=1),
             reassigning=frozenset(self.asked),
         )
 
@@ -263,6 +268,9 @@ class World:
                         del self.overrides[topic][key]
             case SetBrokerDefaults():
                 self.defaults = dict(step.config)
+                self.record = step.record
+            case RecordBrokers():
+                self.record = step.record
 
     def _delete(self, pods: dict[int, PodModel], ordinal: int, uid: str, *, force: bool) -> None:
         assert pods[ordinal].uid == uid
