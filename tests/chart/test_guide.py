@@ -26,9 +26,10 @@ def definition(plural: str) -> dict[str, Any]:
 
 
 def test_resources_are_taken_without_a_notice() -> None:
-    blocks = fenced_blocks(GUIDE, "yaml")
-    documents = [document for block in blocks for document in parse_documents(block, "kubernetes.md")]
-    resources = read_resources(documents)
+    """Those within commands, beside the example that the guide begins with."""
+    within = re.findall(r"<<'YAML'\n(.*?)^YAML$", "\n".join(fenced_blocks(GUIDE, "sh")), re.MULTILINE | re.DOTALL)
+    texts = [read(ROOT / "manifests/examples/cluster.yaml"), *fenced_blocks(GUIDE, "yaml"), *within]
+    resources = read_resources([document for text in texts for document in parse_documents(text, "kubernetes.md")])
     assert ([*resources.clusters], [*resources.topics]) == (["demo"], ["greetings"])
     assert resources.notices == ()
 

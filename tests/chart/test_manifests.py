@@ -18,6 +18,7 @@ from odradek_operator.embedded.manifests import Manifests
 MANIFESTS = ROOT / "manifests"
 EXAMPLES = MANIFESTS / "examples"
 OWN = [EXAMPLES / "external/cluster.yaml", EXAMPLES / "monitoring/cluster.yaml"]
+PRODUCTION = EXAMPLES / "production/cluster.yaml"
 SPARK = EXAMPLES / "spark/archive.yaml"
 
 
@@ -33,6 +34,16 @@ def test_examples_are_taken_without_a_notice(path: Path) -> None:
     resources = read_resources(parse_documents(read(path), path.name))
     assert [*resources.clusters] == ["demo"]
     assert resources.notices == ()
+
+
+def test_the_first_example_needs_nothing_that_a_fresh_kubernetes_lacks() -> None:
+    """Neither a class for local disks nor labels of zones; the example for production has both."""
+    (first,) = read_resources(parse_documents(read(EXAMPLES / "cluster.yaml"), "cluster.yaml")).clusters.values()
+    assert [volume.storage_class for volume in first.brokers.volumes] == [None]
+    assert (first.zookeeper.storage_class, first.brokers.rack_topology_key) == (None, None)
+    (production,) = read_resources(parse_documents(read(PRODUCTION), "production.yaml")).clusters.values()
+    assert [volume.storage_class for volume in production.brokers.volumes] == ["local-ssd"]
+    assert production.brokers.rack_topology_key == "topology.kubernetes.io/zone"
 
 
 def test_examples_show_what_they_are_named_after() -> None:

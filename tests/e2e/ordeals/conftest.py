@@ -91,6 +91,7 @@ def installed(kubernetes: Kubernetes, release: Release, package_namespace: str, 
         "releaseLostAfterSeconds": LOST_AFTER_SECONDS,
     }
     brokers["resources"] = SMALL
+    brokers["rack"] = {"topologyKey": "topology.kubernetes.io/zone"}
     zookeeper["storage"] = {
         "size": "1Gi",
         "storageClass": disks.storage_class,

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+import yaml
 from confluent_kafka.admin import AdminClient
 
+from support.guide import run_guide
 from support.images import Images
 from support.kubernetes import Kubernetes
 from support.product import EXAMPLES, EXTERNAL, IMAGES, NAMESPACE, Demo, Release, Times, make_default
@@ -58,6 +60,7 @@ def first_cluster(kubernetes: Kubernetes, release: tuple[Release, float]) -> Ite
     made = Demo(kubectl=kubernetes.kubectl.within(namespace), storage_class=volumes.storage_class)
     try:
         began = time.monotonic()
+        run_guide(made.kubectl, "3. Make a cluster")
         made.apply(EXAMPLES)
         made.await_ready()
         yield made, Times(install=release[1], ready=time.monotonic() - began)
@@ -81,7 +84,10 @@ def demo(first_cluster: tuple[Demo, Times]) -> Demo:
 @pytest.fixture(scope="package")
 def outside(demo: Demo) -> str:
     """Where this machine reaches the cluster: it got the example's listener by node ports, and was rolled for it."""
-    demo.apply(EXTERNAL)
+    wanted = yaml.safe_load((EXTERNAL / "cluster.yaml").read_text(encoding="utf-8"))
+    # By the way also zones, as in the example for production: brokers restart once for both.
+    wanted["spec"]["brokers"]["rack"] = {"topologyKey": "topology.kubernetes.io/zone"}
+    demo.kubectl.apply(wanted)
     demo.await_ready()
     return eventually(lambda: demo.bootstrap("external"), what="an address for clients from outside")
 

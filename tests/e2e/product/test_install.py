@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from support.figures import tell
 from support.kubernetes import Kubernetes
 from support.product import CRDS, Demo, Release, Times
@@ -40,6 +42,7 @@ def test_every_pod_runs_in_its_place(demo: Demo) -> None:
     eventually(demo.pods, lambda pods: all(pod.ready for pod in pods), what="readiness of every pod")
 
 
+@pytest.mark.usefixtures("outside")
 def test_brokers_are_in_the_zones_of_their_nodes(demo: Demo, kubernetes: Kubernetes) -> None:
     zones = {node.name: node.zone for node in kubernetes.kubectl.nodes()}
 

@@ -17,7 +17,6 @@ from support.helm import Helm
 from support.images import ROOT
 from support.kubectl import Kubectl
 from support.values import Object, Pod, condition
-from support.volumes import LOCAL_SSD
 from support.waiting import eventually, scaled
 
 CHART: Final = ROOT / "charts" / "odradek"
@@ -77,11 +76,7 @@ class Demo:
 
     def apply(self, folder: Path) -> None:
         """What `kubectl apply -f` of a folder of examples does."""
-        if self.storage_class == LOCAL_SSD:
-            self.kubectl.run("apply", "--filename", str(folder))
-            return
-        for path in sorted(folder.glob("*.yaml")):
-            self.kubectl.apply_text(path.read_text(encoding="utf-8").replace(LOCAL_SSD, self.storage_class))
+        self.kubectl.run("apply", "--filename", str(folder))
 
     def cluster(self) -> dict[str, Any]:
         """The Cluster resource."""

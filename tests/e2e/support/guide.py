@@ -1,0 +1,52 @@
+"""Commands of `docs/kubernetes.md`, run as they stand there.
+
+Enters: the title of a section. Leaves: what its first block of shell commands prints. The commands say `kubectl` and
+name no cluster: a script of that name in front of the PATH adds the cluster and the namespace under test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from odradek.testing.guides import fenced_blocks
+from support.kubectl import Kubectl
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+GUIDE: Final = ROOT / "docs" / "kubernetes.md"
+_SECONDS: Final = 900.0
+
+
+def first_commands(section: str) -> str:
+    """The first block of shell commands below a heading `## section`. Raises `LookupError` where there is none."""
+    text = GUIDE.read_text(encoding="utf-8")
+    found = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    blocks = fenced_blocks(found.group(1), "sh") if found else []
+    if not blocks:
+        raise LookupError(f"{GUIDE.name} has no commands in a section {section!r}")
+    return blocks[0]
+
+
+def run_guide(kubectl: Kubectl, section: str) -> str:
+    """Run them in the namespace of `kubectl`; their output. Raises `AssertionError` with it if a command fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "kubectl"
+        words = [kubectl.program, "--kubeconfig", str(kubectl.kubeconfig), "--namespace", kubectl.namespace]
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", first_commands(section)],
+            cwd=ROOT,
+            env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_SECONDS,
+        )
+    assert done.returncode == 0, f"the guide's section {section!r}: {done.stdout}{done.stderr}"
+    return done.stdout
