@@ -17,7 +17,7 @@ from odradek_operator.actions import Decision
 from odradek_operator.crds import Cluster, Topic
 from odradek_operator.exporter.report import TopicReport as TopicReport
 from odradek_operator.lifecycle.observed import KubernetesState, Pod
-from odradek_operator.lifecycle.steps import ClusterDecision, Waiting
+from odradek_operator.lifecycle.steps import BROKER_IDS, ClusterDecision, Waiting
 from odradek_operator.observed import Snapshot
 from odradek_operator.status import Condition, Truth, not_ready, registration_condition, topic_status, unknown
 
@@ -91,6 +91,9 @@ def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Do
     if snapshot is None:
         return not_ready(ZOOKEEPER_UNREACHABLE, view.trouble or "ZooKeeper cannot be asked.")
     away = [one for one in brokers if one["state"] != "Running"]
+    held_back = next((one for one in decision.waiting if one.what == BROKER_IDS), None)
+    if held_back is not None and all(one["id"] >= decision.broker_count for one in away):
+        return not_ready(held_back.reason, held_back.sentence)
     if away:
         return not_ready("BrokersMissing", " ".join(_why_away(one) for one in away))
     registered = registration_condition(cluster, snapshot)

@@ -336,8 +336,9 @@ class ClusterLoop:
             waiting=(*decision.waiting, *growth.waiting),
             notices=(*decision.notices, *growth.notices),
         )
-        if not ensemble.known:
-            ready = [item for item in ready if (item.kind, item.name) != _ensemble_set(cluster)]
+        held = [names.zookeeper(cluster.name)] if not ensemble.known else []
+        held += [names.kafka(cluster.name)] if decision.broker_count == 0 else []
+        ready = [item for item in ready if item.kind != Kind.STATEFUL_SET.word or item.name not in held]
         written = await self._applier.apply(ready)
         decision = replace(decision, waiting=(*decision.waiting, *self._applier.waiting))
         if written or resync:
@@ -384,10 +385,6 @@ class ClusterLoop:
         for waiting in decision.waiting:
             mood = Mood.WARNING if waiting.needs_person else Mood.NORMAL
             await self._shared.events.tell_once(view.cluster, waiting.reason, waiting.sentence, mood)
-
-
-def _ensemble_set(cluster: Cluster) -> tuple[str, str]:
-    return Kind.STATEFUL_SET.word, names.zookeeper(cluster.name)
 
 
 def _refused(error: KubernetesError) -> Waiting:

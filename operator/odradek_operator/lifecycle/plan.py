@@ -11,7 +11,9 @@ a `ClusterDecision`. Called by the loop of a cluster in each round; it carries t
    the ensemble, since they may need its new template. While a pod of one is away for our sake, none of the other goes.
 4. Brokers' dynamic defaults are written at any time: they take nothing away.
 5. Replicas begin to move, and the set shrinks, only in rounds without a step of 3: both are decided from who is there.
-6. A pod that fits nowhere under a rule of spreading that is gone is replaced at any time: it runs nowhere.
+6. In an ensemble that others use, no broker starts for the first time under an id that may be somebody else's (`ids`):
+   until then the cluster is decided about as if no more brokers were wanted than it has.
+7. A pod that fits nowhere under a rule of spreading that is gone is replaced at any time: it runs nowhere.
 
 An operator that dies between any two steps has lost nothing: each step follows again from what the next one observes.
 """
@@ -22,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from odradek_operator.crds import Cluster
-from odradek_operator.lifecycle import defaults, ensemble, moves, release, resize, rolling, spreading
+from odradek_operator.lifecycle import defaults, ensemble, ids, moves, release, resize, rolling, spreading
 from odradek_operator.lifecycle.lost import is_homeless
 from odradek_operator.lifecycle.observed import KubernetesState, Quorum
 from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, Step, Verdict
@@ -80,11 +82,28 @@ def decide(
 def _decide(
     cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None, wanted: _Wanted, *, now: float
 ) -> ClusterDecision:
-    """The rules 1 to 5."""
+    """The rules 1 to 6."""
     present = resize.present_size(cluster, state, snapshot)
     old = frozenset(rolling.outdated(rolling.members(state, present), wanted.brokers_hash))
     if cluster.paused:
         return ClusterDecision(broker_count=present, outdated=old)
+    refusal = ids.refused(cluster, state, snapshot)
+    if refusal is None:
+        return _sized(cluster, state, snapshot, wanted, now=now)
+    held = resize.known_size(cluster, state)
+    if not held:
+        return ClusterDecision(broker_count=0, waiting=(refusal,))
+    cluster = replace(cluster, brokers=replace(cluster.brokers, replicas=held))
+    decision = _sized(cluster, state, snapshot, wanted, now=now)
+    return replace(decision, waiting=(refusal, *decision.waiting))
+
+
+def _sized(
+    cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None, wanted: _Wanted, *, now: float
+) -> ClusterDecision:
+    """The rules 2 to 5, for a cluster all of whose wanted brokers may start."""
+    present = resize.present_size(cluster, state, snapshot)
+    old = frozenset(rolling.outdated(rolling.members(state, present), wanted.brokers_hash))
     if snapshot is None:
         verdict = _blind(cluster, state, wanted)
         return ClusterDecision(
@@ -96,7 +115,7 @@ def _decide(
     verdict = _disruption(cluster, state, snapshot, wanted, now=now)
     steps: list[Step] = []
     if snapshot.controller_epoch_version is not None:
-        changed = defaults.decide(cluster, snapshot, wanted.dynamic)
+        changed = defaults.decide(cluster, snapshot, wanted.dynamic, ids=ids.recorded(cluster, state, snapshot))
         steps += [] if changed is None else [changed]
     moved = moves.decide(cluster, snapshot, present=present, factors=wanted.factors)
     if verdict.step is not None:

@@ -91,10 +91,11 @@ def next_record(ensemble: Ensemble, state: KubernetesState, *, broker_count: int
     cluster, present = ensemble.cluster, state.record
     known = cluster.zookeeper.connect is None and ensemble.known
     return Record(
-        brokers=max(present.brokers or 0, broker_count),
+        brokers=max(present.brokers or 0, broker_count) or None,
         members=cluster.zookeeper.replicas if known else present.members,
         formed=(is_formed(cluster, state) or cluster_id is not None) if known else present.formed,
-        cluster_id=present.cluster_id or cluster_id,
+        # Before the first broker, another ensemble may still be named.
+        cluster_id=present.cluster_id or (cluster_id if broker_count else None),
         cluster_uid=cluster.uid,
     )
 

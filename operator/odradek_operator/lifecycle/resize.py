@@ -37,13 +37,16 @@ def present_size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | 
     pods that it left behind. A broker that none of them knows counts when replicas are on it in ZooKeeper and its claim
     is there: it was taken away before it was drained. A claim alone says nothing, since those of drained brokers stay.
     """
+    return max(known_size(cluster, state) or cluster.brokers.replicas, _undrained(cluster, state, snapshot))
+
+
+def known_size(cluster: Cluster, state: KubernetesState) -> int:
+    """How many brokers the cluster has as Kubernetes and the record show; 0 before it has any."""
     found = state.sets.get(names.kafka(cluster.name))
     if found is not None:
-        known = max(found.replicas, state.record.brokers or 0)
-    else:
-        left = [broker + 1 for broker, pod in state.brokers.items() if not pod.terminating]
-        known = max([_recorded(cluster, state), *left])
-    return max(known or cluster.brokers.replicas, _undrained(cluster, state, snapshot))
+        return max(found.replicas, state.record.brokers or 0)
+    left = [broker + 1 for broker, pod in state.brokers.items() if not pod.terminating]
+    return max([_recorded(cluster, state), *left])
 
 
 def _recorded(cluster: Cluster, state: KubernetesState) -> int:
@@ -52,7 +55,7 @@ def _recorded(cluster: Cluster, state: KubernetesState) -> int:
     Their records are gone, too: an empty broker in their place would only pretend to have replicas.
     """
     count = state.record.brokers or 0
-    while count > cluster.brokers.replicas and cluster.brokers.volumes and not _has_claim(cluster, state, count - 1):
+    while count > cluster.brokers.replicas and cluster.brokers.volumes and not has_claim(cluster, state, count - 1):
         count -= 1
     return count
 
@@ -70,10 +73,11 @@ def _undrained(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | No
         for part in topic.assignment.partitions.values()
         for broker in part.replicas
     }
-    return max((broker + 1 for broker in holders if _has_claim(cluster, state, broker)), default=0)
+    return max((broker + 1 for broker in holders if has_claim(cluster, state, broker)), default=0)
 
 
-def _has_claim(cluster: Cluster, state: KubernetesState, broker: int) -> bool:
+def has_claim(cluster: Cluster, state: KubernetesState, broker: int) -> bool:
+    """Whether some volume claim of the broker is there, and stays."""
     volumes = cluster.brokers.volumes
     pod = names.broker_pod(cluster.name, broker)
     claims = (

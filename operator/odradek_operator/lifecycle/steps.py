@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from odradek.base.types import TopicPartition
 from odradek.zk.ownership import ManagedBrokers
@@ -104,13 +105,17 @@ ZooKeeperStep = MoveReplicas | LiftThrottle | SetBrokerDefaults | RecordBrokers
 Step = KubernetesStep | ZooKeeperStep
 
 
+BROKER_IDS: Final = "broker-ids"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """Something that shall be done and is not yet, and what it waits for."""
 
     what: str
     """`roll`, `zookeeper-roll`, `rebalance`, `scale-in`, `replication-factor`, `release`; `sizes` where the resource
-    contradicts what is recorded; `claims` and `apply` where Kubernetes refuses something. Stable, for conditions."""
+    contradicts what is recorded; `broker-ids` where ids are somebody else's; `claims` and `apply` where Kubernetes
+    refuses something. Stable, for conditions."""
     reason: str
     """One CamelCase word for a condition."""
     sentence: str
@@ -143,7 +148,8 @@ class ClusterDecision:
     """About one cluster, at one time."""
 
     broker_count: int
-    """Pods that the brokers' StatefulSet shall have now: more than specified while brokers are being drained."""
+    """Pods that the brokers' StatefulSet shall have now: more than specified while brokers are being drained.
+    0: the set must not be made yet."""
     steps: tuple[Step, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     progress: Progress | None = None

@@ -13,7 +13,14 @@ import pytest
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.zk import layout
 from odradek.zk.client import KazooZkClient
-from odradek.zk.layout import BrokerRegistration, ClusterId, ConfigChange, PartitionState, TopicAssignment
+from odradek.zk.layout import (
+    BrokerRegistration,
+    ClusterId,
+    ConfigChange,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+)
 from odradek.zk.ownership import MANAGED_BROKERS, MANAGED_TOPICS, ManagedBrokers
 from odradek.zk.port import Delete, NoNode, Operation, Result, SetData, ZkSettings
 from odradek_operator.actions import (
@@ -26,7 +33,8 @@ from odradek_operator.actions import (
     SetConfig,
 )
 from odradek_operator.crds import Cluster, Deletion, Topic, ZooKeeper
-from odradek_operator.lifecycle import defaults
+from odradek_operator.lifecycle import defaults, ids
+from odradek_operator.lifecycle.observed import KubernetesState
 from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, SetBrokerDefaults
 from odradek_operator.plan import Wanted, make_plan
 from odradek_operator.reconcile import MAX_ROUNDS, reconcile
@@ -318,6 +326,25 @@ async def test_a_cluster_in_another_ensemble_removes_only_what_it_set_there(zk: 
     await zk.set(path, layout.encode_config(theirs | {"log.retention.ms": "9", "num.io.threads": "16"}))
     assert await settled({"log.retention.ms": "7"}) == theirs | {"log.retention.ms": "7", "num.io.threads": "16"}
     assert await settled({}) == theirs | {"num.io.threads": "16"}
+
+
+async def test_ids_that_zookeeper_knows_are_refused_to_a_new_cluster(zk: KazooZkClient) -> None:
+    cluster = Cluster(name="demo", uid="uid", zookeeper=ZooKeeper(connect="zk:2181"))
+    taken = ids.refused(cluster, KubernetesState(), await read_snapshot(zk, None))
+    assert taken is not None
+    assert "broker 0 is registered at host:9092" in taken.sentence
+    for broker in range(3):
+        await zk.delete(layout.broker_path(broker))
+    assert ids.refused(cluster, KubernetesState(), await read_snapshot(zk, None)) is None
+    topic = TopicAssignment(topic="orders", partitions={0: ReplicaAssignment(replicas=(7, 2))})
+    await zk.create(topic.path, topic.encode())
+    taken = ids.refused(cluster, KubernetesState(), await read_snapshot(zk, None))
+    assert taken is not None
+    assert "broker 2 has replicas of topic orders" in taken.sentence
+    claimed = defaults.decide(cluster, await read_snapshot(zk, []), {}, ids=frozenset({0, 1, 2}))
+    assert claimed is not None
+    await carry_out_step(zk, claimed, epoch_version=0)
+    assert ids.refused(cluster, KubernetesState(), await read_snapshot(zk, None)) is None, "the ids are its own"
 
 
 def test_topic_ids_are_random_and_no_option_of_a_command_line() -> None:

@@ -153,6 +153,18 @@ class World:
         """As if another ensemble answered."""
         await self._zk.set(layout.CLUSTER_ID, ClusterId(cluster_id=cluster_id).encode())
 
+    async def start_foreign_broker(self, broker: int) -> MemoryZk:
+        """Register a broker that is not the cluster's; closing the session ends it."""
+        session = MemoryZk(self.tree)
+        registration = BrokerRegistration(broker_id=broker, endpoints=(Endpoint("PLAIN", f"kafka-{broker}", 9092),))
+        await session.create(registration.path, registration.encode(), ephemeral=True)
+        return session
+
+    async def create_foreign_topic(self, topic: str, *replicas: int) -> None:
+        """Make a topic of one partition on brokers that may be down."""
+        assignment = TopicAssignment(topic=topic, partitions={0: ReplicaAssignment(replicas=replicas)})
+        await self._zk.create(assignment.path, assignment.encode())
+
     def ready(self, kind: Kind, *names_of: str) -> bool:
         """Whether all of these say so."""
         return all(is_ready(self.find(kind, name)) for name in names_of)

@@ -169,6 +169,8 @@ def test_what_is_remembered_next() -> None:
     found = next_record(unknown, left, broker_count=3, cluster_id=None)
     assert (found.members, found.formed) == (None, None), "once those claims are deleted, the ensemble is a new one"
     given_one = Ensemble(cluster=cluster(connect="zk:2181"))
+    refused = next_record(given_one, KubernetesState(), broker_count=0, cluster_id="id")
+    assert refused == Record(cluster_uid="u1"), "before the first broker, another ensemble may still be named"
     assert next_record(given_one, KubernetesState(), broker_count=3, cluster_id="id") == Record(
         brokers=3, cluster_id="id", cluster_uid="u1"
     )

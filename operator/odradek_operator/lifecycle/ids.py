@@ -1,0 +1,99 @@
+"""Broker ids in an ensemble that other brokers may use: which are the cluster's, which are not to be taken. Pure.
+
+Enters: a Cluster, what Kubernetes shows, a `Snapshot`. Leaves: the ids to record, and why the brokers' StatefulSet may
+not be made or grow. Called by `plan`.
+
+A broker does not start for the first time when somebody else has its id. The other one may be down: its replicas, or
+its settings, are still in ZooKeeper, and a new broker of that id would take its place without any data. A broker that
+the cluster has had is never refused: its pod, its claim, the recorded size, or `/odradek/brokers` shows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from odradek_operator.crds import Cluster
+from odradek_operator.lifecycle.observed import KubernetesState
+from odradek_operator.lifecycle.replicas import listed, unreadable
+from odradek_operator.lifecycle.resize import has_claim, known_size
+from odradek_operator.lifecycle.steps import BROKER_IDS, Waiting
+from odradek_operator.objects import names
+from odradek_operator.observed import Snapshot
+
+MAX_NAMED: Final = 3
+"""Ids that one sentence explains."""
+
+
+def refused(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> Waiting | None:
+    """Why no broker may be started that the cluster has not had before; None where all may."""
+    if cluster.zookeeper.connect is None:
+        return None
+    first = [broker for broker in range(cluster.brokers.replicas) if not _is_ours(cluster, state, snapshot, broker)]
+    if not first:
+        return None
+    if snapshot is None:
+        sentence = f"ZooKeeper has not said whether the ids of new brokers are free: {listed(first)} cannot start yet."
+        return _waiting("BrokerIdsUnknown", sentence)
+    users = {broker: user for broker in first if (user := _user(snapshot, broker))}
+    if users:
+        return _waiting("BrokerIdsInUse", _in_use(cluster, users, held=known_size(cluster, state)), needs_person=True)
+    if unknown := unreadable(snapshot):
+        sentence = f"{unknown} It may have replicas on {listed(first)}, so new brokers of these ids do not start."
+        return _waiting("BrokerIdsUnknown", sentence, needs_person=True)
+    return None
+
+
+def recorded(cluster: Cluster, state: KubernetesState, snapshot: Snapshot) -> frozenset[int]:
+    """The ids to record in ZooKeeper: of brokers that the cluster has, without those that were drained and went."""
+    if cluster.zookeeper.connect is None:
+        return frozenset()
+    found = state.sets.get(names.kafka(cluster.name))
+    kept = _recorded_before(cluster, snapshot) if found is None else frozenset(range(found.replicas))
+    return kept | {broker for broker, pod in state.brokers.items() if not pod.terminating}
+
+
+def _is_ours(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None, broker: int) -> bool:
+    return (
+        broker < known_size(cluster, state)
+        or broker in state.brokers
+        or has_claim(cluster, state, broker)
+        or (snapshot is not None and broker in _recorded_before(cluster, snapshot))
+    )
+
+
+def _recorded_before(cluster: Cluster, snapshot: Snapshot) -> frozenset[int]:
+    found = snapshot.brokers_record
+    ours = None if found is None or found.record is None else found.record.clusters.get(cluster.uid)
+    return frozenset() if ours is None else ours.ids
+
+
+def _user(snapshot: Snapshot, broker: int) -> str:
+    """Who has the id, for a sentence; empty where nobody has."""
+    registration = snapshot.brokers.get(broker)
+    if registration is not None:
+        ends = [f"{end.host}:{end.port}" for end in registration.endpoints]
+        return f"is registered{f' at {ends[0]}' if ends else ''}"
+    for topic, observed in sorted(snapshot.topics.items()):
+        for part in observed.assignment.partitions.values():
+            if broker in (*part.replicas, *part.adding, *part.removing):
+                return f"has replicas of topic {topic}"
+    return f"has settings in /config/brokers/{broker}" if str(broker) in snapshot.broker_configs else ""
+
+
+def _in_use(cluster: Cluster, users: Mapping[int, str], *, held: int) -> str:
+    said = [f"broker {broker} {user}" for broker, user in list(users.items())[:MAX_NAMED]]
+    more = f", and {len(users) - MAX_NAMED} more" if len(users) > MAX_NAMED else ""
+    if held:
+        effect = f"The cluster stays at {held} {'broker' if held == 1 else 'brokers'}: set spec.brokers.replicas back."
+    else:
+        effect = "No broker is started: name another ensemble, or another path of this one, in spec.zookeeper.connect."
+    count = cluster.brokers.replicas
+    return (
+        f"spec.brokers.replicas is {count}, so the brokers' ids are 0 to {count - 1}, but ZooKeeper knows other "
+        f"brokers with these ids: {', '.join(said)}{more}. {effect}"
+    )
+
+
+def _waiting(reason: str, sentence: str, *, needs_person: bool = False) -> Waiting:
+    return Waiting(what=BROKER_IDS, reason=reason, sentence=sentence, needs_person=needs_person)
