@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from odradek.base.config import BROKER_SETTINGS
+from odradek.base.config import BROKER_SETTINGS, Effect, broker_effect, broker_setting
 from odradek.base.errors import ConfigError
+from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, check_allowed
 from odradek_operator.crds.pod_reader import optional_text, read_resources_of, read_template
 from odradek_operator.crds.types import (
     DEFAULT_REPLICAS,
@@ -48,6 +49,9 @@ OPERATED_KEYS: Final = frozenset(
     }
 )
 """Broker properties that follow from the rest of the resource and differ from broker to broker."""
+
+KNOWN_BROKER_SETTINGS: Final = (*BROKER_SETTINGS, *IDLE_BROKER_SETTINGS)
+"""Names among which the nearest to a misspelled one is looked for."""
 
 SENSITIVE_KEYS: Final = frozenset(key for key, setting in BROKER_SETTINGS.items() if setting.sensitive)
 """Broker properties that belong into a Secret: whatever stands in the resource ends up in a ConfigMap."""
@@ -102,12 +106,13 @@ _LISTENER_NAME: Final = Rule(
 def read_cluster(name: str, spec: Section, *, secured: bool) -> Cluster:
     """The specification, with the defaults of what it leaves out; the metadata is the caller's.
 
-    `secured` says whether listeners may have TLS and authentication; else they are refused.
+    `secured` is said of the manifests of an embedded cluster: listeners may have TLS and authentication, which are
+    refused otherwise, and unknown broker properties are refused. On Kubernetes these are left out, see `notices_of`.
     """
     cluster = Cluster(
         name=name,
         version=spec.text("version", DEFAULT_VERSION, rule=IMAGE_TAG),
-        brokers=_brokers(spec.section("brokers")),
+        brokers=_brokers(spec.section("brokers"), embedded=secured),
         listeners=_listeners(spec, name, secured=secured) or Cluster(name=name).listeners,
         zookeeper=_zookeeper(spec.section("zookeeper")),
         monitoring=_monitoring(spec.section("monitoring")),
@@ -121,7 +126,7 @@ def read_cluster(name: str, spec: Section, *, secured: bool) -> Cluster:
 def notices_of(cluster: Cluster) -> tuple[str, ...]:
     """A sentence for each part of the resource that has no effect, or that exposes the cluster.
 
-    Unknown broker properties are no error, as in a properties file: configurations carry keys of other versions.
+    An unknown broker property of a stored resource is no error, which would keep everything else from being done.
     """
     return (*_exposures(cluster), *_without_effect(cluster))
 
@@ -147,15 +152,19 @@ def _exposures(cluster: Cluster) -> Iterator[str]:
 
 
 def _without_effect(cluster: Cluster) -> Iterator[str]:
-    yield from (
-        f"Cluster {cluster.name}: {key} is not a setting of this version's brokers{nearest(key, BROKER_SETTINGS)}; "
-        "it has no effect."
-        for key in cluster.brokers.config
-        if key not in BROKER_SETTINGS
-    )
+    for key in cluster.brokers.config:
+        match broker_effect(key):
+            case Effect.UNKNOWN:
+                yield f"Cluster {cluster.name}: {key} {_unknown(key)} It is left out."
+            case Effect.IDLE:
+                yield f"Cluster {cluster.name}: {key} is a setting of Apache Kafka that has no effect here."
 
 
-def _brokers(section: Section | None) -> Brokers:
+def _unknown(key: str) -> str:
+    return f"is not a setting of this broker or of Apache Kafka 3.9{nearest(key, KNOWN_BROKER_SETTINGS)}."
+
+
+def _brokers(section: Section | None, *, embedded: bool) -> Brokers:
     if section is None:
         return Brokers()
     storage, rack = section.section("storage"), section.section("rack")
@@ -171,7 +180,7 @@ def _brokers(section: Section | None) -> Brokers:
         resources=read_resources_of(section.section("resources")),
         template=read_template(section.section("template")),
         rebalance=_rebalance(section.section("rebalance")),
-        config=_broker_config(section),
+        config=_broker_config(section, embedded=embedded),
         config_secrets=_config_secrets(section),
     )
     for inner in (storage, rack):
@@ -232,15 +241,19 @@ def _rebalance(section: Section | None) -> Rebalance:
     return rebalance
 
 
-def _broker_config(section: Section) -> dict[str, str]:
+def _broker_config(section: Section, *, embedded: bool) -> dict[str, str]:
     config = section.properties("config")
     for key, value in config.items():
-        setting = BROKER_SETTINGS.get(key)
+        setting = broker_setting(key)
         if key in OPERATED_KEYS:
             section.complain_of_property("config", key, "is set by the operator for each broker: remove it.")
-        elif setting is not None:
+        elif setting is None:
+            if embedded:
+                section.complain_of_property("config", key, _unknown(key))
+        else:
             try:
                 setting.parse(value)
+                check_allowed(key, value)
             except ConfigError as error:
                 section.complain_of_property("config", key, f"{error}.")
     return config

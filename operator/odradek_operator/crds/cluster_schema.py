@@ -123,7 +123,7 @@ def _broker_config() -> dict[str, Schema]:
             properties(
                 "Kafka's broker properties, by Kafka's names. What a running broker can change is changed without "
                 "a restart. Ids, listeners, racks, directories and ZooKeeper are set by the operator. Wrong values "
-                "stand in the status; unknown names have no effect and stand there as warnings."
+                "stand in the status; unknown names are left out and stand there as warnings, with the nearest name."
             ),
             rule(
                 not_among(limits.OPERATED_KEYS),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from odradek.base.config import BROKER_SETTINGS
+from odradek.base.config import BROKER_SETTINGS, Effect, broker_effect
 from odradek.base.settings import Update
 from odradek_operator.crds.types import Cluster
 from odradek_operator.objects import names, storage
@@ -75,7 +75,8 @@ class Properties:
 
 def split(cluster: Cluster) -> Properties:
     """The brokers' properties: those of the resource, over defaults, below what follows from the resource."""
-    config = cluster.brokers.config
+    # What has no effect must not restart a broker, and what is misspelled must not reach one.
+    config = {key: value for key, value in cluster.brokers.config.items() if broker_effect(key) is Effect.ACTIVE}
     dynamic = {key: value for key, value in config.items() if is_dynamic(key)}
     factor = str(min(_MAX_FACTOR, cluster.brokers.replicas))
     sized = {"default.replication.factor": factor, "offsets.topic.replication.factor": factor}

@@ -391,14 +391,30 @@ def test_every_problem_is_told_with_file_line_and_resource() -> None:
     ]
 
 
+def test_a_misspelled_property_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ResourceError, match=r"messag.max.bytes\]: is not a setting .*did you mean message.max.b"):
+        read(cluster("{brokers: {config: {messag.max.bytes: 100}}}"))
+
+
+def test_a_misspelled_property_of_a_stored_resource_is_left_out_and_reported() -> None:
+    """To refuse the whole resource would keep everything else from being done."""
+    (notice,) = notices_of(stored_cluster("brokers: {config: {messag.max.bytes: 100}}"))
+    assert notice.startswith("Cluster demo: messag.max.bytes is not a setting of this broker or of Apache Kafka 3.9")
+    assert notice.endswith("(did you mean message.max.bytes?). It is left out.")
+
+
+def test_a_setting_that_brokers_would_not_start_with_is_refused() -> None:
+    with pytest.raises(ResourceError, match=r"create\.topic\.policy\.class\.name=x is not supported"):
+        stored_cluster("brokers: {config: {create.topic.policy.class.name: x}}")
+
+
 def test_what_has_no_effect_is_noticed_and_no_error() -> None:
     resources = read(
-        cluster("{brokers: {config: {log.segmnt.bytes: 100}}}"), "{apiVersion: v1, kind: ConfigMap, data: {}}"
+        cluster("{brokers: {config: {background.threads: 100}}}"), "{apiVersion: v1, kind: ConfigMap, data: {}}"
     )
     assert list(resources.clusters) == ["demo"]
     first, second = resources.notices
-    assert first.startswith("Cluster demo: log.segmnt.bytes is not a setting")
-    assert "did you mean log.segment.bytes?" in first
+    assert first == "Cluster demo: background.threads is a setting of Apache Kafka that has no effect here."
     assert second.startswith("f.yaml:3: a resource of v1 is none of ours")
 
 

@@ -188,7 +188,7 @@ def test_the_api_server_may_be_away() -> None:
         for fault in ("refuses", "status", "loses_answers"):
             setattr(world.api.faults, fault, 503 if fault == "status" else True)
             world.api.put(topic_body(f"during-{fault.replace('_', '-')}"))
-            world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"config": {"num.io.threads": "9"}}}})
+            world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"config": {"num.partitions": "9"}}}})
             await asyncio.sleep(4 * IDLE_SECONDS)
             setattr(world.api.faults, fault, 0 if fault == "status" else False)
             topic = f"during-{fault.replace('_', '-')}"
@@ -204,7 +204,7 @@ def test_an_object_that_is_refused_is_told_of_and_topics_go_on(status: int) -> N
         await made(world, "orders")
         world.api.faults.concerns = lambda asked: asked.method == "PATCH" and "/configmaps/" in asked.path
         world.api.faults.status = status
-        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"config": {"num.io.threads": "9"}}}})
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"config": {"num.partitions": "9"}}}})
         reason = ("False", "KubernetesRefuses")
         await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "it says so")
         world.api.put(topic_body("late"))

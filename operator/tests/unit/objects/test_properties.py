@@ -35,15 +35,20 @@ def test_properties_of_a_plain_cluster() -> None:
 
 
 def test_each_property_of_the_resource_stands_in_one_place() -> None:
-    config = {"min.insync.replicas": "2", "num.partitions": "6", "of.others": "x", "log.retention.hours": "5"}
+    config = {"min.insync.replicas": "2", "num.partitions": "6", "log.retention.hours": "5"}
     found = split(cluster(Brokers(config=config)))
     assert found.dynamic == {"min.insync.replicas": "2"}
     assert not found.file.keys() & found.dynamic.keys()
-    assert {key: found.static[key] for key in ("num.partitions", "of.others", "log.retention.hours")} == {
+    assert {key: found.static[key] for key in ("num.partitions", "log.retention.hours")} == {
         "num.partitions": "6",
-        "of.others": "x",
         "log.retention.hours": "5",
     }
+
+
+@pytest.mark.parametrize("key", ["messag.max.bytes", "background.threads", "listener.name.plain.max.connections"])
+def test_a_property_without_effect_reaches_no_broker_and_restarts_none(key: str) -> None:
+    """Misspelled, or known to Kafka only."""
+    assert split(cluster(Brokers(config={key: "6"}))) == split(cluster(Brokers()))
 
 
 def test_what_the_resource_says_comes_before_defaults() -> None:

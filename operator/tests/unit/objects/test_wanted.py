@@ -364,7 +364,7 @@ BOTH = "both"
         (BROKERS, of_brokers(image="elsewhere/broker:1")),
         (BROKERS, of_brokers(resources=ComputeResources(limits={"cpu": "2"}))),
         (BROKERS, of_config("num.partitions", "6")),
-        (BROKERS, of_config("a.setting.of.others", "6")),
+        (NOTHING, of_config("a.setting.of.others", "6")),
         (BROKERS, of_config("zookeeper.session.timeout.ms", "6000")),
         (BROKERS, of_config("default.replication.factor", "2")),
         (BROKERS, of_broker_pods(labels={"team": "b"})),
