@@ -17,7 +17,7 @@ ALL: Final = 31
 
 DELEGATION_TOKENS: Final = "/delegation_token/tokens"
 
-SENSITIVE: Final = (f"{layout.CONFIG}/users", f"{layout.CONFIG}/brokers", DELEGATION_TOKENS)
+SENSITIVE: Final = (*layout.SENSITIVE_CONFIGS, DELEGATION_TOKENS)
 """What begins so may hold secrets, and nobody but the brokers reads it. Kafka compares beginnings of paths too."""
 
 

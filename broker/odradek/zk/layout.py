@@ -30,6 +30,8 @@ CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 CONFIG: Final = "/config"
 CONFIG_CHANGES: Final = "/config/changes"
+SENSITIVE_CONFIGS: Final = (f"{CONFIG}/users", f"{CONFIG}/brokers")
+"""Paths that begin so may hold secrets."""
 CONFIG_CHANGE_PREFIX: Final = "config_change_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
@@ -420,11 +422,19 @@ def encode_config(values: Mapping[str, str]) -> bytes:
 
 
 def decode_config(path: str, data: bytes | None) -> dict[str, str]:
-    """Inverse of `encode_config`; an empty znode, and one without `config`, has no overrides."""
+    """Inverse of `encode_config`; an empty znode, and one without `config`, has no overrides.
+
+    The `LayoutError` of a znode that may hold secrets does not quote it.
+    """
     if not data:
         return {}
-    node = Node(path, data)
-    return dict(node.texts("config")) if node.has("config") else {}
+    try:
+        node = Node(path, data)
+        return dict(node.texts("config")) if node.has("config") else {}
+    except LayoutError:
+        if not path.startswith(SENSITIVE_CONFIGS):
+            raise
+    raise LayoutError(path, "not a JSON object whose config is an object of strings (not shown: it may hold secrets)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,18 @@ def test_what_else_old_versions_look_like() -> None:
     assert layout.decode_config("/p", b'{"version":1}') == {}
 
 
+@pytest.mark.parametrize("data", [b"geheim", b'["geheim"]', b'{"config":{"ssl.key.password":"geheim","n":1}}'])
+@pytest.mark.parametrize("path", ["/config/brokers/<default>", "/config/users/alice"])
+def test_a_configuration_that_may_hold_secrets_is_not_quoted(path: str, data: bytes) -> None:
+    with pytest.raises(LayoutError) as error:
+        layout.decode_config(path, data)
+    assert "geheim" not in str(error.value)
+    assert error.value.path == path
+    assert error.value.__context__ is None, "a traceback would quote it"
+    with pytest.raises(LayoutError, match="geheim"):
+        layout.decode_config("/config/topics/orders", data)
+
+
 BROKEN: list[tuple[Callable[[bytes], object], str, list[bytes]]] = [
     (ClusterId.decode, layout.CLUSTER_ID, [b'{"version":"1"}', b'{"id":7}']),
     (lambda data: BrokerRegistration.decode(3, data), "/brokers/ids/3", [b'{"version":0}', b'{"version":"x"}']),
