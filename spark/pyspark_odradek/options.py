@@ -29,6 +29,20 @@ FORBIDDEN: Final[Mapping[str, str]] = {
 }
 """Client properties that would break the source, and why."""
 
+FETCH_BYTES: Final = 4 << 20
+"""Default of `kafka.max.partition.fetch.bytes`, more than Apache Kafka's. Yet more would not make it faster, since the
+next range is under way while one is decoded."""
+
+WITHOUT_EFFECT: Final = frozenset(
+    """
+    acks enable.idempotence linger.ms batch.size buffer.memory compression.type delivery.timeout.ms max.block.ms
+    max.in.flight.requests.per.connection max.request.size retries
+    group.id group.instance.id auto.commit.interval.ms max.poll.records max.poll.interval.ms session.timeout.ms
+    heartbeat.interval.ms partition.assignment.strategy allow.auto.create.topics
+    """.split()
+)
+"""Client properties of producers and of members of a group, which mean nothing for the source: it warns of each."""
+
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
 _UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -257,8 +271,11 @@ def _client(values: _Values) -> tuple[ClientSettings, tuple[str, ...]]:
         raise ConfigError("the option kafka.bootstrap.servers is needed: a list of host:port with commas between")
     for server in servers.split(","):
         check_address(server.strip())
+    properties.setdefault("max.partition.fetch.bytes", str(FETCH_BYTES))
     prefix = values.text("groupIdPrefix")
     # Nothing is read through a group here, so the prefix names the client, which is what brokers log and limit.
     properties.setdefault("client.id", prefix or "spark-odradek-source")
     settings, warnings = ClientSettings.parse(properties)
+    idle = sorted(properties.keys() & WITHOUT_EFFECT)
+    warnings += [f"{name} has no effect: the source neither writes nor joins a group" for name in idle]
     return settings, tuple(f"{CLIENT_PREFIX}{warning}" for warning in warnings)

@@ -26,17 +26,12 @@ from pyspark_odradek.offsets import DataLossError, OffsetRange
 from pyspark_odradek.options import SourceOptions
 from pyspark_odradek.schema import BatchMaker
 
-FETCH_BYTES: Final = 4 << 20
-"""Asked of a broker at once. The next range is under way while one is decoded, so larger does not mean faster."""
-
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 << 20
 """An Arrow batch is closed at either: below, the fixed cost of each shows; above, they leave the processor's caches."""
 
 UNPACKED_LIMIT_BYTES: Final = 512 << 20
 """Largest record batch that is unpacked: a bomb costs a task no more, and Arrow's positions end at 2 GiB."""
-
-_MAX_WAIT_MS: Final = 500
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +90,7 @@ class TaskReader:
                 start_offset=fetched.fetch_offset,
                 end_offset=offsets.end,
                 aborted=fetched.aborted,
+                check_crcs=self.options.client.check_crcs,
             ):
                 yield fetched.fetch_offset, batch
 
@@ -108,8 +104,7 @@ class TaskReader:
                 fetched = client.fetch_raw(
                     offsets.topic_partition,
                     position,
-                    max_bytes=FETCH_BYTES,
-                    max_wait_ms=_MAX_WAIT_MS,
+                    max_bytes=self.options.client.max_partition_fetch_bytes,
                     isolation=self.options.client.isolation_level,
                 )
             except OffsetOutOfRangeError as error:

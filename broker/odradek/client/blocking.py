@@ -216,6 +216,7 @@ class BlockingClient:
             offset=offset,
             max_bytes=max_bytes,
             max_wait_ms=self.settings.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
+            min_bytes=self.settings.fetch_min_bytes,
             read_committed=self._read_committed(isolation),
         )
         return self._run(lambda state: state.raw.fetch(wanted, read_ahead=read_ahead))

@@ -18,7 +18,7 @@ from odradek.client.exchanges import exchange_fetch
 from odradek.client.fetched import raw_fetch
 from odradek.client.models import RawFetch
 from odradek.client.tasks import TaskOwner
-from odradek.protocol.hotpath import FetchEntry, FetchRequest
+from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest
 
 MAX_READ_AHEAD: Final = 16
 """Ranges that are fetched or kept ahead of their callers."""
@@ -47,6 +47,8 @@ class RawFetcher:
         self._tasks = TaskOwner()
         self._ahead: dict[tuple[TopicPartition, bool], tuple[Range, asyncio.Task[RawFetch | OdradekError]]] = {}
         self._slots: dict[int, set[int]] = {}
+        self._preferred: dict[TopicPartition, tuple[int, float]] = {}
+        """The replica that a leader named for our rack (KIP-392), and until when it is read from."""
 
     async def close(self) -> None:
         """Drop what is under way."""
@@ -109,31 +111,57 @@ class RawFetcher:
     async def _once(self, wanted: Range) -> RawFetch:
         topic_partition = wanted.topic_partition
         view = self._cluster.view
-        leader = view.leader(topic_partition)
-        if leader == NO_BROKER:
+        source = self._source(topic_partition)
+        if source == NO_BROKER:
             topic = view.topics.get(topic_partition.topic)
             if topic is not None and topic.partitions and topic_partition.partition not in topic.partitions:
                 raise error_for(3, f"topic {topic.name} has no partition {topic_partition.partition}")
             raise LeaderNotAvailableError(f"partition {topic_partition} has no leader")
+        try:
+            answer = await self._ask(source, wanted)
+        except OdradekError:
+            if self._preferred.pop(topic_partition, None) is None:
+                raise
+            # A follower may lag behind what the leader gave before, or be gone: the leader decides.
+            return await self._once(wanted)
+        if answer.preferred_read_replica not in (NO_BROKER, source):
+            until_ms = self._cluster.clock.monotonic_ms() + self._cluster.settings.metadata_max_age_ms
+            self._preferred[topic_partition] = (answer.preferred_read_replica, until_ms)
+            return await self._once(wanted)
+        return raw_fetch(topic_partition, wanted.offset, answer)
+
+    def _source(self, topic_partition: TopicPartition) -> int:
+        """The broker to read from: the preferred replica while that holds and lives, else the leader."""
+        view = self._cluster.view
+        broker, until_ms = self._preferred.get(topic_partition, (NO_BROKER, 0.0))
+        if broker in view.nodes and self._cluster.clock.monotonic_ms() < until_ms:
+            return broker
+        self._preferred.pop(topic_partition, None)
+        return view.leader(topic_partition)
+
+    async def _ask(self, broker: int, wanted: Range) -> FetchedPartition:
         request = FetchRequest(
             max_wait_ms=wanted.max_wait_ms,
             min_bytes=wanted.min_bytes,
-            max_bytes=wanted.max_bytes,
+            max_bytes=min(wanted.max_bytes, self._cluster.settings.fetch_max_bytes),
             entries=[self._entry(wanted)],
             isolation_level=int(wanted.read_committed),
+            rack_id=self._cluster.settings.client_rack,
         )
-        slot = self._take_slot(leader)
+        slot = self._take_slot(broker)
         try:
-            response = await exchange_fetch(self._cluster, leader, request, purpose=f"raw {slot}")
+            response = await exchange_fetch(self._cluster, broker, request, purpose=f"raw {slot}")
         finally:
-            self._slots[leader].discard(slot)
+            self._slots[broker].discard(slot)
         if response.error_code:
-            raise error_for(response.error_code, f"broker {leader} refused a fetch")
+            raise error_for(response.error_code, f"broker {broker} refused a fetch")
         for answer in response.partitions:
             if answer.error_code:
-                raise error_for(answer.error_code, f"offset {wanted.offset} of {topic_partition} cannot be fetched")
-            return raw_fetch(topic_partition, wanted.offset, answer)
-        raise LeaderNotAvailableError(f"broker {leader} left {topic_partition} out of its answer")
+                raise error_for(
+                    answer.error_code, f"offset {wanted.offset} of {wanted.topic_partition} cannot be fetched"
+                )
+            return answer
+        raise LeaderNotAvailableError(f"broker {broker} left {wanted.topic_partition} out of its answer")
 
     def _entry(self, wanted: Range) -> FetchEntry:
         topic, partition = wanted.topic_partition

@@ -94,10 +94,12 @@ def unpack(
     start_offset: int = 0,
     end_offset: int = _MAX_OFFSET,
     aborted: Iterable[tuple[int, int]] = (),
+    check_crcs: bool = True,
 ) -> Iterator[Unpacked]:
     """The batches in `buffer` that may hold records of [start_offset, end_offset), unpacked to at most `limit` each.
 
     Control batches, those of `aborted` transactions (producer id, first offset) and a cut-off end are left out.
+    Without `check_crcs` the checksums of batches of format 2 are not computed.
     Messages and wrappers of formats 0 and 1 come as the batches that they would be. `CorruptMessageError` when a CRC is
     false or a batch is unsound, `InvalidRecordError` when a wrapper breaks its format's rules.
     """
@@ -114,7 +116,8 @@ def unpack(
                 continue
         if header.base_offset >= end_offset:
             return
-        check_crc(buffer, position, header)
+        if check_crcs:
+            check_crc(buffer, position, header)
         covered = transactions.cover(header, buffer, position)
         if not (covered or header.is_control):
             yield header, record_bytes(buffer, position, header, limit=limit)

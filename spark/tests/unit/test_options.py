@@ -6,8 +6,9 @@ import pytest
 
 from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
+from odradek.client.settings import CLIENT_SETTINGS
 from pyspark_odradek.offsets import EARLIEST, LATEST
-from pyspark_odradek.options import Bound, SourceOptions, Subscription, parse
+from pyspark_odradek.options import FORBIDDEN, WITHOUT_EFFECT, Bound, SourceOptions, Subscription, parse
 
 NEEDED = {"kafka.bootstrap.servers": "h1:9092, h2:9093"}
 
@@ -172,3 +173,26 @@ def test_what_a_stream_may_not_say(name: str) -> None:
 
 def test_a_stream_ignores_an_ending_timestamp() -> None:
     parsed(endingTimestamp="5").check_stream()
+
+
+HONOURED = frozenset(
+    """
+    bootstrap.servers client.id client.rack security.protocol isolation.level check.crcs
+    request.timeout.ms default.api.timeout.ms socket.connection.setup.timeout.ms metadata.max.age.ms
+    retry.backoff.ms retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms
+    fetch.min.bytes fetch.max.wait.ms fetch.max.bytes max.partition.fetch.bytes
+    """.split()
+)
+"""Client properties that reach the source's requests, its connections or its decoder."""
+
+
+def test_every_client_property_is_honoured_warned_of_or_refused() -> None:
+    assert HONOURED | WITHOUT_EFFECT | FORBIDDEN.keys() >= {*CLIENT_SETTINGS}
+    assert not HONOURED & WITHOUT_EFFECT
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
+def test_a_property_of_producers_or_groups_is_warned_of(name: str) -> None:
+    value = CLIENT_SETTINGS[name].render(CLIENT_SETTINGS[name].default) or "true"
+    (warning,) = parsed(**{f"kafka.{name}": value}).warnings
+    assert warning.startswith(f"kafka.{name} has no effect")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from odradek.base.errors import OffsetOutOfRangeError, RequestTimedOutError
+from odradek.base.errors import CorruptMessageError, OffsetOutOfRangeError, RequestTimedOutError
 from odradek.base.types import TopicPartition
 from odradek.client.models import AbortedTransaction, RawFetch
 from odradek.records.batch import BatchBuilder, ControlType, control_batch, iterate
@@ -114,6 +114,32 @@ def test_records_lost_in_the_middle_of_a_task_are_left_out_exactly() -> None:
             return found
 
     assert read(Shrinking(THREE), 0, 12, failOnDataLoss="false") == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
+
+
+@dataclass
+class Asked(Log):
+    """Notes what it is asked for."""
+
+    options: list[dict[str, object]] = field(default_factory=list)
+
+    def fetch_raw(self, topic_partition: TopicPartition, offset: int, **options: object) -> RawFetch:
+        self.options.append(options)
+        return super().fetch_raw(topic_partition, offset)
+
+
+def test_the_size_of_a_fetch_is_that_of_the_option() -> None:
+    log = Asked(THREE)
+    read(log, 0, 4)
+    read(log, 0, 4, **{"kafka.max.partition.fetch.bytes": "1000"})
+    assert [options["max_bytes"] for options in log.options] == [4 << 20, 1000]
+
+
+def test_checksums_are_checked_unless_the_option_says_otherwise() -> None:
+    damaged = bytearray(THREE[0])
+    damaged[17] ^= 1  # the first byte of the CRC, which stands behind offset, length, epoch and magic
+    with pytest.raises(CorruptMessageError):
+        read(Log([bytes(damaged)]), 0, 4)
+    assert read(Log([bytes(damaged)]), 0, 4, **{"kafka.check.crcs": "false"}) == [0, 1, 2, 3]
 
 
 def test_silence_has_an_end() -> None:

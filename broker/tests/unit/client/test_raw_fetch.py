@@ -10,10 +10,12 @@ import pytest
 
 from odradek.base.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from odradek.base.types import TopicPartition
+from odradek.client import raw_fetch
 from odradek.client.cluster import Cluster
 from odradek.client.raw_fetch import MAX_READ_AHEAD, Range, RawFetcher
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
 from odradek.records.batch import BatchBuilder
 from odradek.testing.loop import VirtualClock, run_virtual
 
@@ -183,3 +185,39 @@ def test_a_cancelled_fetch_gives_its_connection_back(fakes: Any, turns: int) -> 
         assert (await fetcher.fetch(wanted(0), read_ahead=False)).next_offset == 2
 
     with_fetcher(cluster, work)
+
+
+def test_the_replica_that_the_leader_names_for_our_rack_is_read_from(
+    fakes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = fakes.cluster({"t": 1}, nodes=2)
+    asked: list[tuple[int, FetchRequest]] = []
+    follower_refuses = False
+
+    async def exchange(_: Cluster, broker: int, request: FetchRequest, *, purpose: str) -> FetchResponse:
+        asked.append((broker, request))
+        code = OffsetOutOfRangeError.code if broker == follower and follower_refuses else 0
+        names = follower if broker == leader and not follower_refuses else -1
+        return FetchResponse([FetchedPartition("t", None, 0, code, 1, 1, 0, preferred_read_replica=names)])
+
+    leader = follower = -1
+    monkeypatch.setattr(raw_fetch, "exchange_fetch", exchange)
+
+    async def main() -> None:
+        nonlocal leader, follower, follower_refuses
+        settings = SETTINGS.replace(client_rack="b", fetch_max_bytes=100)
+        async with Cluster(settings, clock=VirtualClock(), connect=cluster.connect) as client:
+            fetcher = RawFetcher(client)
+            await client.topic("t", client.deadline("the first look"))
+            leader = client.view.leader(PARTITION)
+            (follower,) = client.view.nodes.keys() - {leader}
+            await fetcher.fetch(wanted(0), read_ahead=False)
+            await fetcher.fetch(wanted(0), read_ahead=False)
+            assert [broker for broker, _ in asked] == [leader, follower, follower]
+            assert {(request.rack_id, request.max_bytes) for _, request in asked} == {("b", 100)}
+            follower_refuses = True
+            await fetcher.fetch(wanted(0), read_ahead=False)
+            assert [broker for broker, _ in asked[3:]] == [follower, leader], "the leader decides"
+            await fetcher.close()
+
+    run_virtual(main())
