@@ -16,7 +16,7 @@ from odradek.zk.layout import encode_uuid
 from odradek_operator.actions import Decision
 from odradek_operator.crds import Cluster, Topic
 from odradek_operator.exporter.report import TopicReport as TopicReport
-from odradek_operator.lifecycle.observed import KubernetesState, Pod
+from odradek_operator.lifecycle.observed import KubernetesState, Node, Pod
 from odradek_operator.lifecycle.steps import BROKER_IDS, ClusterDecision, Waiting
 from odradek_operator.observed import Snapshot
 from odradek_operator.status import Condition, Truth, not_ready, registration_condition, topic_status, unknown
@@ -27,6 +27,8 @@ MAX_MESSAGE: Final = 4_096
 """Characters of a condition's message; the CRD allows more, but nobody reads it."""
 MAX_WARNINGS: Final = 32
 ROLLS: Final = ("roll", "zookeeper-roll")
+BLOCKING: Final = ("apply", "claims", "sizes")
+"""What `Waiting` is about when brokers or members may be missing because of it."""
 ZOOKEEPER_UNREACHABLE: Final = "ZooKeeperUnreachable"
 
 
@@ -54,7 +56,7 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
     document: Document = {
         "observedGeneration": cluster.generation,
         "conditions": conditions([condition], cluster.generation, previous=previous, now=now),
-        "version": cluster.version,
+        "version": _versions(cluster, view.state),
         "brokersReady": f"{running}/{cluster.brokers.replicas}",
         "listeners": [
             _known(name=one.name, type=one.type.value, bootstrap=view.bootstrap.get(one.name))
@@ -86,16 +88,43 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
 
 
 def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Document]) -> Condition:
-    """Ready means: every broker and every member of the ensemble runs as specified, nothing moves, nothing waits."""
-    snapshot, decision = view.snapshot, view.decision
+    """Ready means: every broker and every member of the ensemble runs as specified, nothing moves, nothing waits.
+
+    The first cause counts: what needs a person and may be why everything else is missing, then what is missing, then
+    what waits, then what is under way.
+    """
+    blocked, snapshot = _blocked(view.decision), view.snapshot
     if snapshot is None:
-        return not_ready(ZOOKEEPER_UNREACHABLE, view.trouble or "ZooKeeper cannot be asked.")
+        return blocked or _without_zookeeper(cluster, view)
+    return (
+        blocked
+        or _brokers_away(view.decision, brokers)
+        or _not_serving(cluster, snapshot)
+        or _not_settled(cluster, view)
+        or registration_condition(cluster, snapshot)
+    )
+
+
+def _blocked(decision: ClusterDecision) -> Condition | None:
+    for waiting in decision.waiting:
+        if waiting.needs_person and waiting.what in BLOCKING:
+            return not_ready(waiting.reason, waiting.sentence)
+    return None
+
+
+def _brokers_away(decision: ClusterDecision, brokers: Iterable[Document]) -> Condition | None:
     away = [one for one in brokers if one["state"] != "Running"]
     held_back = next((one for one in decision.waiting if one.what == BROKER_IDS), None)
     if held_back is not None and all(one["id"] >= decision.broker_count for one in away):
         return not_ready(held_back.reason, held_back.sentence)
-    if away:
-        return not_ready("BrokersMissing", " ".join(_why_away(one) for one in away))
+    if not away:
+        return None
+    planned = [one for one in away if one["state"] == "Restarting" or one.get("outdated")]
+    reason = "Rolling" if decision.outdated and planned == away else "BrokersMissing"
+    return not_ready(reason, " ".join(_why_away(one) for one in away))
+
+
+def _not_serving(cluster: Cluster, snapshot: Snapshot) -> Condition | None:
     registered = registration_condition(cluster, snapshot)
     if registered.status is not Truth.TRUE:
         return registered
@@ -103,6 +132,11 @@ def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Do
         return not_ready(
             "PartitionsOffline", f"{offline} {'partition has' if offline == 1 else 'partitions have'} no leader."
         )
+    return None
+
+
+def _not_settled(cluster: Cluster, view: ClusterView) -> Condition | None:
+    decision = view.decision
     for waiting in sorted(decision.waiting, key=lambda one: not one.needs_person):
         return not_ready(waiting.reason, waiting.sentence)
     if missing := _missing_members(cluster, view.state.ensemble):
@@ -115,7 +149,31 @@ def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Do
         return not_ready(
             "Rebalancing", f"{progress.remaining} of {progress.total} partitions are to move: {progress.reason}."
         )
-    return registered
+    return None
+
+
+def _without_zookeeper(cluster: Cluster, view: ClusterView) -> Condition:
+    """Why ZooKeeper cannot be asked: a claim without a volume before anything else that its members say."""
+    trouble = view.trouble or "ZooKeeper cannot be asked."
+    members = view.state.ensemble
+    pending = sorted(
+        name
+        for pod in members.values()
+        if pod.node is None
+        for name in pod.claims
+        if (claim := view.state.claims.get(name)) is not None and claim.volume is None
+    )
+    details = _missing_members(cluster, members) if members else []
+    if pending:
+        said = f"Claims without a volume: {', '.join(pending)}."
+        return not_ready("ClaimsPending", " ".join([said, *details]))
+    return not_ready(ZOOKEEPER_UNREACHABLE, " ".join([trouble, *details]))
+
+
+def _versions(cluster: Cluster, state: KubernetesState) -> str:
+    """The versions of the brokers that there are, several while they roll; the wanted one before there are any."""
+    found = {pod.version for pod in state.brokers.values() if pod.version}
+    return ", ".join(sorted(found)) or cluster.version
 
 
 def _missing_members(cluster: Cluster, pods: Mapping[int, Pod]) -> list[str]:
@@ -160,7 +218,7 @@ def _brokers(cluster: Cluster, view: ClusterView) -> list[Document]:
         pod, registration = pods.get(broker), registered.get(broker)
         is_ours = broker < cluster.brokers.replicas or pod is not None
         there = registration is not None if view.snapshot is not None else None
-        state, reason = _state(pod, there) if is_ours else ("Running", "")
+        state, reason = _state(pod, there, view.state.nodes) if is_ours else ("Running", "")
         found.append(
             _known(
                 id=broker,
@@ -175,10 +233,16 @@ def _brokers(cluster: Cluster, view: ClusterView) -> list[Document]:
     return found
 
 
-def _state(pod: Pod | None, registered: bool | None) -> tuple[str, str]:
+def _state(pod: Pod | None, registered: bool | None, nodes: Mapping[str, Node]) -> tuple[str, str]:
     """State and reason; `registered` is None while ZooKeeper cannot be asked."""
     if pod is None:
         return "Missing", "It has no pod."
+    if pod.node is not None and nodes and not (pod.ready and registered):
+        node = nodes.get(pod.node)
+        if node is None:
+            return "Lost", f"Its node {pod.node} is gone."
+        if not node.ready:
+            return "Lost", f"Its node {pod.node} has not been ready since {_timestamp(node.changed_at)}."
     if pod.terminating:
         return "Restarting", pod.trouble
     if pod.node is None:
@@ -225,9 +289,18 @@ def topic_document(
     return document
 
 
-def told_document(condition: Condition, generation: int, *, previous: Mapping[str, Any], now: float) -> Document:
-    """The status that stands there with another condition: for when nothing else can be told, or shall be."""
-    kept = {key: value for key, value in previous.items() if key not in ("observedGeneration", "conditions")}
+def told_document(
+    condition: Condition, generation: int, *, previous: Mapping[str, Any], now: float, keep_figures: bool = True
+) -> Document:
+    """The status that stands there with another condition: for when nothing else can be told, or shall be.
+
+    Without `keep_figures` nothing is left of the old status but the times of its conditions.
+    """
+    kept = {
+        key: value
+        for key, value in previous.items()
+        if keep_figures and key not in ("observedGeneration", "conditions")
+    }
     return {
         "observedGeneration": generation,
         "conditions": conditions([condition], generation, previous=previous, now=now),
@@ -242,7 +315,9 @@ def invalid(message: str) -> Condition:
 
 def no_cluster(cluster: str) -> Condition:
     """A Topic whose Cluster is not there."""
-    return not_ready("NoCluster", f"There is no Cluster {cluster} in this namespace." if cluster else "It names none.")
+    return not_ready(
+        "NoCluster", f"There is no Cluster {cluster} in this namespace." if cluster else "The Topic names no Cluster."
+    )
 
 
 def paused() -> Condition:

@@ -24,6 +24,7 @@ from odradek.app.properties import parse_overrides, parse_properties
 from odradek.app.supervisor import BEAT_INTERVAL_MS, Credentials, Lifeline, Supervision, supervise
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError, OdradekError
+from odradek.base.termination import report_termination
 from odradek.zk.port import ZkError, ZkSettings
 from odradek.zk.security import zookeeper_settings
 
@@ -58,6 +59,7 @@ def run(properties_path: str, overrides: Iterable[str] = (), *, log_level: str =
         zookeeper = zookeeper_settings(config)
     except OdradekError as error:
         logger.error("%s", error)
+        report_termination(f"The broker cannot start: {error}")
         return 1
     for warning in warnings:
         logger.warning("%s", warning)
@@ -125,6 +127,7 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
         await broker.stop()
     except OdradekError as error:
         logger.error("the broker cannot start: %s", error)
+        report_termination(f"The broker cannot start: {error}")
         return 1
     finally:
         if beating is not None:
@@ -133,6 +136,7 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
         lifeline.beat(None)  # it ended its session itself
     if broker.failed.done():
         logger.error("the broker ended: %s", broker.failed.result())
+        report_termination(f"The broker ended: {broker.failed.result()}")
         return 1
     return 0
 

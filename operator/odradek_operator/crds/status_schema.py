@@ -14,7 +14,7 @@ def cluster_status_schema() -> Schema:
             "conditions": _conditions(
                 "Ready: every broker runs as specified, there is a controller, and nothing is left to do."
             ),
-            "version": _text("Version of the brokers that is specified."),
+            "version": _text("Version of the brokers that run; several while they are replaced."),
             "clusterId": _text("Id that the cluster gave itself when it first started; clients see it."),
             "controllerId": _number("Id of the broker that is controller."),
             "controllerEpoch": _number("Number of the controller's reign; each election raises it."),
@@ -40,8 +40,8 @@ def cluster_status_schema() -> Schema:
                         "id": _number("Its id."),
                         "state": _text(
                             "Running: its pod is ready and it is registered in ZooKeeper. Starting: one of these is "
-                            "not so yet. Restarting: its pod is being ended. Pending: its pod has no node. Missing: "
-                            "it has no pod."
+                            "not so yet. Restarting: its pod is being ended. Pending: its pod has no node. Lost: "
+                            "its node is gone or not ready. Missing: it has no pod."
                         ),
                         "pod": _text("Its pod."),
                         "node": _text("The node where it runs."),

@@ -42,6 +42,18 @@ async def release_finalizers(client: KubernetesClient, bodies: Iterable[Object])
             await _set(client, body, needed=False)
 
 
+async def release_protected(client: KubernetesClient, bodies: Iterable[Object]) -> None:
+    """Let go of resources that are being deleted and protect their topic: nothing is to be done for them."""
+    leaving = [body for body in bodies if "deletionTimestamp" in body["metadata"] and not asks_for_finalizer(body)]
+    await release_finalizers(client, leaving)
+
+
+def asks_for_finalizer(body: Object) -> bool:
+    """Whether the resource says that its topic goes with it."""
+    spec = body.get("spec")
+    return isinstance(spec, dict) and spec.get("deletion") == Deletion.DELETE.value
+
+
 def has_finalizer(body: Object) -> bool:
     """Whether the resource bears it."""
     return FINALIZER in (body["metadata"].get("finalizers") or [])

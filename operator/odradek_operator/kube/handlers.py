@@ -45,8 +45,8 @@ def registry(manager: Manager) -> kopf.OperatorRegistry:
     async def on_cluster(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
         manager.heard_of_cluster(dict(body), deleted=type == "DELETED")
 
-    async def on_topic(body: kopf.Body, **_: Any) -> None:
-        manager.heard_of_topic(dict(body))
+    async def on_topic(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
+        manager.heard_of_topic(dict(body), deleted=type == "DELETED")
 
     async def on_node(**_: Any) -> None:
         manager.heard_of_node()

@@ -25,7 +25,12 @@ from odradek_operator.kube.client import KubernetesClient, KubernetesError
 from odradek_operator.kube.ensemble import ask_members
 from odradek_operator.kube.events import Events, Mood
 from odradek_operator.kube.extras import extras_of
-from odradek_operator.kube.finalizers import keep_finalizers, release_finalizers
+from odradek_operator.kube.finalizers import (
+    asks_for_finalizer,
+    keep_finalizers,
+    release_finalizers,
+    release_protected,
+)
 from odradek_operator.kube.metrics import Outcome, Reconciliations
 from odradek_operator.kube.news import Done, tell_done
 from odradek_operator.kube.record import keep_record
@@ -89,10 +94,18 @@ class ClusterLoop:
         self._statuses = Statuses(shared.client)
         self._session = ZooKeeperSession(self.wake, shared.opened)
         self._resync_at = 0.0
+        self._vanished: dict[str, Object] = {}
+        """Topics that were deleted before they had the finalizer that they asked for, as they were last."""
 
     def wake(self) -> None:
         """Something changed: look soon."""
         self._stirred.set()
+
+    def topic_vanished(self, body: Object) -> None:
+        """A Topic is gone. One that was being deleted for a while had the finalizer, or somebody took that away."""
+        if asks_for_finalizer(body) and "deletionTimestamp" not in body["metadata"]:
+            self._vanished[body["metadata"]["name"]] = body
+        self.wake()
 
     def saw(self, body: Object, *, deleted: bool) -> None:
         """An object of the cluster came, changed or went; wakes the loop where that may matter."""
@@ -152,7 +165,8 @@ class ClusterLoop:
             return await self._refuse(view, str(error), outcome)
         assert isinstance(cluster, Cluster), "it was asked for by this kind"
         if is_paused(view.cluster):
-            await self._statuses.paused(view.cluster)
+            await release_protected(self._shared.client, view.topics.values())
+            await self._statuses.paused(view.cluster, view.state)
             return self._shared.settings.idle_seconds
         if former := view.former_sets:
             sentence = f"The former Cluster of this name is still going: waiting for the end of {', '.join(former)}."
@@ -162,6 +176,7 @@ class ClusterLoop:
 
     async def _refuse(self, view: View, sentence: str, outcome: Outcome) -> float:
         outcome.failed = True
+        await release_protected(self._shared.client, view.topics.values())
         await self._statuses.invalid(view.cluster, sentence)
         await self._shared.events.tell_once(view.cluster, "InvalidSpec", sentence, Mood.WARNING)
         return self._shared.settings.idle_seconds
@@ -232,7 +247,7 @@ class ClusterLoop:
         wanted = Wanted(
             cluster=cluster,
             topics={name: topic for name, topic in topics.items() if name not in leaving and not topic.paused},
-            removed={name: topic for name, topic in topics.items() if name in leaving},
+            removed={name: topic for name, topic in topics.items() if name in leaving} | self._removed(view),
         )
         done: list[Done] = []
         try:
@@ -247,10 +262,18 @@ class ClusterLoop:
             )
         except ZkError as error:
             return None, f"ZooKeeper at {zookeeper_connect(cluster)} cannot be asked: {error}.", ()
+        for name in self._vanished.keys() & wanted.removed.keys():
+            if not outcome.plan.decisions[name].actions:
+                del self._vanished[name]
         await tell_done(self._shared.events, view.cluster, view.topics, done)
         if done:
             self.wake()
         return outcome, "", ()
+
+    def _removed(self, view: View) -> dict[str, Topic]:
+        """Topics of `_vanished` that can be read and are not there again."""
+        self._vanished = {name: body for name, body in self._vanished.items() if name not in view.topics}
+        return self._topics(replace(view, topics=self._vanished))[0]
 
     async def _foreign(self, cluster: Cluster, view: View, zk: ZkClient) -> Waiting | None:
         """Why the metadata in ZooKeeper is not this cluster's; None where it is, or where no cluster id is recorded."""

@@ -65,9 +65,12 @@ class Manager:
         self._wake(key)
         self._stirred.set()
 
-    def heard_of_topic(self, body: Object) -> None:
+    def heard_of_topic(self, body: Object, *, deleted: bool) -> None:
         """A Topic came, changed or went."""
         key = (body["metadata"]["namespace"], cluster_of(body))
+        found = self._loops.get(key)
+        if deleted and found is not None:
+            found[0].topic_vanished(complete(Kind.TOPIC, body))
         if not self._wake(key):
             self._stirred.set()
 

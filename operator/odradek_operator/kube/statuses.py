@@ -20,6 +20,7 @@ from odradek_operator.kube.api import Object, Reference
 from odradek_operator.kube.client import KubernetesClient
 from odradek_operator.kube.patches import merge_patch
 from odradek_operator.kube.view import View
+from odradek_operator.lifecycle.observed import KubernetesState
 from odradek_operator.lifecycle.steps import ClusterDecision
 from odradek_operator.objects import names
 from odradek_operator.observed import Snapshot
@@ -145,17 +146,27 @@ class Statuses:
         """A Cluster that nothing can be done for yet."""
         await self._tell(body, not_ready(reason, sentence))
 
-    async def paused(self, body: Object) -> None:
-        """A Cluster whose reconciliation is held."""
-        await self._tell(body, paused())
+    async def paused(self, body: Object, state: KubernetesState) -> None:
+        """A Cluster whose reconciliation is held. How many pods are ready is counted all the same."""
+        document = told_document(paused(), read_metadata(body).generation, previous=_status(body), now=time.time())
+        for field_name, pods in (("brokersReady", state.brokers), ("zookeeper", state.ensemble)):
+            if field_name in document:
+                document[field_name] = _counted(document[field_name], sum(pod.ready for pod in pods.values()))
+        await self._patch(body, document)
 
     async def without_cluster(self, body: Object, cluster: str) -> None:
         """A Topic whose Cluster is not there."""
-        await self._tell(body, no_cluster(cluster))
+        await self._tell(body, no_cluster(cluster), keep_figures=False)
 
-    async def _tell(self, body: Object, condition: Condition) -> None:
-        generation = read_metadata(body).generation
-        await self._patch(body, told_document(condition, generation, previous=_status(body), now=time.time()))
+    async def _tell(self, body: Object, condition: Condition, *, keep_figures: bool = True) -> None:
+        document = told_document(
+            condition,
+            read_metadata(body).generation,
+            previous=_status(body),
+            now=time.time(),
+            keep_figures=keep_figures,
+        )
+        await self._patch(body, document)
 
     async def _patch(self, body: Object, document: Mapping[str, Any]) -> bool:
         """Write what differs; whether anything did."""
@@ -183,6 +194,13 @@ def bootstrap(cluster: Cluster, snapshot: Snapshot | None) -> dict[str, str]:
             if addresses:
                 found[listener.name] = ",".join(addresses)
     return found
+
+
+def _counted(before: Any, ready: int) -> Any:
+    """`2/3`, or `{ready: 2/3}`, with another first number."""
+    if isinstance(before, Mapping):
+        return {**before, "ready": _counted(before.get("ready", ""), ready)}
+    return f"{ready}/{str(before).partition('/')[2]}"
 
 
 def _status(body: Object) -> Mapping[str, Any]:

@@ -43,6 +43,8 @@ class Pod:
     """Seconds since the epoch at which the scheduler last changed its mind that it fits nowhere; None otherwise."""
     claims: tuple[str, ...] = ()
     """Names of its volume claims."""
+    version: str = ""
+    """Tag of its container's image; empty where that has none."""
     spread: bool = False
     """Whether it must not be scheduled beside another one while a node has none."""
 
@@ -157,8 +159,15 @@ def parse_pod(body: Object) -> Pod:
             for volume in items(body, "spec", "volumes")
             if (claim := text(volume, "persistentVolumeClaim", "claimName"))
         ),
+        version=_tag(text(next(iter(items(body, "spec", "containers")), {}), "image")),
         spread=_must_spread(mapping(body, "spec")),
     )
+
+
+def _tag(image: str) -> str:
+    """`1.2` of `registry:5000/broker:1.2@sha256:...`."""
+    name = image.partition("@")[0].rpartition("/")[2]
+    return name.partition(":")[2]
 
 
 def _must_spread(spec: Object) -> bool:
@@ -312,7 +321,9 @@ def _container_trouble(status: Object) -> str:
 
 
 def _how_it_ended(ended: Object) -> str:
-    """Exit code and reason of a container that ended."""
+    """Why a container ended: its own last words, else its exit code and reason."""
+    if message := text(ended, "message"):
+        return message
     code, reason = number(ended, "exitCode"), text(ended, "reason")
     said = "it ended" if code is None else f"it ended with exit code {code}"
     return said if reason in ("", "Error", "Completed") else f"{said} ({reason})"

@@ -17,6 +17,7 @@ from typing import Final
 import click
 
 from odradek.base.errors import OdradekError
+from odradek.base.termination import report_termination
 
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -121,6 +122,7 @@ def broker(properties: Path, secrets: Path, output: Path, *, only_print: bool, a
         write_properties(output, final)
         become_broker(output, final, os.environ)
     except OdradekError as error:
+        report_termination(str(error))
         raise click.ClickException(str(error)) from error
 
 
@@ -164,5 +166,6 @@ def zookeeper(
     try:
         code = asyncio.run(run(options, os.environ))
     except OdradekError as error:
+        report_termination(str(error))
         raise click.ClickException(str(error)) from error
     sys.exit(code)

@@ -38,8 +38,8 @@ class Listener:
     def heard_of_cluster(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)
 
-    def heard_of_topic(self, body: Object) -> None:
-        self._note(body, False)
+    def heard_of_topic(self, body: Object, *, deleted: bool) -> None:
+        self._note(body, deleted)
 
     def heard_of_object(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)

@@ -377,7 +377,7 @@ class Operator:
             case "Cluster":
                 self.manager.heard_of_cluster(body, deleted=deleted)
             case "Topic":
-                self.manager.heard_of_topic(body)
+                self.manager.heard_of_topic(body, deleted=deleted)
             case _ if names.CLUSTER_LABEL in (body["metadata"].get("labels") or {}):
                 self.manager.heard_of_object(body, deleted=deleted)
 

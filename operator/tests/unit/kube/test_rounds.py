@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,64 @@ def test_a_topic_that_may_go_goes_before_its_resource() -> None:
         await until(gone, "both are gone")
         assert (True, False) not in seen
         assert world.topics() == {"kept"}
+
+    play(steps)
+
+
+def test_a_topic_that_is_let_go_and_deleted_at_once_goes() -> None:
+    """The operator has not added its finalizer yet: what the watch says of the deleted resource counts."""
+
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(topic_body("kept"))
+        await made(world, "orders")
+        await until(lambda: world.ready(Kind.TOPIC, "kept"), "both are there")
+        world.change(Kind.TOPIC, "orders", {"spec": {"deletion": "Delete"}})
+        world.delete(Kind.TOPIC, "orders")
+        assert world.find(Kind.TOPIC, "orders") is None, "nothing held it"
+        await until(lambda: world.topics() == {"kept"}, "the topic is gone")
+        world.api.put(topic_body("orders"))
+        await until(lambda: world.ready(Kind.TOPIC, "orders"), "it is there again")
+        await asyncio.sleep(3 * IDLE_SECONDS)
+        assert world.topics() == {"orders", "kept"}, "a new topic of that name is another one"
+
+    play(steps)
+
+
+def test_a_topic_whose_finalizer_somebody_removes_stays() -> None:
+    """The documented way out while no operator works."""
+
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(topic_body("loose", deletion="Delete"))
+        await made(world, "orders")
+        await until(lambda: world.get(Kind.TOPIC, "loose")["metadata"].get("finalizers"), "it has the finalizer")
+        world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: "true"}}})
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == ("Unknown", "Paused"), "it is paused")
+        world.delete(Kind.TOPIC, "loose")
+        await asyncio.sleep(2 * IDLE_SECONDS)
+        assert world.find(Kind.TOPIC, "loose") is not None, "it waits"
+        world.change(Kind.TOPIC, "loose", {"metadata": {"finalizers": None}})
+        world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: None}}})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it goes on")
+        await asyncio.sleep(2 * IDLE_SECONDS)
+        assert "loose" in world.topics()
+
+    play(steps)
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [{"metadata": {"annotations": {names.PAUSED: "true"}}}, {"spec": {"brokers": {"config": {"broker.id": "7"}}}}],
+)
+def test_a_held_cluster_lets_go_of_a_topic_that_turns_to_protection(hold: dict[str, Any]) -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(topic_body("loose", deletion="Delete"))
+        await made(world, "orders")
+        await until(lambda: world.get(Kind.TOPIC, "loose")["metadata"].get("finalizers"), "it has the finalizer")
+        world.change(Kind.CLUSTER, "demo", hold)
+        world.delete(Kind.TOPIC, "loose")
+        world.change(Kind.TOPIC, "loose", {"spec": {"deletion": "Protect"}})
+        await until(lambda: world.find(Kind.TOPIC, "loose") is None, "it is let go")
+        assert "loose" in world.topics()
 
     play(steps)
 
