@@ -188,9 +188,10 @@ def test_two_cannot_share_a_data_folder(up: Callable[..., Up]) -> None:
 
 def test_a_port_in_use_is_told_before_anything_starts(up: Callable[..., Up]) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        # Below the ports of outgoing connections: one of these may have the next port, which broker 1 needs.
+        port = _rows()[1]
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        port = taken.getsockname()[1]
         one = up("--base-port", str(port))
         code, errors = one.end()
     assert code == 1

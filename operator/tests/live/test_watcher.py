@@ -151,5 +151,5 @@ async def test_drift_is_undone(running: Stage) -> None:
     path = layout.config_path("topics", "orders")
     await running.zk.set(path, layout.encode_config({"retention.ms": "5"}))
     told = await running.told(lambda event: event.details.get("action") == "SetConfig")
-    assert told.message == "configured: retention.ms goes (was 5)"
+    assert told.message == "configured: retention.ms is removed (was 5)"
     assert layout.decode_config(path, (await running.zk.get(path))[0]) == {}
