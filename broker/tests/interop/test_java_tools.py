@@ -320,5 +320,6 @@ def test_a_transactional_java_producer_fails_at_once(tools: Tools) -> None:
     """Within the tool's default of a minute for a coordinator it would report a time-out instead."""
     options = ["--topic", "none", "--num-records", "1", "--record-size", "1", "--throughput", "-1"]
     transactional = ["--transactional-id", "mine", "--transaction-duration-ms", "100"]
+    servers = ["--producer-props", f"bootstrap.servers={tools.bootstrap}"]
     with pytest.raises(InteropError, match="TransactionalIdAuthorizationException"):
-        tools.run(PRODUCER_PERFORMANCE, *options, *transactional)
+        tools.run_plain(PRODUCER_PERFORMANCE, *options, *transactional, *servers)
