@@ -57,6 +57,7 @@ from odradek.server.elections import ElectionHandlers
 from odradek.server.features import FeatureHandlers, FinalizedFeatures
 from odradek.server.log_dirs import LogDirHandlers
 from odradek.server.metadata import Identity, MetadataHandlers
+from odradek.server.producers import ProducerHandlers
 from odradek.server.reassignments import ReassignmentHandlers
 from odradek.server.records import RecordHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
@@ -403,6 +404,7 @@ class Broker:
         )
         log_dirs = LogDirHandlers(logs=self._logs, replicas=self._replicas)
         records = RecordHandlers(replicas=self._replicas, view=view)
+        producers = ProducerHandlers(replicas=self._replicas)
         configs = ConfigHandlers(settings=self._settings, view=view, store=self._configs)
         coordination = CoordinationHandlers(
             groups=self._groups,
@@ -421,6 +423,7 @@ class Broker:
             **self._topics.handlers(),
             **log_dirs.handlers(),
             **records.handlers(),
+            **producers.handlers(),
             **configs.handlers(),
             **control.handlers(),
             **data.handlers(),

@@ -140,6 +140,12 @@ class GroupMaxSizeReachedError(PeerError):
     code = 81
 
 
+class GroupSubscribedToTopicError(PeerError):
+    """Members of the group consume the topic, so offsets of it cannot be deleted (KIP-496)."""
+
+    code = 86
+
+
 class FencedInstanceIdError(PeerError):
     """Another member has taken this group.instance.id (KIP-345)."""
 

@@ -82,6 +82,10 @@ class GroupOffsets:
         if known is None or known.record_offset <= entry.record_offset:
             self._committed[topic_partition] = entry
 
+    def known(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those of the partitions that have an offset, committed or on its way."""
+        return [key for key in topic_partitions if key in self._committed or self.is_unstable(key)]
+
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Forget the offsets of these partitions, those of open transactions too."""
         for topic_partition in topic_partitions:

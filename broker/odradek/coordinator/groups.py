@@ -200,6 +200,14 @@ class GroupCoordinator:
         """OffsetFetch: committed offsets of the wanted partitions, of all for None (KIP-88, KIP-447)."""
         return self._runtime.shard(self._partition(group_id)).fetch(group_id, wanted, require_stable=require_stable)
 
+    async def delete_offsets(self, group_id: str, wanted: Sequence[TopicPartition]) -> CommitResult:
+        """OffsetDelete: a code for each partition, once the offsets are gone (KIP-496).
+
+        Also raises `GroupIdNotFoundError`, and `NonEmptyGroupError` for members that are not consumers.
+        """
+        partition = self._checked(group_id)
+        return await self._call(partition, lambda shard, respond: shard.delete_offsets(group_id, wanted, respond))
+
     # Whole groups
 
     async def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> GroupList:

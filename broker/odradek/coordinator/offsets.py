@@ -14,8 +14,10 @@ from typing import ClassVar, Final
 from odradek.base.errors import (
     NONE,
     CoordinatorNotAvailableError,
+    GroupSubscribedToTopicError,
     KafkaStorageError,
     MessageTooLargeError,
+    NonEmptyGroupError,
     NotCoordinatorError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
@@ -153,6 +155,28 @@ class OffsetCommits:
                     offset=value.offset, metadata=value.metadata, leader_epoch=value.leader_epoch
                 )
         return fetched
+
+    # OffsetDelete
+
+    def deletable(self, group: ClassicGroup, wanted: Iterable[TopicPartition]) -> CommitResult:
+        """For each partition, whether its offset may be deleted (KIP-496).
+
+        A consumer group keeps the offsets of topics that its members subscribe to, and all of them while its
+        subscriptions are unknown. Raises `NonEmptyGroupError` for members of another protocol type.
+        """
+        if group.state is GroupState.EMPTY:
+            return dict.fromkeys(wanted, NONE)
+        if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise NonEmptyGroupError(
+                f"Group {group.group_id!r} has members of protocol type {group.protocol_type!r}: stop them first."
+            )
+        topics = group.subscribed_topics
+        return {
+            topic_partition: GroupSubscribedToTopicError.code
+            if topics is None or topic_partition.topic in topics
+            else NONE
+            for topic_partition in wanted
+        }
 
     # Expiry
 

@@ -126,6 +126,12 @@ class GroupShard:
             raise UnknownMemberIdError(f"There is no group {group_id!r}.")
         return group
 
+    def _known_group(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise GroupIdNotFoundError(f"There is no group {group_id!r}.")
+        return group
+
     # Members
 
     def join(self, request: JoinRequest, respond: Respond[JoinResult]) -> None:
@@ -180,6 +186,19 @@ class GroupShard:
         """OffsetFetch; `wanted` None stands for all."""
         return self._offsets.fetch(self.groups.get(group_id), wanted, require_stable=require_stable)
 
+    def delete_offsets(self, group_id: str, wanted: Sequence[TopicPartition], respond: Respond[CommitResult]) -> None:
+        """OffsetDelete; answers with a code for each partition once the tombstones are committed.
+
+        A partition without an offset is no error. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`.
+        """
+        group = self._known_group(group_id)
+        result = self._offsets.deletable(group, wanted)
+        doomed = group.offsets.known(key for key, code in result.items() if not code)
+        if not doomed:
+            respond(result)
+            return
+        self._remove(group, doomed, lambda error: respond(result if error is None else error))
+
     def expire(self) -> None:
         """Remove offsets past their retention, and groups that are left with nothing."""
         for group in list(self.groups.values()):
@@ -201,9 +220,7 @@ class GroupShard:
 
     def delete(self, group_id: str, respond: Respond[None]) -> None:
         """Remove an empty group with its offsets. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`."""
-        group = self.groups.get(group_id)
-        if group is None:
-            raise GroupIdNotFoundError(f"There is no group {group_id!r}.")
+        group = self._known_group(group_id)
         if group.state is not GroupState.EMPTY:
             raise NonEmptyGroupError(f"Group {group_id!r} is {group.state.value}.")
         group.offsets.open_transactions.clear()

@@ -182,9 +182,11 @@ API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
     Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 0, 0),
     Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
+    Api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0),
     Api(ApiKey.ALTER_PARTITION, "AlterPartition", 0, 3, 0, internal=True),
     Api(ApiKey.UPDATE_FEATURES, "UpdateFeatures", 0, 1, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 1, 0),
+    Api(ApiKey.DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0),
     Api(ApiKey.ALLOCATE_PRODUCER_IDS, "AllocateProducerIds", 0, 0, 0, internal=True),
 )
 """What this broker serves, by API key, in the order of the keys as far as Kafka's own answer has it."""

@@ -127,6 +127,7 @@ class CoordinationHandlers:
             ApiKey.LIST_GROUPS: self.list_groups,
             ApiKey.DESCRIBE_GROUPS: self.describe_groups,
             ApiKey.DELETE_GROUPS: self.delete_groups,
+            ApiKey.OFFSET_DELETE: self.offset_delete,
             ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
         }
 
@@ -298,22 +299,7 @@ class CoordinationHandlers:
             codes |= await self._zookeeper_offsets.commit(request.group_id, numbers)
         elif offsets:
             codes |= await self._commit(request, offsets)
-        return {
-            "throttle_time": 0,
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        {
-                            "partition_index": partition.partition_index,
-                            "error_code": codes[TopicPartition(topic.name, partition.partition_index)],
-                        }
-                        for partition in topic.partitions
-                    ],
-                }
-                for topic in request.topics
-            ],
-        }
+        return {"throttle_time": 0, "topics": _coded_topics(request.topics, codes)}
 
     async def _commit(
         self, request: Any, offsets: Mapping[TopicPartition, OffsetToCommit]
@@ -355,6 +341,19 @@ class CoordinationHandlers:
         except ProtocolError as error:
             return {"group_id": group.group_id, "topics": [], "error_code": error.code}
         return {"group_id": group.group_id, "topics": _fetched_topics(fetched), "error_code": NONE}
+
+    async def offset_delete(self, context: RequestContext, request: Any) -> Message:
+        """Remove offsets of partitions that exist, where no member consumes their topic (KIP-496)."""
+        wanted = [
+            TopicPartition(topic.name, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
+        image = self._view.image
+        existing = [partition for partition in wanted if image.partition(partition) is not None]
+        codes = dict.fromkeys(wanted, UnknownTopicOrPartitionError.code)
+        codes |= await self._groups.delete_offsets(request.group_id, existing)
+        return {"error_code": NONE, "throttle_time": 0, "topics": _coded_topics(request.topics, codes)}
 
     # Whole groups
 
@@ -472,6 +471,23 @@ def _protocols(items: Iterable[Any]) -> Protocols:
     for item in items:
         found.setdefault(item.name, item.metadata)
     return tuple(found.items())
+
+
+def _coded_topics(topics: Iterable[Any], codes: Mapping[TopicPartition, int]) -> list[Message]:
+    """The topics and partitions of a request, each partition with its error code."""
+    return [
+        {
+            "name": topic.name,
+            "partitions": [
+                {
+                    "partition_index": partition.partition_index,
+                    "error_code": codes[TopicPartition(topic.name, partition.partition_index)],
+                }
+                for partition in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
 
 
 def _wanted(topics: Iterable[Any]) -> list[TopicPartition]:

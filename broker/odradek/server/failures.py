@@ -218,6 +218,25 @@ def _delete_records(request: Any, error: ProtocolError) -> Message:
     return _topics(request, error, "name", "partition_index", {"low_watermark": -1})
 
 
+def _describe_producers(request: Any, error: ProtocolError) -> Message:
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {
+                    "partition_index": number,
+                    "error_code": error.code,
+                    "error_message": str(error),
+                    "active_producers": (),
+                }
+                for number in topic.partition_indexes
+            ],
+        }
+        for topic in request.topics
+    ]
+    return {"throttle_time": 0, "topics": topics}
+
+
 def _elect_leaders(request: Any, error: ProtocolError) -> Message:
     # Version 0 has no error of the whole; clients of later ones look at either.
     results = [
@@ -255,6 +274,7 @@ _PER_ITEM: Final[Mapping[ApiKey, Callable[[Any, ProtocolError], Message]]] = {
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_log_dirs,
     ApiKey.DELETE_RECORDS: _delete_records,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.DELETE_GROUPS: _delete_groups,

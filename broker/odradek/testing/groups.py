@@ -211,6 +211,12 @@ class GroupLab:
         """OffsetFetch."""
         return self.shard.fetch(self.group_id, wanted, require_stable=require_stable)
 
+    def delete_offsets(self, *wanted: TopicPartition) -> Reply[Mapping[TopicPartition, int]]:
+        """OffsetDelete."""
+        reply: Reply[Mapping[TopicPartition, int]] = Reply()
+        self.shard.delete_offsets(self.group_id, wanted, reply)
+        return reply
+
     def form(self, *instance_ids: str | None) -> list[str]:
         """A stable group with one member for each argument, static ones where it is an id; their member ids."""
         replies = [self.join(instance_id=instance_id) for instance_id in instance_ids]

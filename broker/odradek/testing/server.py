@@ -44,6 +44,7 @@ from odradek.server.elections import ElectionHandlers
 from odradek.server.features import FeatureHandlers
 from odradek.server.log_dirs import LogDirHandlers
 from odradek.server.metadata import Identity, MetadataHandlers
+from odradek.server.producers import ProducerHandlers
 from odradek.server.reassignments import ReassignmentHandlers
 from odradek.server.records import RecordHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
@@ -279,6 +280,7 @@ class MemoryServer:
         metadata = MetadataHandlers(identity=identity, view=self.view, creator=self.topics)
         log_dirs = LogDirHandlers(logs=self.logs, replicas=self.replicas)
         records = RecordHandlers(replicas=self.replicas, view=self.view)
+        producers = ProducerHandlers(replicas=self.replicas)
         control = ControlHandlers(
             replicas=self.replicas,
             configs=self.configs,
@@ -308,6 +310,7 @@ class MemoryServer:
             **metadata.handlers(),
             **log_dirs.handlers(),
             **records.handlers(),
+            **producers.handlers(),
             **self.topics.handlers(),
             **configs.handlers(),
             **control.handlers(),

@@ -164,6 +164,7 @@ def test_only_stores_of_offsets_take_the_empty_group_id() -> None:
             office.groups.sync(SyncRequest(member=office.check(""), assignments={})),
             office.groups.heartbeat(office.check("")),
             office.groups.leave("", []),
+            office.groups.delete_offsets("", [EVENTS_0]),
         ):
             with pytest.raises(InvalidGroupIdError):
                 await attempt

@@ -10,9 +10,12 @@ from odradek.base.errors import (
     NONE,
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
     IllegalGenerationError,
     KafkaStorageError,
     MessageTooLargeError,
+    NonEmptyGroupError,
     NotCoordinatorError,
     NotEnoughReplicasAfterAppendError,
     OffsetMetadataTooLargeError,
@@ -198,6 +201,99 @@ def test_of_two_commits_the_later_record_wins(lab: GroupLab) -> None:
     old = Committed(OffsetValue(offset=3, commit_timestamp_ms=0), -1)
     lab.group.offsets.put(EVENTS_0, old)
     assert lab.fetch([EVENTS_0])[EVENTS_0].offset == 5
+
+
+# Deletions that are asked for
+
+
+def test_deleted_offsets_of_an_empty_group_are_gone_after_a_reload_too(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5), EVENTS_1: offset(6)})
+    lab.log.settle()
+    reply = lab.delete_offsets(EVENTS_0, OTHER_0)
+    assert reply.is_parked
+    assert lab.fetch([EVENTS_0])[EVENTS_0].offset == 5, "until the tombstone is committed"
+    lab.log.settle()
+    assert reply.value == {EVENTS_0: NONE, OTHER_0: NONE}, "a partition without an offset is no error"
+    assert set(lab.fetch()) == {EVENTS_1}
+    lab.reload()
+    assert set(lab.fetch()) == {EVENTS_1}
+
+
+def test_nothing_is_written_for_partitions_without_an_offset(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    assert lab.delete_offsets(EVENTS_1).value == {EVENTS_1: NONE}
+    assert lab.log.waiting == []
+
+
+def test_an_empty_group_goes_with_its_last_offset(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    lab.delete_offsets(EVENTS_0)
+    lab.log.settle()
+    assert lab.shard.groups == {}
+    with pytest.raises(GroupIdNotFoundError):
+        lab.delete_offsets(EVENTS_0)
+
+
+@pytest.mark.parametrize("is_stable", [True, False])
+def test_a_consumer_group_keeps_the_offsets_of_topics_that_it_subscribes_to(lab: GroupLab, is_stable: bool) -> None:
+    (member_id,) = lab.form(None)
+    lab.commit({EVENTS_0: offset(5), OTHER_0: offset(6)}, member_id, 1)
+    lab.log.settle()
+    if not is_stable:
+        lab.join()
+        assert lab.group.state is GroupState.PREPARING_REBALANCE
+    reply = lab.delete_offsets(EVENTS_0, OTHER_0, EVENTS_1)
+    lab.log.settle()
+    subscribed = GroupSubscribedToTopicError.code
+    assert reply.value == {EVENTS_0: subscribed, OTHER_0: NONE, EVENTS_1: subscribed}
+    assert set(lab.fetch()) == {EVENTS_0}
+
+
+def test_a_consumer_group_keeps_all_offsets_while_its_subscriptions_are_unknown(lab: GroupLab) -> None:
+    (member_id,) = lab.form(None)
+    lab.commit({OTHER_0: offset(5)}, member_id, 1)
+    lab.log.settle()
+    lab.group.subscribed_topics = None
+    assert lab.delete_offsets(OTHER_0).value == {OTHER_0: GroupSubscribedToTopicError.code}
+
+
+def test_a_group_of_another_protocol_type_keeps_its_offsets_until_its_members_leave(lab: GroupLab) -> None:
+    reply = lab.join(protocol_type="connect")
+    lab.clock.advance(SETTINGS.initial_rebalance_delay_ms)
+    member_id = reply.value.member_id
+    lab.sync(member_id, 1, {member_id: b""})
+    lab.log.settle()
+    lab.commit({EVENTS_0: offset(5)}, member_id, 1)
+    lab.log.settle()
+    with pytest.raises(NonEmptyGroupError):
+        lab.delete_offsets(EVENTS_0)
+    assert set(lab.fetch()) == {EVENTS_0}
+    lab.leave(LeavingMember(member_id=member_id))
+    lab.log.settle()
+    deleting = lab.delete_offsets(EVENTS_0)
+    lab.log.settle()
+    assert deleting.value == {EVENTS_0: NONE}
+
+
+def test_a_commit_on_its_way_is_deleted_too(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.delete_offsets(EVENTS_0)
+    lab.log.settle()
+    assert lab.fetch() == {}
+    lab.reload()
+    assert lab.fetch() == {}
+
+
+def test_a_deletion_whose_tombstones_are_not_stored_fails(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    reply = lab.delete_offsets(EVENTS_0)
+    lab.log.fail_next(NotEnoughReplicasAfterAppendError("one is missing"))
+    with pytest.raises(CoordinatorNotAvailableError):
+        _ = reply.value
+    assert lab.fetch()[EVENTS_0].offset == 5
 
 
 # Expiry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.base.errors import UnsupportedVersionError
-from odradek.protocol.apis import API_TABLE, Api, ApiKey, api
+from odradek.protocol.apis import API_TABLE, NEVER_FLEXIBLE, Api, ApiKey, api
 
 KAFKA_3_9 = {
     "Produce": (11, 9),
@@ -41,9 +41,11 @@ KAFKA_3_9 = {
     "ElectLeaders": (2, 2),
     "AlterPartitionReassignments": (0, 0),
     "ListPartitionReassignments": (0, 0),
+    "OffsetDelete": (0, NEVER_FLEXIBLE),
     "UpdateFeatures": (1, 0),
     "AlterPartition": (3, 0),
     "DescribeCluster": (1, 0),
+    "DescribeProducers": (0, 0),
     "AllocateProducerIds": (0, 0),
 }
 """Highest stable and first flexible version of a ZooKeeper-mode broker, from its `ApiKeys`; the lowest is always 0."""

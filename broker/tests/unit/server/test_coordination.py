@@ -13,6 +13,7 @@ from odradek.base.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
     InconsistentGroupProtocolError,
     InvalidGroupIdError,
     InvalidReplicationFactorError,
@@ -20,6 +21,7 @@ from odradek.base.errors import (
     InvalidSessionTimeoutError,
     MemberIdRequiredError,
     NotCoordinatorError,
+    ProtocolError,
     TransactionalIdAuthorizationFailedError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
@@ -48,6 +50,7 @@ def test_every_api_of_the_coordinators_has_a_handler() -> None:
             "LIST_GROUPS",
             "DESCRIBE_GROUPS",
             "DELETE_GROUPS",
+            "OFFSET_DELETE",
             "INIT_PRODUCER_ID",
         }
 
@@ -460,6 +463,48 @@ def test_deletions_in_each_version(version: int) -> None:
         codes = {result.group_id: int(result.error_code) for result in answer.results}
         assert codes == {"stored": NONE, "group": 68, "nobody": GroupIdNotFoundError.code}
         assert await server.groups.fetch("stored", None) == {}
+
+    virtual(scenario)
+
+
+async def delete_offsets(server: Server, group_id: str, *partitions: TopicPartition) -> Any:
+    topics = [{"name": topic, "partitions": [{"partition_index": number}]} for topic, number in partitions]
+    return await server.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": group_id, "topics": topics})
+
+
+def codes_by_partition(answer: Any) -> dict[TopicPartition, int]:
+    rows = [(topic.name, row) for topic in answer.topics for row in topic.partitions]
+    return {TopicPartition(name, row.partition_index): int(row.error_code) for name, row in rows}
+
+
+def test_offsets_are_deleted_of_partitions_that_exist() -> None:
+    async def scenario(server: Server) -> None:
+        await server.commit(9, {EVENTS[0]: 5, EVENTS[1]: 6}, group_id="stored")
+        missing = TopicPartition("missing", 0)
+        answer = await delete_offsets(server, "stored", EVENTS[0], missing)
+        assert answer.error_code == NONE
+        assert codes_by_partition(answer) == {EVENTS[0]: NONE, missing: UnknownTopicOrPartitionError.code}
+        assert set(await server.groups.fetch("stored", None)) == {EVENTS[1]}
+
+    virtual(scenario)
+
+
+def test_offsets_of_consumed_topics_are_not_deleted() -> None:
+    async def scenario(server: Server) -> None:
+        await server.stable()
+        answer = await delete_offsets(server, "group", EVENTS[0])
+        assert answer.error_code == NONE
+        assert codes_by_partition(answer) == {EVENTS[0]: GroupSubscribedToTopicError.code}
+
+    virtual(scenario)
+
+
+@pytest.mark.parametrize(("group_id", "error"), [("nobody", GroupIdNotFoundError), ("", InvalidGroupIdError)])
+def test_a_deletion_of_offsets_in_a_group_that_does_not_exist(group_id: str, error: type[ProtocolError]) -> None:
+    async def scenario(server: Server) -> None:
+        for partitions in ((EVENTS[0],), ()):
+            answer = await delete_offsets(server, group_id, *partitions)
+            assert (answer.error_code, answer.topics) == (error.code, ())
 
     virtual(scenario)
 

@@ -1,0 +1,73 @@
+"""DescribeProducers: what the logs of this broker remember of their producers (KIP-664).
+
+Decoded requests enter from `server/dispatch`; the answer is read from the producer state of each log. As in Apache
+Kafka every replica answers, not only the leader, so that an operator can compare them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from odradek.base.errors import NONE, OdradekError
+from odradek.base.topics import check_topic_name
+from odradek.base.types import TopicPartition
+from odradek.log.producer_state import ActiveProducer
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+from odradek.replication.manager import ReplicaManager
+from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.failures import wire_error
+
+
+class ProducerHandlers:
+    """The handler that describes producers."""
+
+    def __init__(self, *, replicas: ReplicaManager) -> None:
+        """`replicas` has the logs."""
+        self._replicas = replicas
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers by API."""
+        return {ApiKey.DESCRIBE_PRODUCERS: self.describe_producers}
+
+    async def describe_producers(self, context: RequestContext, request: Any) -> Message:
+        """The active producers of each partition, or why there is no answer for it."""
+        topics = [
+            {
+                "name": topic.name,
+                "partitions": [self._described(topic.name, number) for number in topic.partition_indexes],
+            }
+            for topic in request.topics
+        ]
+        return {"throttle_time": 0, "topics": topics}
+
+    def _described(self, topic: str, number: int) -> Message:
+        try:
+            check_topic_name(topic)
+            producers = self._replicas.partition(TopicPartition(topic, number)).log.active_producers()
+        except OdradekError as error:
+            told = wire_error(error)
+            return {
+                "partition_index": number,
+                "error_code": told.code,
+                "error_message": str(told),
+                "active_producers": (),
+            }
+        return {
+            "partition_index": number,
+            "error_code": NONE,
+            "error_message": None,
+            "active_producers": [_active(producer) for producer in producers],
+        }
+
+
+def _active(producer: ActiveProducer) -> Message:
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp": producer.last_timestamp,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "current_txn_start_offset": producer.transaction_first_offset,
+    }
