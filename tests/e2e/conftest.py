@@ -83,12 +83,16 @@ def kubernetes(say: Callable[[str], None]) -> Iterator[Kubernetes]:
     if named := os.environ.get("KUBECONFIG"):
         kubectl, helm = (_installed(program) for program in ("kubectl", "helm"))
         config = Path(named)
-        yield Kubernetes(
+        foreign = Kubernetes(
             kubectl=Kubectl(program=kubectl, kubeconfig=config), helm=Helm(program=helm, kubeconfig=config), own=None
         )
+        yield foreign
+        foreign.await_removals()
         return
     if named := os.environ.get(NAMED_CLUSTER):
-        yield _of(kube_cluster.Cluster.attach(named, say=say))
+        attached = _of(kube_cluster.Cluster.attach(named, say=say))
+        yield attached
+        attached.await_removals()
         return
     with kube_cluster.running(NODES, say=say) as own:
         yield _of(own)
@@ -129,27 +133,28 @@ def helm(kubernetes: Kubernetes) -> Helm:
 
 @pytest.fixture
 def namespace(kubernetes: Kubernetes) -> Iterator[str]:
-    """A namespace for one test, gone afterwards with all that is in it."""
+    """A namespace for one test; it is deleted afterwards with all that is in it."""
     name = f"e2e-{secrets.token_hex(3)}"
     kubernetes.make_namespace(name)
     yield name
-    _clear(kubernetes, name)
+    _mend(kubernetes)
+    kubernetes.remove_namespace(name)
 
 
-def _clear(kubernetes: Kubernetes, namespace: str) -> None:
-    """Remove a namespace. On a node that is down pods would never end: what a test broke is mended first."""
+def _mend(kubernetes: Kubernetes) -> None:
+    """Repair what a test broke: pods on a node that is down would never end."""
     if kubernetes.own is not None:
         kubernetes.own.mend()
-    kubernetes.kubectl.delete("namespace", namespace)
 
 
 @pytest.fixture
 def volumes(kubernetes: Kubernetes, namespace: str) -> Iterator[Volumes]:
-    """Local disks for one test. The namespace goes first: no pod shall lose its disk while it runs."""
+    """Local disks for one test. Their folders stay until the namespace is gone: no pod loses its disk while it runs."""
     made = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=namespace)
     yield made
-    _clear(kubernetes, namespace)
-    made.remove()
+    _mend(kubernetes)
+    kubernetes.remove_namespace(namespace, then=made.erase)
+    made.withdraw()
 
 
 @pytest.fixture(scope="session")

@@ -65,8 +65,9 @@ def first_cluster(kubernetes: Kubernetes, release: tuple[Release, float]) -> Ite
         made.await_ready()
         yield made, Times(install=release[1], ready=time.monotonic() - began)
     finally:
-        kubernetes.kubectl.delete("namespace", namespace)
-        volumes.remove()
+        made.remove()
+        kubernetes.remove_namespace(namespace, then=volumes.erase)
+        volumes.withdraw()
 
 
 @pytest.fixture(scope="package")

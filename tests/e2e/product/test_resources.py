@@ -39,6 +39,14 @@ def numbers(start: int, count: int) -> list[str]:
     return [f"record {number}" for number in range(start, start + count)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def sized(demo: Demo, outside: str) -> str:
+    """A topic with a megabyte. Its size appears while other tests run, and is looked at by the last one."""
+    demo.make_topic("sized", partitions=3, config={"compression.type": "uncompressed"})
+    produce_all(outside, "sized", [f"{number:06d}".ljust(1000, ".") for number in range(1000)])
+    return "sized"
+
+
 def test_the_columns_of_a_cluster_are_what_its_brokers_say(demo: Demo, admin: AdminClient) -> None:
     metadata = eventually(lambda: brokers_word(admin), lambda word: len(word.brokers) == 3, what="three brokers")
 
@@ -69,23 +77,6 @@ def test_the_columns_of_topics_are_what_the_brokers_say(demo: Demo, admin: Admin
         assert counts(metadata, name) == wanted
         assert columns == tuple(map(str, wanted))
         assert (shown["CLUSTER"], shown["READY"], shown["REASON"]) == ("demo", "True", "Reconciled")
-
-
-def test_the_size_of_a_topic_follows_its_records(demo: Demo, outside: str) -> None:
-    """Of one copy: of three equal replicas each the leader's."""
-    demo.make_topic("sized", partitions=3, config={"compression.type": "uncompressed"})
-    values = [f"{number:06d}".ljust(1000, ".") for number in range(1000)]
-
-    produce_all(outside, "sized", values)
-    status = eventually(
-        lambda: demo.topic("sized")["status"],
-        lambda seen: seen.get("sizeBytes", 0) >= 1_000_000,
-        what="a size of all records",
-        seconds=SIZE_SECONDS,
-    )
-
-    assert status["sizeBytes"] < 1_300_000
-    assert row(demo, TOPIC, "sized")["SIZE"] == status["size"]
 
 
 def test_partitions_grow_and_records_stay(demo: Demo, admin: AdminClient, outside: str) -> None:
@@ -145,3 +136,16 @@ def test_a_resource_that_turns_to_protection_lets_go_of_its_finalizer(demo: Demo
     )
     demo.kubectl.patch(TOPIC, bound_topic, {"spec": {"deletion": "Delete"}})
     eventually(lambda: demo.topic(bound_topic)["metadata"].get("finalizers", []), what="the finalizer again")
+
+
+def test_the_size_of_a_topic_follows_its_records(demo: Demo, sized: str) -> None:
+    """Of one copy: of three equal replicas each the leader's."""
+    status = eventually(
+        lambda: demo.topic(sized)["status"],
+        lambda seen: seen.get("sizeBytes", 0) >= 1_000_000,
+        what="a size of all records",
+        seconds=SIZE_SECONDS,
+    )
+
+    assert status["sizeBytes"] < 1_300_000
+    assert row(demo, TOPIC, sized)["SIZE"] == status["size"]

@@ -34,8 +34,9 @@ def small(kubernetes: Kubernetes, operator_release: Release) -> Iterator[Demo]:
         made.await_ready()
         yield made
     finally:
-        kubernetes.kubectl.delete("namespace", namespace)
-        volumes.remove()
+        made.remove()
+        kubernetes.remove_namespace(namespace, then=volumes.erase)
+        volumes.withdraw()
 
 
 def wanted(demo: Demo, *, brokers: int = 2, members: int = 1) -> Object:

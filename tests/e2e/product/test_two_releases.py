@@ -46,7 +46,7 @@ def elsewhere(kubernetes: Kubernetes, operator_release: Release, demo: Demo) -> 
     made.install(crds={"install": False}, watchNamespaces=[demo.kubectl.namespace])
     yield made
     made.helm.uninstall(made.name, namespace=namespace)
-    kubernetes.kubectl.delete("namespace", namespace)
+    kubernetes.remove_namespace(namespace)
 
 
 def check_of(release: Release) -> str:

@@ -78,6 +78,11 @@ class Demo:
         """What `kubectl apply -f` of a folder of examples does."""
         self.kubectl.run("apply", "--filename", str(folder))
 
+    def remove(self) -> None:
+        """Delete the Cluster and its Topics while the operator runs, which removes the finalizers of Topics."""
+        self.kubectl.delete(CLUSTER, "--all")
+        self.kubectl.delete(TOPIC, "--all")
+
     def cluster(self) -> dict[str, Any]:
         """The Cluster resource."""
         return self.kubectl.require(CLUSTER, self.name)

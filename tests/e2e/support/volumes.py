@@ -53,7 +53,7 @@ def local_volume(name: str, node: str, path: Path, size: str, labels: Mapping[st
 
 @dataclass(slots=True, kw_only=True)
 class Volumes:
-    """Disks for one test; `prefix` starts their names. `remove` takes them all away."""
+    """Disks for one test; `prefix` starts their names. `remove` takes them away, or first `withdraw`, later `erase`."""
 
     kubectl: Kubectl
     own: Cluster | None
@@ -107,8 +107,16 @@ class Volumes:
 
     def remove(self) -> None:
         """Take all volumes and their folders away; claims must be gone."""
+        self.withdraw()
+        self.erase()
+
+    def withdraw(self) -> None:
+        """Delete the volumes, so that no claim gets one any more. A bound one stays until its claim is gone."""
         if self._made:
             self.kubectl.delete("persistentvolume", *self._made, wait=False)
-            for _, path, _ in self._made.values():
-                shutil.rmtree(path, ignore_errors=True)
-            self._made.clear()
+
+    def erase(self) -> None:
+        """Delete the folders of all volumes; claims must be gone."""
+        for _, path, _ in self._made.values():
+            shutil.rmtree(path, ignore_errors=True)
+        self._made.clear()
