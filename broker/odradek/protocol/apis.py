@@ -3,8 +3,9 @@
 Enters: an API key and a version, from a frame or from code. Leaves: the entry that tells header versions, entity types
 and how the network may schedule the request. Called by the codec, the network and the server's dispatch.
 Invariant: a version in the table is served with the behaviour of that version, because a client believes what it is
-told (KIP-35). Ranges are those of Apache Kafka 3.9 in ZooKeeper mode. Entity types load on first use: importing every
-version of every API at start would cost most of a second.
+told (KIP-35). Ranges are those of Apache Kafka 3.9 in ZooKeeper mode; `docs/migrating-from-kafka.md` lists the requests
+that are not served, with reasons. Entity types load on first use: importing every version of every API at start would
+cost most of a second.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ CONFIGS = "kafka.admin.ConfigCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 REPLICA_VERIFICATION = "org.apache.kafka.tools.ReplicaVerificationTool"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
@@ -129,6 +130,67 @@ def test_group_with_a_member(tools: Tools, topic: str, group: str) -> None:
         assert "GroupNotEmptyException" in tools.run(GROUPS, "--delete", "--group", group)
     finally:
         consumer.close()
+
+
+def test_offsets_are_deleted_unless_members_consume_the_topic(tools: Tools, topic: str, group: str) -> None:
+    fill(tools, topic, 5)
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": tools.bootstrap, "group.id": group, "enable.auto.commit": "false"}
+    )
+
+    def delete(partitions: str) -> dict[str, str]:
+        """What the tool says of each partition; `partitions` is the topic, or `topic:0,1`."""
+        printed = tools.run(GROUPS, "--delete-offsets", "--group", group, "--topic", partitions)
+        return dict(re.findall(rf"{topic} +(\d+) +(?:Error: :?org\.apache\.kafka\.common\.errors\.)?(\w+)", printed))
+
+    def committed() -> dict[str, str]:
+        rows = table(tools.run(GROUPS, "--describe", "--group", group), group)
+        return {row["PARTITION"]: row["CURRENT-OFFSET"] for row in rows if row["CURRENT-OFFSET"] != "-"}
+
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == 3, what="the assignment")
+        consumer.commit(
+            offsets=[confluent_kafka.TopicPartition(topic, number, 5) for number in range(3)], asynchronous=False
+        )
+        refused = "GroupSubscribedToTopicException"
+        assert delete(topic) == {"0": refused, "1": refused, "2": refused}
+        assert committed() == {"0": "5", "1": "5", "2": "5"}
+    finally:
+        consumer.close()
+    wait_until(lambda: "Empty" in tools.run(GROUPS, "--describe", "--group", group, "--state"), what="an empty group")
+    unknown = "UnknownTopicOrPartitionException"
+    assert delete(f"{topic}:0,2,7") == {"0": "Successful", "2": "Successful", "7": unknown}
+    assert committed() == {"1": "5"}
+    assert delete(topic) == {"0": "Successful", "1": "Successful", "2": "Successful"}
+    assert group not in tools.run(GROUPS, "--list").split()
+
+
+def test_every_replica_describes_the_producers_of_a_partition(tools: Tools, topic: str) -> None:
+    settings = {"bootstrap.servers": tools.bootstrap, "enable.idempotence": "true"}
+    producer = confluent_kafka.Producer(settings)
+    for number in range(5):
+        producer.produce(topic, f"value {number}", partition=0, timestamp=1_700_000_000_000 + number)
+    assert producer.flush(60) == 0
+
+    def described(*options: str) -> list[list[str]]:
+        printed = tools.run(TRANSACTIONS, "describe-producers", "--topic", topic, "--partition", "0", *options)
+        heading, *rows = [line.split() for line in printed.splitlines()]
+        assert heading == [
+            "ProducerId",
+            "ProducerEpoch",
+            "LatestCoordinatorEpoch",
+            "LastSequence",
+            "LastTimestamp",
+            "CurrentTransactionStartOffset",
+        ]
+        return rows
+
+    (of_leader,) = described()
+    assert int(of_leader[0]) >= 0
+    assert of_leader[1:] == ["0", "-1", "4", "1700000000004", "None"]
+    for broker in range(3):
+        assert described("--broker-id", f"{broker}") == [of_leader]
 
 
 def test_performance_tools(tools: Tools, topic: str) -> None:

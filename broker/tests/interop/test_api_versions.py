@@ -1,0 +1,98 @@
+"""Our broker serves the requests of Apache Kafka 3.9 in ZooKeeper mode, or the guide says why not.
+
+`BrokerApiVersionsCommand` asks a broker of Apache Kafka and our brokers: versions must be the same. The guide lists the
+key, name, versions and reason of every request that is not served. The test fails for a missing entry, and for an entry
+that is not needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from kazoo.client import KazooClient
+
+from odradek.testing.apache import QUICK_START, ApacheBroker, Tools, jars
+from odradek.testing.cluster import RunningCluster
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
+
+VERSION: Final = "3.9.1"
+API_VERSIONS: Final = "kafka.admin.BrokerApiVersionsCommand"
+GUIDE: Final = "docs/migrating-from-kafka.md"
+HEADING: Final = "## Requests that are not served"
+ENTRY: Final = re.compile(r"^\t(\w+)\((\d+)\): (?!UNSUPPORTED)(\d+)(?: to (\d+))? \[", re.MULTILINE)
+ROW: Final = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)(?: to (\d+))? \| (.*?) \|$", re.MULTILINE)
+
+
+class Versions(NamedTuple):
+    """The name of a request and the range of its versions."""
+
+    name: str
+    oldest: int
+    newest: int
+
+
+def served(tools: Tools) -> dict[int, Versions]:
+    """What the brokers of a cluster serve, by API key. All of them must serve the same."""
+    first, *others = [
+        {int(key): Versions(name, int(low), int(high or low)) for name, key, low, high in ENTRY.findall(broker)}
+        for broker in tools.run(API_VERSIONS).split(" -> (")[1:]
+    ]
+    assert all(each == first for each in others)
+    return first
+
+
+@pytest.fixture(scope="module")
+def kafka(pytestconfig: pytest.Config) -> Path:
+    """The jars of the last version of Apache Kafka that works with ZooKeeper."""
+    return jars(VERSION, Path(pytestconfig.rootpath) / ".interop")
+
+
+@pytest.fixture(scope="module")
+def served_by_kafka(
+    kafka: Path, zookeeper: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[int, Versions]]:
+    """What a broker of Apache Kafka serves."""
+    client = KazooClient(hosts=zookeeper)
+    client.start()
+    client.ensure_path("/api-versions")
+    client.stop()
+    client.close()
+    broker = ApacheBroker(
+        kafka,
+        tmp_path_factory.mktemp("apache"),
+        broker_id=0,
+        zookeeper=f"{zookeeper}/api-versions",
+        properties={"offsets.topic.replication.factor": "1"},
+        heap="384m",
+        options=QUICK_START,
+    )
+    broker.start()
+    try:
+        yield served(Tools(VERSION, kafka, f"127.0.0.1:{broker.port}"))
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="module")
+def not_served(pytestconfig: pytest.Config) -> Mapping[int, tuple[Versions, str]]:
+    """The rows of the table in the guide: the request and the reason."""
+    _, _, section = (Path(pytestconfig.rootpath) / GUIDE).read_text(encoding="utf-8").partition(f"{HEADING}\n")
+    rows = ROW.findall(section.partition("\n## ")[0])
+    return {int(key): (Versions(name, int(low), int(high or low)), why.strip()) for key, name, low, high, why in rows}
+
+
+def test_what_kafka_serves_is_served_or_listed_with_a_reason(
+    served_by_kafka: Mapping[int, Versions],
+    not_served: Mapping[int, tuple[Versions, str]],
+    kafka: Path,
+    odradek_cluster: RunningCluster,
+) -> None:
+    served_by_us = served(Tools(VERSION, kafka, odradek_cluster.bootstrap))
+    assert not served_by_us.keys() & not_served.keys(), "the guide lists a request that is served"
+    assert served_by_us | {key: versions for key, (versions, _) in not_served.items()} == served_by_kafka
+    assert all(reason for _, reason in not_served.values())
