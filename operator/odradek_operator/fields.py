@@ -55,15 +55,27 @@ class Problem(NamedTuple):
 class Problems:
     """The problems of one document."""
 
-    def __init__(self, source: str, resource: str) -> None:
-        """`source` is the file, `resource` how the document is called in messages."""
+    def __init__(self, source: str, resource: str, *, tolerant: bool = False) -> None:
+        """`source` is the file, `resource` how the document is called in messages.
+
+        With `tolerant`, unknown fields are no problem but are listed in `unknown`.
+        """
         self.source: Final = source
         self.resource = resource
         self.found: list[Problem] = []
+        self.unknown: list[str] = []
+        self._tolerant = tolerant
 
     def add(self, line: int, path: str, message: str) -> None:
         """Note one."""
         self.found.append(Problem(self.source, line, self.resource, path, message))
+
+    def add_unknown(self, line: int, path: str, message: str) -> None:
+        """Note a field that is not known."""
+        if self._tolerant:
+            self.unknown.append(path)
+        else:
+            self.add(line, path, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +296,8 @@ class Section:
         """Note every field that nobody asked for."""
         for name in self._values:
             if name not in self._known:
-                self.complain(name, f"is not a field here{nearest(name, self._known)}; known: {_list(self._known)}.")
+                message = f"is not a field here{nearest(name, self._known)}; known: {_list(self._known)}."
+                self._problems.add_unknown(self.line(name), self.path(name), message)
 
 
 def nearest(name: str, known: Sequence[str] | Mapping[str, object]) -> str:

@@ -17,7 +17,7 @@ from odradek_operator.actions import Decision
 from odradek_operator.crds import Cluster, Topic
 from odradek_operator.exporter.report import TopicReport as TopicReport
 from odradek_operator.lifecycle.observed import KubernetesState, Node, Pod
-from odradek_operator.lifecycle.steps import BROKER_IDS, ClusterDecision, Waiting
+from odradek_operator.lifecycle.steps import BROKER_IDS, SPEC, ClusterDecision, Waiting
 from odradek_operator.observed import Snapshot
 from odradek_operator.status import Condition, Truth, not_ready, registration_condition, topic_status, unknown
 
@@ -27,9 +27,10 @@ MAX_MESSAGE: Final = 4_096
 """Characters of a condition's message; the CRD allows more, but nobody reads it."""
 MAX_WARNINGS: Final = 32
 ROLLS: Final = ("roll", "zookeeper-roll")
-BLOCKING: Final = ("apply", "claims", "sizes")
+BLOCKING: Final = (SPEC, "apply", "claims", "sizes")
 """What `Waiting` is about when brokers or members may be missing because of it."""
 ZOOKEEPER_UNREACHABLE: Final = "ZooKeeperUnreachable"
+INVALID_SPEC: Final = "InvalidSpec"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +263,7 @@ def topic_document(
     report: TopicReport | None,
     previous: Mapping[str, Any],
     now: float,
+    warnings: tuple[str, ...] = (),
 ) -> Document:
     """Status of a Topic. `report` is what its cluster's exporter told, None where it told nothing."""
     status = topic_status(topic, snapshot, decision)
@@ -269,6 +271,8 @@ def topic_document(
         "observedGeneration": topic.generation,
         "conditions": conditions([status.ready], topic.generation, previous=previous, now=now),
     }
+    if warnings:
+        document["warnings"] = list(warnings[:MAX_WARNINGS])
     if topic.name not in snapshot.topics:
         return document
     document |= _known(
@@ -310,7 +314,15 @@ def told_document(
 
 def invalid(message: str) -> Condition:
     """The specification cannot be read; `message` is a `ResourceError`'s."""
-    return not_ready("InvalidSpec", message)
+    return not_ready(INVALID_SPEC, message)
+
+
+def invalid_cluster(cluster: str) -> Condition:
+    """A Topic whose Cluster is invalid and has no earlier specification that was valid."""
+    return unknown(
+        "ClusterInvalid",
+        f"The specification of Cluster {cluster} is invalid, so nothing is done for its Topics: see its status.",
+    )
 
 
 def no_cluster(cluster: str) -> Condition:

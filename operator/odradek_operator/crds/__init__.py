@@ -3,6 +3,7 @@
 from odradek_operator.crds.cluster_reader import AUTHENTICATIONS as AUTHENTICATIONS
 from odradek_operator.crds.cluster_reader import OPERATED_KEYS as OPERATED_KEYS
 from odradek_operator.crds.cluster_reader import notices_of as notices_of
+from odradek_operator.crds.cluster_reader import unknown_field as unknown_field
 from odradek_operator.crds.reader import Metadata as Metadata
 from odradek_operator.crds.reader import cluster_of_topic as cluster_of_topic
 from odradek_operator.crds.reader import read_metadata as read_metadata

@@ -151,7 +151,16 @@ def _exposures(cluster: Cluster) -> Iterator[str]:
         )
 
 
+def unknown_field(kind: str, name: str, path: str) -> str:
+    """The notice about a field that a newer resource definition allows."""
+    return (
+        f"{kind} {name}: this version of the operator does not know {path}, which has no effect. Upgrade the operator."
+    )
+
+
 def _without_effect(cluster: Cluster) -> Iterator[str]:
+    for path in cluster.unknown_fields:
+        yield unknown_field("Cluster", cluster.name, path)
     for key in cluster.brokers.config:
         match broker_effect(key):
             case Effect.UNKNOWN:

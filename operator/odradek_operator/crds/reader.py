@@ -50,15 +50,16 @@ def read_resources(documents: Iterable[Document]) -> Resources:
 def read_object(content: Mapping[str, Any]) -> Cluster | Topic:
     """One object of the API server. Raises `ResourceError`; its text has a line `field: sentence` for each problem.
 
-    What needs other objects, such as a topic's cluster, is not checked here. Sentences about what has no effect:
-    `notices_of`.
+    A field that is not known is no problem: the API server has accepted it, so the resource definitions are newer than
+    this version. It has no effect, and `unknown_fields` of the resource names it. What needs other objects, such as a
+    topic's cluster, is not checked here. Sentences about what has no effect: `notices_of`.
     """
-    problems = Problems("", "object")
+    problems = Problems("", "object", tolerant=True)
     top = Section(problems, located(content), "")
     resource = _read_document(top, problems, secured=False)
     if problems.found or resource is None:
         raise ResourceError(problems.found)
-    return resource
+    return dataclasses.replace(resource, unknown_fields=tuple(problems.unknown))
 
 
 def read_metadata(content: Mapping[str, Any]) -> Metadata:

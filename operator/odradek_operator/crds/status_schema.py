@@ -108,6 +108,10 @@ def topic_status_schema() -> Schema:
                 "With drift: Adopt, what others set beside the specification: partitions=N and KEY=VALUE.",
                 _text("One of them."),
             ),
+            "warnings": listed(
+                "What in the specification has no effect, or what else a person should know, a sentence each.",
+                _text("A sentence."),
+            ),
         },
     )
 

@@ -212,6 +212,8 @@ class Cluster:
     paused: bool = False
     """The annotation `odradek.dev/paused: "true"`: nothing is changed, only the status says so."""
     generation: int = 1
+    unknown_fields: tuple[str, ...] = ()
+    """Paths of fields that this version does not know. They have no effect."""
 
     @property
     def replication_is_open(self) -> bool:
@@ -239,6 +241,8 @@ class Topic:
     drift: Drift = Drift.REVERT
     paused: bool = False
     generation: int = 1
+    unknown_fields: tuple[str, ...] = ()
+    """Paths of fields that this version does not know. They have no effect."""
 
     def replicas_on(self, brokers: int) -> int:
         """The replication factor in a cluster of so many brokers."""

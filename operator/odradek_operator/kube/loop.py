@@ -16,8 +16,7 @@ from typing import Final
 
 from odradek.zk.layout import CLUSTER_ID, ClusterId, LayoutError
 from odradek.zk.port import ZkClient, ZkError
-from odradek_operator.crds import Cluster, Topic, notices_of, read_object
-from odradek_operator.errors import ResourceError
+from odradek_operator.crds import Cluster, Topic, notices_of
 from odradek_operator.kube.api import Kind, Object, Reference, kind_named
 from odradek_operator.kube.applier import Applier
 from odradek_operator.kube.claims import grow_claims, remake_sets
@@ -37,11 +36,12 @@ from odradek_operator.kube.record import keep_record
 from odradek_operator.kube.reports import Reports
 from odradek_operator.kube.session import Opener, ZooKeeperSession, open_kazoo
 from odradek_operator.kube.settings import OperatorSettings
+from odradek_operator.kube.specification import Specification, read_topics, specification
 from odradek_operator.kube.statuses import Findings, Statuses
 from odradek_operator.kube.unowned import remove_unowned
 from odradek_operator.kube.view import View, is_paused, read_view
 from odradek_operator.lifecycle.lost import is_homeless
-from odradek_operator.lifecycle.observed import Quorum
+from odradek_operator.lifecycle.observed import Quorum, Record
 from odradek_operator.lifecycle.plan import decide
 from odradek_operator.lifecycle.record import Ensemble, ensemble_of, next_record, other_cluster
 from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod, Waiting
@@ -53,6 +53,7 @@ from odradek_operator.observed import Snapshot
 from odradek_operator.plan import Wanted
 from odradek_operator.reconcile import Outcome as ZooKeeperOutcome
 from odradek_operator.reconcile import reconcile
+from odradek_operator.status_documents import INVALID_SPEC
 from odradek_operator.topics import wanted_factors
 from odradek_operator.zkwriter import OutdatedError, carry_out_step
 
@@ -159,11 +160,6 @@ class ClusterLoop:
         if view.leaving:
             await release_finalizers(self._shared.client, view.topics.values())
             return self._shared.settings.idle_seconds
-        try:
-            cluster = read_object(view.cluster)
-        except ResourceError as error:
-            return await self._refuse(view, str(error), outcome)
-        assert isinstance(cluster, Cluster), "it was asked for by this kind"
         if is_paused(view.cluster):
             await release_protected(self._shared.client, view.topics.values())
             await self._statuses.paused(view.cluster, view.state)
@@ -172,25 +168,31 @@ class ClusterLoop:
             sentence = f"The former Cluster of this name is still going: waiting for the end of {', '.join(former)}."
             await self._statuses.waits(view.cluster, "FormerClusterGoing", sentence)
             return BUSY_SECONDS
-        return await self._care(cluster, view, outcome)
+        spec = specification(view)
+        if spec.cluster is None:
+            return await self._refuse(view, spec.problem, outcome)
+        return await self._care(spec.cluster, spec, view, outcome)
 
     async def _refuse(self, view: View, sentence: str, outcome: Outcome) -> float:
         outcome.failed = True
         await release_protected(self._shared.client, view.topics.values())
-        await self._statuses.invalid(view.cluster, sentence)
-        await self._shared.events.tell_once(view.cluster, "InvalidSpec", sentence, Mood.WARNING)
-        return self._shared.settings.idle_seconds
+        await self._statuses.invalid(view.cluster, sentence, view.topics)
+        await self._shared.events.tell_once(view.cluster, INVALID_SPEC, sentence, Mood.WARNING)
+        return BUSY_SECONDS if self._statuses.unsettled else self._shared.settings.idle_seconds
 
-    async def _care(self, cluster: Cluster, view: View, outcome: Outcome) -> float:
+    async def _care(self, cluster: Cluster, spec: Specification, view: View, outcome: Outcome) -> float:
         ensemble = ensemble_of(cluster, view.state)
         cluster = ensemble.cluster
-        topics, invalid = self._topics(view)
+        topics, invalid = read_topics(view.topics)
         settled, trouble, refused = await self._zookeeper(cluster, topics, view)
         snapshot = None if settled is None else settled.snapshot
         decision = await self._decide(cluster, topics, view, snapshot)
-        decision = replace(decision, waiting=(*ensemble.waiting, *refused, *decision.waiting))
+        decision = replace(decision, waiting=(*spec.waiting, *ensemble.waiting, *refused, *decision.waiting))
         cluster_id = None if snapshot is None else snapshot.cluster_id
-        decision = await self._apply(ensemble, view, decision, cluster_id=cluster_id)
+        record = next_record(
+            ensemble, view.state, broker_count=decision.broker_count, cluster_id=cluster_id, spec=spec.kept
+        )
+        decision = await self._apply(ensemble, view, decision, record)
         self._count_pods(cluster, view)
         await self._carry_out(cluster, view, decision, snapshot)
         await self._tell_waiting(view, decision)
@@ -207,9 +209,10 @@ class ClusterLoop:
                 decision=decision,
                 report=await self._shared.reports.of(cluster),
                 notices=(*notices_of(cluster), *self._applier.warnings(), *decision.notices),
+                topic_warnings=spec.topic_warnings,
             )
         )
-        outcome.failed = trouble != "" or bool(invalid)
+        outcome.failed = bool(trouble or invalid or spec.problem)
         busy = bool(decision.steps or decision.waiting or decision.progress or trouble or self._statuses.unsettled)
         return BUSY_SECONDS if busy else self._shared.settings.idle_seconds
 
@@ -221,20 +224,6 @@ class ClusterLoop:
         for component, count in wanted.items():
             ready = sum(pod.ready and number < count for number, pod in pods[component].items())
             self._shared.reconciliations.pods(self.namespace, self.name, component, wanted=count, ready=ready)
-
-    def _topics(self, view: View) -> tuple[dict[str, Topic], dict[str, str]]:
-        """Topics that can be read, and sentences about those that cannot."""
-        topics: dict[str, Topic] = {}
-        invalid: dict[str, str] = {}
-        for name, body in view.topics.items():
-            try:
-                topic = read_object(body)
-            except ResourceError as error:
-                invalid[name] = str(error)
-            else:
-                assert isinstance(topic, Topic), "the list was of Topics"
-                topics[name] = topic
-        return topics, invalid
 
     async def _zookeeper(
         self, cluster: Cluster, topics: dict[str, Topic], view: View
@@ -273,7 +262,7 @@ class ClusterLoop:
     def _removed(self, view: View) -> dict[str, Topic]:
         """Topics of `_vanished` that can be read and are not there again."""
         self._vanished = {name: body for name, body in self._vanished.items() if name not in view.topics}
-        return self._topics(replace(view, topics=self._vanished))[0]
+        return read_topics(self._vanished)[0]
 
     async def _foreign(self, cluster: Cluster, view: View, zk: ZkClient) -> Waiting | None:
         """Why the metadata in ZooKeeper is not this cluster's; None where it is, or where no cluster id is recorded."""
@@ -315,11 +304,10 @@ class ClusterLoop:
         return await ask_members(hosts)
 
     async def _apply(
-        self, ensemble: Ensemble, view: View, decision: ClusterDecision, *, cluster_id: str | None
+        self, ensemble: Ensemble, view: View, decision: ClusterDecision, record: Record
     ) -> ClusterDecision:
         """Record the sizes, apply what differs; the decision, with what Kubernetes refuses among what waits."""
         client, cluster = self._shared.client, ensemble.cluster
-        record = next_record(ensemble, view.state, broker_count=decision.broker_count, cluster_id=cluster_id)
         try:
             recorded = await keep_record(client, cluster, view.record, record)
             decision, applied = await self._apply_objects(ensemble, view, decision, formed=bool(record.formed))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from odradek_operator.crds import Cluster, ListenerType, Topic, read_metadata
+from odradek_operator.crds import Cluster, ListenerType, Topic, read_metadata, unknown_field
 from odradek_operator.exporter.report import Report
 from odradek_operator.kube.api import Object, Reference
 from odradek_operator.kube.client import KubernetesClient
@@ -30,6 +30,7 @@ from odradek_operator.status_documents import (
     ClusterView,
     cluster_document,
     invalid,
+    invalid_cluster,
     no_cluster,
     paused,
     told_document,
@@ -60,6 +61,8 @@ class Findings:
     decision: ClusterDecision
     report: Report | None
     notices: tuple[str, ...]
+    topic_warnings: tuple[str, ...] = ()
+    """What every Topic is told."""
 
 
 @dataclass(slots=True)
@@ -123,6 +126,10 @@ class Statuses:
             report=None if found.report is None else found.report.topics.get(name),
             previous=before,
             now=now,
+            warnings=(
+                *(unknown_field("Topic", name, path) for path in found.topics[name].unknown_fields),
+                *found.topic_warnings,
+            ),
         )
 
     def _due(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
@@ -138,9 +145,18 @@ class Statuses:
             self._figures_at[name] = now
         return bool(changed)
 
-    async def invalid(self, body: Object, message: str) -> None:
-        """A Cluster that cannot be read."""
+    async def invalid(self, body: Object, message: str, topics: Mapping[str, Object]) -> None:
+        """A Cluster that cannot be read, of which no earlier specification is known, and its Topics."""
         await self._tell(body, invalid(message))
+        condition, written = invalid_cluster(body["metadata"]["name"]), 0
+        self.unsettled = False
+        for _, topic in sorted(topics.items()):
+            if "deletionTimestamp" in topic["metadata"]:
+                continue
+            if written >= TOPICS_A_ROUND:
+                self.unsettled = True
+                break
+            written += await self._tell(topic, condition)
 
     async def waits(self, body: Object, reason: str, sentence: str) -> None:
         """A Cluster that nothing can be done for yet."""
@@ -158,7 +174,7 @@ class Statuses:
         """A Topic whose Cluster is not there."""
         await self._tell(body, no_cluster(cluster), keep_figures=False)
 
-    async def _tell(self, body: Object, condition: Condition, *, keep_figures: bool = True) -> None:
+    async def _tell(self, body: Object, condition: Condition, *, keep_figures: bool = True) -> bool:
         document = told_document(
             condition,
             read_metadata(body).generation,
@@ -166,7 +182,7 @@ class Statuses:
             now=time.time(),
             keep_figures=keep_figures,
         )
-        await self._patch(body, document)
+        return await self._patch(body, document)
 
     async def _patch(self, body: Object, document: Mapping[str, Any]) -> bool:
         """Write what differs; whether anything did."""

@@ -93,6 +93,15 @@ class Set:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSpec:
+    """A valid specification of a Cluster resource."""
+
+    generation: int
+    text: str
+    """`spec` as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """What is remembered of a cluster outside its StatefulSets; None for what is unknown."""
 
@@ -106,6 +115,8 @@ class Record:
     """As ZooKeeper has it."""
     cluster_uid: str = ""
     """Of the Cluster resource that was there when the record was written."""
+    spec: KeptSpec | None = None
+    """The last valid specification of that resource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

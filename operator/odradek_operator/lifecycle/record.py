@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from odradek_operator.crds import MAX_BROKERS, Cluster
-from odradek_operator.lifecycle.observed import Claim, KubernetesState, Record
+from odradek_operator.lifecycle.observed import Claim, KeptSpec, KubernetesState, Record
 from odradek_operator.lifecycle.steps import Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.storage import ZOOKEEPER_CLAIM
@@ -29,6 +29,9 @@ _MEMBERS: Final = "ensembleMembers"
 _STATE: Final = "ensembleState"
 _CLUSTER_ID: Final = "clusterId"
 _UID: Final = "clusterUid"
+_GENERATION: Final = "lastValidGeneration"
+_SPEC: Final = "lastValidSpec"
+_MAX_GENERATION: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,7 @@ def read_record(data: Mapping[str, object]) -> Record:
         formed=state == names.FORMED if state in (names.FORMING, names.FORMED) else None,
         cluster_id=_text(data.get(_CLUSTER_ID)) or None,
         cluster_uid=_text(data.get(_UID)),
+        spec=_spec(data),
     )
 
 
@@ -63,7 +67,14 @@ def record_data(record: Record) -> dict[str, str | None]:
         _STATE: state,
         _CLUSTER_ID: record.cluster_id,
         _UID: record.cluster_uid,
+        _GENERATION: None if record.spec is None else str(record.spec.generation),
+        _SPEC: None if record.spec is None else record.spec.text,
     }
+
+
+def _spec(data: Mapping[str, object]) -> KeptSpec | None:
+    generation, text = _number(data.get(_GENERATION), _MAX_GENERATION), _text(data.get(_SPEC))
+    return KeptSpec(generation=generation, text=text) if generation is not None and text else None
 
 
 def _number(value: object, most: int) -> int | None:
@@ -79,14 +90,23 @@ def in_force(record: Record, state: KubernetesState, *, uid: str) -> Record:
     """The record, or an empty one where nothing is left of the cluster that it is about.
 
     `uid` is the present Cluster's. Where claims, pods and sets are all gone, somebody has deleted the cluster for good,
-    and one of the same name begins anew.
+    and one of the same name begins anew. The specification of another Cluster resource never counts.
     """
+    if record.cluster_uid == uid:
+        return record
     claims = [claim for claim in state.claims.values() if not claim.terminating]
     is_left = claims or state.brokers or state.ensemble or state.sets
-    return record if record.cluster_uid == uid or is_left else Record()
+    return replace(record, spec=None) if is_left else Record()
 
 
-def next_record(ensemble: Ensemble, state: KubernetesState, *, broker_count: int, cluster_id: str | None) -> Record:
+def next_record(
+    ensemble: Ensemble,
+    state: KubernetesState,
+    *,
+    broker_count: int,
+    cluster_id: str | None,
+    spec: KeptSpec | None = None,
+) -> Record:
     """What is to be remembered before anything is applied. `cluster_id` is what ZooKeeper says, None while unknown."""
     cluster, present = ensemble.cluster, state.record
     known = cluster.zookeeper.connect is None and ensemble.known
@@ -97,6 +117,7 @@ def next_record(ensemble: Ensemble, state: KubernetesState, *, broker_count: int
         # Before the first broker, another ensemble may still be named.
         cluster_id=present.cluster_id or (cluster_id if broker_count else None),
         cluster_uid=cluster.uid,
+        spec=spec,
     )
 
 

@@ -106,6 +106,7 @@ Step = KubernetesStep | ZooKeeperStep
 
 
 BROKER_IDS: Final = "broker-ids"
+SPEC: Final = "spec"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
