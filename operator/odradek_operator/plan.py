@@ -97,6 +97,6 @@ def _without_leaving(wanted: Wanted, snapshot: Snapshot) -> Snapshot:
     staying = {
         broker: registration
         for broker, registration in snapshot.brokers.items()
-        if broker < wanted.cluster.brokers.replicas
+        if broker in wanted.cluster.brokers.ids()
     }
     return replace(snapshot, brokers=staying)

@@ -122,7 +122,7 @@ def _sentence(text: str) -> str:
 
 def cluster_status(cluster: Cluster, snapshot: Snapshot) -> ClusterStatus:
     """Ready means: every broker is registered and there is a controller."""
-    ids = sorted({*range(cluster.brokers.replicas), *snapshot.brokers})
+    ids = sorted({*cluster.brokers.ids(), *snapshot.brokers})
     return ClusterStatus(
         observed_generation=cluster.generation,
         ready=registration_condition(cluster, snapshot),
@@ -136,7 +136,7 @@ def cluster_status(cluster: Cluster, snapshot: Snapshot) -> ClusterStatus:
 
 def registration_condition(cluster: Cluster, snapshot: Snapshot) -> Condition:
     """What ZooKeeper alone says of a cluster."""
-    ids = sorted({*range(cluster.brokers.replicas), *snapshot.brokers})
+    ids = sorted({*cluster.brokers.ids(), *snapshot.brokers})
     missing = [broker for broker in ids if broker not in snapshot.brokers]
     if missing:
         named = ", ".join(map(str, missing))

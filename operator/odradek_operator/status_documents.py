@@ -52,7 +52,7 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
     """Status of a Cluster. `previous` is the one that stands there, `now` is in seconds since the epoch."""
     snapshot, decision = view.snapshot, view.decision
     brokers = _brokers(cluster, view)
-    running = sum(one["state"] == "Running" for one in brokers if one["id"] < cluster.brokers.replicas)
+    running = sum(one["state"] == "Running" for one in brokers if one["id"] in cluster.brokers.ids())
     condition = _cluster_condition(cluster, view, brokers)
     document: Document = {
         "observedGeneration": cluster.generation,
@@ -99,7 +99,7 @@ def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Do
         return blocked or _without_zookeeper(cluster, view)
     return (
         blocked
-        or _brokers_away(view.decision, brokers)
+        or _brokers_away(cluster, view.decision, brokers)
         or _not_serving(cluster, snapshot)
         or _not_settled(cluster, view)
         or registration_condition(cluster, snapshot)
@@ -113,10 +113,10 @@ def _blocked(decision: ClusterDecision) -> Condition | None:
     return None
 
 
-def _brokers_away(decision: ClusterDecision, brokers: Iterable[Document]) -> Condition | None:
+def _brokers_away(cluster: Cluster, decision: ClusterDecision, brokers: Iterable[Document]) -> Condition | None:
     away = [one for one in brokers if one["state"] != "Running"]
     held_back = next((one for one in decision.waiting if one.what == BROKER_IDS), None)
-    if held_back is not None and all(one["id"] >= decision.broker_count for one in away):
+    if held_back is not None and not any(one["id"] in cluster.brokers.ids(decision.broker_count) for one in away):
         return not_ready(held_back.reason, held_back.sentence)
     if not away:
         return None
@@ -215,9 +215,9 @@ def _brokers(cluster: Cluster, view: ClusterView) -> list[Document]:
     registered = {} if view.snapshot is None else view.snapshot.brokers
     pods = view.state.brokers
     found = []
-    for broker in sorted({*range(cluster.brokers.replicas), *pods, *registered}):
+    for broker in sorted({*cluster.brokers.ids(), *pods, *registered}):
         pod, registration = pods.get(broker), registered.get(broker)
-        is_ours = broker < cluster.brokers.replicas or pod is not None
+        is_ours = broker in cluster.brokers.ids() or pod is not None
         there = registration is not None if view.snapshot is not None else None
         state, reason = _state(pod, there, view.state.nodes) if is_ours else ("Running", "")
         found.append(

@@ -1,6 +1,7 @@
 """The resources of `odradek.dev/v1`: `types` are the values, `reader` makes them of documents, `schema` the CRDs."""
 
 from odradek_operator.crds.cluster_reader import AUTHENTICATIONS as AUTHENTICATIONS
+from odradek_operator.crds.cluster_reader import MAX_FIRST_BROKER_ID as MAX_FIRST_BROKER_ID
 from odradek_operator.crds.cluster_reader import OPERATED_KEYS as OPERATED_KEYS
 from odradek_operator.crds.cluster_reader import notices_of as notices_of
 from odradek_operator.crds.cluster_reader import unknown_field as unknown_field

@@ -75,6 +75,8 @@ MAX_CLUSTER_NAME_LENGTH: Final = 40
 MAX_EXTERNAL_NAMES_LENGTH: Final = 46
 """Names of cluster and external listener together: their Service's has 17 more characters, of 63."""
 MAX_LISTENER_NAME_LENGTH: Final = 25
+MAX_FIRST_BROKER_ID: Final = 999_999_999 - MAX_BROKERS
+"""Ids have at most nine digits, so that the names of Services stay within 63 characters."""
 MAX_VOLUME_ID: Final = 999
 MIN_VOLUME_SIZE: Final = "1Mi"
 """Less is a number whose unit was forgotten."""
@@ -179,6 +181,7 @@ def _brokers(section: Section | None, *, embedded: bool) -> Brokers:
     storage, rack = section.section("storage"), section.section("rack")
     brokers = Brokers(
         replicas=section.integer("replicas", DEFAULT_REPLICAS, low=1, high=MAX_BROKERS),
+        first_id=_first_id(section, embedded=embedded),
         volumes=() if storage is None else _volumes(storage),
         delete_claims=False if storage is None else storage.boolean("deleteClaims", False),
         release_lost_after_seconds=_release_lost_after(storage, Brokers().release_lost_after_seconds),
@@ -197,6 +200,13 @@ def _brokers(section: Section | None, *, embedded: bool) -> Brokers:
             inner.close()
     section.close()
     return brokers
+
+
+def _first_id(section: Section, *, embedded: bool) -> int:
+    first = section.integer("firstBrokerId", 0, low=0, high=MAX_FIRST_BROKER_ID)
+    if first and embedded:
+        section.refuse("firstBrokerId", "0 in an embedded cluster, which shares its ensemble with no other brokers")
+    return first
 
 
 def _release_lost_after(storage: Section | None, default: int) -> int:

@@ -79,7 +79,7 @@ def cluster_spec() -> Schema:
 def _brokers() -> Schema:
     default = Brokers()
     return record(
-        "The brokers, all alike; their ids are 0, 1, 2 and so on.",
+        "The brokers, all alike; their ids are 0, 1, 2 and so on, or begin at firstBrokerId.",
         {
             "replicas": whole(
                 "How many brokers there are. When it grows, replicas move to the new brokers; when it shrinks, the "
@@ -87,6 +87,13 @@ def _brokers() -> Schema:
                 low=1,
                 high=MAX_BROKERS,
                 default=default.replicas,
+            ),
+            "firstBrokerId": whole(
+                "The lowest broker id; the others follow. For a cluster that joins an ensemble (zookeeper.connect) in "
+                "which other brokers have the ids from 0 on. It can change only while the cluster has no broker.",
+                low=0,
+                high=limits.MAX_FIRST_BROKER_ID,
+                default=default.first_id,
             ),
             "storage": _storage(),
             "rack": ruled(

@@ -126,9 +126,11 @@ class Rebalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brokers:
-    """The brokers of a cluster; ids are 0 .. replicas - 1."""
+    """The brokers of a cluster. A broker's id is the ordinal of its pod."""
 
     replicas: int = DEFAULT_REPLICAS
+    first_id: int = 0
+    """The lowest id; the others follow without a gap."""
     volumes: tuple[Volume, ...] = ()
     delete_claims: bool = False
     """Whether the brokers' volume claims, with all records, go when the Cluster resource goes."""
@@ -147,6 +149,10 @@ class Brokers:
     config: Mapping[str, str] = field(default_factory=dict)
     config_secrets: tuple[str, ...] = ()
     """Names of Secrets whose entries are broker properties too: `spec.brokers.configFrom`."""
+
+    def ids(self, count: int | None = None) -> range:
+        """The ids of the first `count` brokers, of all that are specified when it is left out."""
+        return range(self.first_id, self.first_id + (self.replicas if count is None else count))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,8 @@ async def grow_claims(
     notices: list[str] = []
     kept = set()
     for volume in volume_sizes(cluster, broker_count=broker_count):
-        present = {name: claims[name] for name in volume.claims if name in claims and not _is_leaving(claims[name])}
+        named = (name for name in volume.claims.values() if name in claims)
+        present = {name: claims[name] for name in named if not _is_leaving(claims[name])}
         larger = [name for name, body in present.items() if _value(body) > quantity_value(volume.size)]
         if larger and _shrinks(volume, sets):
             waiting.append(_cannot_shrink(volume, larger, present))

@@ -217,13 +217,13 @@ class ClusterLoop:
         return BUSY_SECONDS if busy else self._shared.settings.idle_seconds
 
     def _count_pods(self, cluster: Cluster, view: View) -> None:
-        wanted = {Component.KAFKA: cluster.brokers.replicas}
+        wanted = {Component.KAFKA: cluster.brokers.ids()}
         if cluster.zookeeper.connect is None:
-            wanted[Component.ZOOKEEPER] = cluster.zookeeper.replicas
+            wanted[Component.ZOOKEEPER] = range(cluster.zookeeper.replicas)
         pods = {Component.KAFKA: view.state.brokers, Component.ZOOKEEPER: view.state.ensemble}
-        for component, count in wanted.items():
-            ready = sum(pod.ready and number < count for number, pod in pods[component].items())
-            self._shared.reconciliations.pods(self.namespace, self.name, component, wanted=count, ready=ready)
+        for component, ordinals in wanted.items():
+            ready = sum(pod.ready and number in ordinals for number, pod in pods[component].items())
+            self._shared.reconciliations.pods(self.namespace, self.name, component, wanted=len(ordinals), ready=ready)
 
     async def _zookeeper(
         self, cluster: Cluster, topics: dict[str, Topic], view: View

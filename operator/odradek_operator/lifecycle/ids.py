@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from odradek_operator.crds import Cluster
+from odradek_operator.crds import MAX_FIRST_BROKER_ID, Cluster
 from odradek_operator.lifecycle.observed import KubernetesState
 from odradek_operator.lifecycle.replicas import listed, unreadable
 from odradek_operator.lifecycle.resize import has_claim, known_size
@@ -29,7 +29,7 @@ def refused(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None)
     """Why no broker may be started that the cluster has not had before; None where all may."""
     if cluster.zookeeper.connect is None:
         return None
-    first = [broker for broker in range(cluster.brokers.replicas) if not _is_ours(cluster, state, snapshot, broker)]
+    first = [broker for broker in cluster.brokers.ids() if not _is_ours(cluster, state, snapshot, broker)]
     if not first:
         return None
     if snapshot is None:
@@ -37,7 +37,8 @@ def refused(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None)
         return _waiting("BrokerIdsUnknown", sentence)
     users = {broker: user for broker in first if (user := _user(snapshot, broker))}
     if users:
-        return _waiting("BrokerIdsInUse", _in_use(cluster, users, held=known_size(cluster, state)), needs_person=True)
+        sentence = _in_use(cluster, snapshot, users, held=known_size(cluster, state))
+        return _waiting("BrokerIdsInUse", sentence, needs_person=True)
     if unknown := unreadable(snapshot):
         sentence = f"{unknown} It may have replicas on {listed(first)}, so new brokers of these ids do not start."
         return _waiting("BrokerIdsUnknown", sentence, needs_person=True)
@@ -49,13 +50,13 @@ def recorded(cluster: Cluster, state: KubernetesState, snapshot: Snapshot) -> fr
     if cluster.zookeeper.connect is None:
         return frozenset()
     found = state.sets.get(names.kafka(cluster.name))
-    kept = _recorded_before(cluster, snapshot) if found is None else frozenset(range(found.replicas))
+    kept = _recorded_before(cluster, snapshot) if found is None else frozenset(cluster.brokers.ids(found.replicas))
     return kept | {broker for broker, pod in state.brokers.items() if not pod.terminating}
 
 
 def _is_ours(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None, broker: int) -> bool:
     return (
-        broker < known_size(cluster, state)
+        broker in cluster.brokers.ids(known_size(cluster, state))
         or broker in state.brokers
         or has_claim(cluster, state, broker)
         or (snapshot is not None and broker in _recorded_before(cluster, snapshot))
@@ -81,18 +82,27 @@ def _user(snapshot: Snapshot, broker: int) -> str:
     return f"has settings in /config/brokers/{broker}" if str(broker) in snapshot.broker_configs else ""
 
 
-def _in_use(cluster: Cluster, users: Mapping[int, str], *, held: int) -> str:
+def _in_use(cluster: Cluster, snapshot: Snapshot, users: Mapping[int, str], *, held: int) -> str:
     said = [f"broker {broker} {user}" for broker, user in list(users.items())[:MAX_NAMED]]
     more = f", and {len(users) - MAX_NAMED} more" if len(users) > MAX_NAMED else ""
     if held:
         effect = f"The cluster stays at {held} {'broker' if held == 1 else 'brokers'}: set spec.brokers.replicas back."
     else:
-        effect = "No broker is started: name another ensemble, or another path of this one, in spec.zookeeper.connect."
-    count = cluster.brokers.replicas
+        effect = f"No broker is started: set spec.brokers.firstBrokerId to {_free(snapshot)}."
+    ids = cluster.brokers.ids()
     return (
-        f"spec.brokers.replicas is {count}, so the brokers' ids are 0 to {count - 1}, but ZooKeeper knows other "
-        f"brokers with these ids: {', '.join(said)}{more}. {effect}"
+        f"spec.brokers.replicas is {len(ids)}, so the brokers' ids are {ids[0]} to {ids[-1]}, but ZooKeeper knows "
+        f"other brokers with these ids: {', '.join(said)}{more}. {effect}"
     )
+
+
+def _free(snapshot: Snapshot) -> int:
+    """A first id above all that ZooKeeper knows, so that the cluster can grow."""
+    used = {*snapshot.brokers, *(int(name) for name in snapshot.broker_configs if name.isdecimal())}
+    for observed in snapshot.topics.values():
+        for part in observed.assignment.partitions.values():
+            used |= {*part.replicas, *part.adding, *part.removing}
+    return max((broker + 1 for broker in used if broker < MAX_FIRST_BROKER_ID), default=0)
 
 
 def _waiting(reason: str, sentence: str, *, needs_person: bool = False) -> Waiting:

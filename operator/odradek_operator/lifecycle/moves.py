@@ -35,7 +35,7 @@ class Moves:
 def decide(cluster: Cluster, snapshot: Snapshot, *, present: int, factors: Mapping[str, int]) -> Moves:
     """The next portion. `present` is how many brokers the set has, `factors` are by topic."""
     partitions = partitions_of(snapshot)
-    brokers = range(cluster.brokers.replicas)
+    brokers = cluster.brokers.ids()
     gone = leaving(cluster, present, partitions)
     wish = resized(cluster, snapshot, partitions, gone=gone, factors=factors)
     even = mark_of(snapshot) is Mark.EVEN_OUT or balance.is_due(partitions, brokers)

@@ -107,6 +107,8 @@ class Record:
 
     brokers: int | None = None
     """How many brokers the StatefulSet has or had at most, without those that were drained and taken away."""
+    first_id: int | None = None
+    """The lowest broker id."""
     members: int | None = None
     """Of the cluster's own ensemble."""
     formed: bool | None = None

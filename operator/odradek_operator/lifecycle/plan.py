@@ -84,7 +84,7 @@ def _decide(
 ) -> ClusterDecision:
     """The rules 1 to 6."""
     present = resize.present_size(cluster, state, snapshot)
-    old = frozenset(rolling.outdated(rolling.members(state, present), wanted.brokers_hash))
+    old = frozenset(rolling.outdated(rolling.members(cluster, state, present), wanted.brokers_hash))
     if cluster.paused:
         return ClusterDecision(broker_count=present, outdated=old)
     refusal = ids.refused(cluster, state, snapshot)
@@ -103,7 +103,7 @@ def _sized(
 ) -> ClusterDecision:
     """The rules 2 to 5, for a cluster all of whose wanted brokers may start."""
     present = resize.present_size(cluster, state, snapshot)
-    old = frozenset(rolling.outdated(rolling.members(state, present), wanted.brokers_hash))
+    old = frozenset(rolling.outdated(rolling.members(cluster, state, present), wanted.brokers_hash))
     if snapshot is None:
         verdict = _blind(cluster, state, wanted)
         return ClusterDecision(
@@ -174,8 +174,8 @@ def _disruption(
         wanted_hash=wanted.ensemble_hash,
         modes=wanted.quorum.modes,
         brokers_busy=rolling.restarting(
-            rolling.members(state, count),
-            sorted(set(range(count)) - homeless),
+            rolling.members(cluster, state, count),
+            sorted(set(cluster.brokers.ids(count)) - homeless),
             wanted_hash=None,
             registered=snapshot.brokers,
         ),

@@ -18,13 +18,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from odradek_operator.crds import MAX_BROKERS, Cluster
+from odradek_operator.crds import MAX_BROKERS, MAX_FIRST_BROKER_ID, Cluster
 from odradek_operator.lifecycle.observed import Claim, KeptSpec, KubernetesState, Record
 from odradek_operator.lifecycle.steps import Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.storage import ZOOKEEPER_CLAIM
 
 _BROKERS: Final = "brokers"
+_FIRST_ID: Final = "firstBrokerId"
 _MEMBERS: Final = "ensembleMembers"
 _STATE: Final = "ensembleState"
 _CLUSTER_ID: Final = "clusterId"
@@ -39,7 +40,7 @@ class Ensemble:
     """The ensemble that a cluster really has."""
 
     cluster: Cluster
-    """With as many members as the ensemble has, whatever the resource says."""
+    """With as many members and the broker ids that there are, whatever the resource says."""
     known: bool = True
     """Whether that is known. If not, no StatefulSet may be made for the ensemble."""
     waiting: tuple[Waiting, ...] = ()
@@ -50,6 +51,7 @@ def read_record(data: Mapping[str, object]) -> Record:
     state = data.get(_STATE)
     return Record(
         brokers=_number(data.get(_BROKERS), MAX_BROKERS),
+        first_id=_number(data.get(_FIRST_ID), MAX_FIRST_BROKER_ID, least=0),
         members=_number(data.get(_MEMBERS), names.MAX_MEMBERS),
         formed=state == names.FORMED if state in (names.FORMING, names.FORMED) else None,
         cluster_id=_text(data.get(_CLUSTER_ID)) or None,
@@ -63,6 +65,7 @@ def record_data(record: Record) -> dict[str, str | None]:
     state = None if record.formed is None else names.FORMED if record.formed else names.FORMING
     return {
         _BROKERS: None if record.brokers is None else str(record.brokers),
+        _FIRST_ID: None if record.first_id is None else str(record.first_id),
         _MEMBERS: None if record.members is None else str(record.members),
         _STATE: state,
         _CLUSTER_ID: record.cluster_id,
@@ -77,9 +80,9 @@ def _spec(data: Mapping[str, object]) -> KeptSpec | None:
     return KeptSpec(generation=generation, text=text) if generation is not None and text else None
 
 
-def _number(value: object, most: int) -> int | None:
-    number = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else 0
-    return number if 1 <= number <= most else None
+def _number(value: object, most: int, *, least: int = 1) -> int | None:
+    number = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else -1
+    return number if least <= number <= most else None
 
 
 def _text(value: object) -> str:
@@ -110,8 +113,10 @@ def next_record(
     """What is to be remembered before anything is applied. `cluster_id` is what ZooKeeper says, None while unknown."""
     cluster, present = ensemble.cluster, state.record
     known = cluster.zookeeper.connect is None and ensemble.known
+    brokers = max(present.brokers or 0, broker_count) or None
     return Record(
-        brokers=max(present.brokers or 0, broker_count) or None,
+        brokers=brokers,
+        first_id=None if brokers is None else cluster.brokers.first_id,
         members=cluster.zookeeper.replicas if known else present.members,
         formed=(is_formed(cluster, state) or cluster_id is not None) if known else present.formed,
         # Before the first broker, another ensemble may still be named.
@@ -132,7 +137,39 @@ def is_formed(cluster: Cluster, state: KubernetesState) -> bool:
 
 
 def ensemble_of(cluster: Cluster, state: KubernetesState) -> Ensemble:
-    """The cluster with the ensemble that it has, and why that is not the one of the resource."""
+    """The cluster with the ensemble and the broker ids that it has, and why these are not those of the resource."""
+    cluster, other_ids = _with_ids(cluster, state)
+    found_ensemble = _ensemble_of(cluster, state)
+    return replace(found_ensemble, waiting=(*other_ids, *found_ensemble.waiting))
+
+
+def _with_ids(cluster: Cluster, state: KubernetesState) -> tuple[Cluster, tuple[Waiting, ...]]:
+    """The cluster with the first broker id that its brokers have. On their volumes stands each broker's id."""
+    wanted, first = cluster.brokers.first_id, _first_id(cluster, state)
+    if first in (None, wanted):
+        return cluster, ()
+    assert first is not None, "it was compared above"
+    refusal = _refused(
+        "BrokerIdsCannotChange",
+        f"spec.brokers.firstBrokerId is {wanted}, but the brokers of this cluster have the ids from {first} on, and "
+        f"keep them. Set spec.brokers.firstBrokerId back to {first}. For other ids, make a new cluster and copy the "
+        "topics to it.",
+    )
+    return replace(cluster, brokers=replace(cluster.brokers, first_id=first)), (refusal,)
+
+
+def _first_id(cluster: Cluster, state: KubernetesState) -> int | None:
+    """The lowest broker id that there is, None before there is any. In records that do not name it, ids begin at 0."""
+    if state.record.brokers is not None:
+        return state.record.first_id or 0
+    claims = [claim.name for claim in state.claims.values() if not claim.terminating]
+    form = re.compile(rf"data(-[0-9]+)?-{re.escape(names.kafka(cluster.name))}-(0|[1-9][0-9]*)")
+    matches = [form.fullmatch(name) for name in claims]
+    shown = {int(match.group(2)) for match in matches if match is not None}
+    return min({*shown, *(broker for broker, pod in state.brokers.items() if not pod.terminating)}, default=None)
+
+
+def _ensemble_of(cluster: Cluster, state: KubernetesState) -> Ensemble:
     if cluster.zookeeper.connect is not None:
         return Ensemble(cluster=cluster)
     found = state.sets.get(names.zookeeper(cluster.name))

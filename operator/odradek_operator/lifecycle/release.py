@@ -71,7 +71,7 @@ def brokers(cluster: Cluster, state: KubernetesState, snapshot: Snapshot, *, cou
         needed=lambda broker: _needed_broker(snapshot, broker),
         elsewhere="everything on it is in sync elsewhere",
     )
-    return _decide(kind, state, count=count, now=now)
+    return _decide(kind, state, cluster.brokers.ids(count), now=now)
 
 
 def members(cluster: Cluster, state: KubernetesState, quorum: Quorum, *, now: float) -> Verdict:
@@ -90,13 +90,13 @@ def members(cluster: Cluster, state: KubernetesState, quorum: Quorum, *, now: fl
         needed=lambda member: _needed_member(size, quorum, member),
         elsewhere="all other members serve",
     )
-    return _decide(kind, state, count=size, now=now)
+    return _decide(kind, state, range(size), now=now)
 
 
-def _decide(kind: _Kind, state: KubernetesState, *, count: int, now: float) -> Verdict:
+def _decide(kind: _Kind, state: KubernetesState, numbers: range, *, now: float) -> Verdict:
     """Of one kind, in order of their numbers."""
     waiting: list[Waiting] = []
-    for number in range(count):
+    for number in numbers:
         pod = kind.pods.get(number)
         lost = lost_claims(state, pod, kind.claims(number))
         since = lost_since(state, pod, lost)

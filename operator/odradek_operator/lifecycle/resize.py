@@ -45,7 +45,7 @@ def known_size(cluster: Cluster, state: KubernetesState) -> int:
     found = state.sets.get(names.kafka(cluster.name))
     if found is not None:
         return max(found.replicas, state.record.brokers or 0)
-    left = [broker + 1 for broker, pod in state.brokers.items() if not pod.terminating]
+    left = [broker + 1 - cluster.brokers.first_id for broker, pod in state.brokers.items() if not pod.terminating]
     return max([_recorded(cluster, state), *left])
 
 
@@ -55,8 +55,9 @@ def _recorded(cluster: Cluster, state: KubernetesState) -> int:
     Their records are gone, too: an empty broker in their place would only pretend to have replicas.
     """
     count = state.record.brokers or 0
-    while count > cluster.brokers.replicas and cluster.brokers.volumes and not has_claim(cluster, state, count - 1):
-        count -= 1
+    if cluster.brokers.volumes:
+        while count > cluster.brokers.replicas and not has_claim(cluster, state, cluster.brokers.ids(count)[-1]):
+            count -= 1
     return count
 
 
@@ -73,7 +74,8 @@ def _undrained(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | No
         for part in topic.assignment.partitions.values()
         for broker in part.replicas
     }
-    return max((broker + 1 for broker in holders if has_claim(cluster, state, broker)), default=0)
+    first = cluster.brokers.first_id
+    return max((broker + 1 - first for broker in holders if has_claim(cluster, state, broker)), default=0)
 
 
 def has_claim(cluster: Cluster, state: KubernetesState, broker: int) -> bool:
@@ -91,7 +93,7 @@ def size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) ->
     present, wanted = present_size(cluster, state, snapshot), cluster.brokers.replicas
     if snapshot is None or is_moving(snapshot) or snapshot.unreadable:
         return max(present, wanted)
-    while present > wanted and holds_nothing(snapshot, present - 1):
+    while present > wanted and holds_nothing(snapshot, cluster.brokers.ids(present)[-1]):
         present -= 1
     return max(present, wanted)
 
@@ -102,11 +104,11 @@ def leaving(cluster: Cluster, present: int, partitions: Iterable[Partition]) -> 
     With an ensemble of its own every broker is the cluster's, so ids beyond its set are of brokers that were taken
     away too early. With another's, they are brokers of somebody else, and none of our business.
     """
-    wanted = cluster.brokers.replicas
+    beyond = frozenset(cluster.brokers.ids(present)).difference(cluster.brokers.ids())
     if cluster.zookeeper.connect is not None:
-        return frozenset(range(wanted, present))
+        return beyond
     holders = {broker for partition in partitions for broker in partition.target}
-    return frozenset(broker for broker in holders | set(range(wanted, present)) if broker >= wanted)
+    return beyond | holders.difference(cluster.brokers.ids())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,7 @@ def resized(
     factors: Mapping[str, int],
 ) -> Resized:
     """Where everything shall be without the brokers `gone`, and with these replication factors by topic."""
-    staying = range(cluster.brokers.replicas)
+    staying = cluster.brokers.ids()
     fitting, waiting = _fitting(partitions, staying, gone, factors)
     misfits = sorted(
         {

@@ -59,9 +59,10 @@ class EnsembleState:
     """A sentence about a member that has yet to restart; empty without one."""
 
 
-def members(state: KubernetesState, count: int) -> dict[int, Pod]:
+def members(cluster: Cluster, state: KubernetesState, count: int) -> dict[int, Pod]:
     """The brokers' pods that shall stay; one that the set is just removing is none of ours."""
-    return {broker: pod for broker, pod in sorted(state.brokers.items()) if broker < count}
+    ids = cluster.brokers.ids(count)
+    return {broker: pod for broker, pod in sorted(state.brokers.items()) if broker in ids}
 
 
 def outdated(pods: Mapping[int, Pod], wanted_hash: str) -> dict[int, Pod]:
@@ -85,7 +86,7 @@ def decide(
     ensemble: EnsembleState,
 ) -> Verdict:
     """All rules. `count` is how many brokers the set has."""
-    pods = members(state, count)
+    pods, ids = members(cluster, state, count), cluster.brokers.ids(count)
     old = outdated(pods, wanted_hash)
     if not old or not has_template(state, names.kafka(cluster.name), wanted_hash):
         return NOTHING
@@ -93,7 +94,7 @@ def decide(
     for broker, pod in reachable.items():
         if not pod.ready and broker not in snapshot.brokers:
             return Verdict(step=_restart(broker, pod, "does not serve"))
-    away = restarting(pods, range(count), wanted_hash=wanted_hash, registered=snapshot.brokers)
+    away = restarting(pods, ids, wanted_hash=wanted_hash, registered=snapshot.brokers)
     if away or ensemble.away:
         return _wait("BrokerRestarting", away) if away else _wait("EnsembleRestarting", ensemble.away)
     lost = [pod.name for broker, pod in old.items() if broker not in reachable]
@@ -102,7 +103,7 @@ def decide(
     unready = sorted((broker == snapshot.controller_id, broker) for broker, pod in old.items() if not pod.ready)
     if unready:
         return _first_allowed([broker for _, broker in unready], cluster, old, snapshot, why="is not ready")
-    absent = [broker for broker in range(count) if broker not in snapshot.brokers]
+    absent = [broker for broker in ids if broker not in snapshot.brokers]
     if absent:
         return _wait("BrokerNotRegistered", f"{listed(absent).capitalize()}: not registered in ZooKeeper.")
     if snapshot.controller_id is None:

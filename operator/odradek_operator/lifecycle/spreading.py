@@ -33,7 +33,7 @@ class _Kind:
     pods: Mapping[int, Pod]
     spread: Spread
     template: PodTemplate
-    claims: tuple[tuple[str, ...], ...]
+    claims: Mapping[int, tuple[str, ...]]
     """Names of the claims of each pod, by ordinal."""
 
 
@@ -84,7 +84,7 @@ def notices(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> t
 
 
 def _are_tied(state: KubernetesState, kind: _Kind, numbers: list[int], node: str) -> bool:
-    claims = [kind.claims[number] for number in numbers if number < len(kind.claims)]
+    claims = [kind.claims[number] for number in numbers if number in kind.claims]
     return any(_reach(state, names_of) == frozenset({node}) for names_of in claims)
 
 
@@ -102,7 +102,7 @@ def _kinds(cluster: Cluster, state: KubernetesState, broker_count: int) -> list[
             pods=pods,
             spread=spread,
             template=template,
-            claims=tuple(zip(*volumes, strict=True)),
+            claims={number: tuple(each[number] for each in volumes) for number in (volumes[0] if volumes else ())},
         )
 
     kinds = [kind(Component.KAFKA, names.kafka(cluster.name), state.brokers, brokers.spread, brokers.template)]
@@ -117,13 +117,13 @@ def _volumes_allow(state: KubernetesState, kind: _Kind) -> bool:
 
     A pod whose nodes are all away finds none whatever the rule says, so it does not count.
     """
-    reaches = [_reach(state, claims) for claims in kind.claims]
-    places = [_place(kind.pods.get(ordinal), reach) for ordinal, reach in enumerate(reaches)]
-    for ordinal, reach in enumerate(reaches):
+    reaches = {ordinal: _reach(state, claims) for ordinal, claims in kind.claims.items()}
+    places = {ordinal: _place(kind.pods.get(ordinal), reach) for ordinal, reach in reaches.items()}
+    for ordinal, reach in reaches.items():
         if reach is None:
             continue
         there = {node for node in reach if node in state.nodes and state.nodes[node].ready}
-        if there and there <= {place for other, place in enumerate(places) if other != ordinal}:
+        if there and there <= {place for other, place in places.items() if other != ordinal}:
             return False
     return True
 

@@ -105,6 +105,7 @@ def _set(cluster: Cluster, broker_count: int, settings: ImageSettings, *, spread
         names.kafka(cluster.name),
         service=names.brokers_service(cluster.name),
         replicas=broker_count,
+        first_ordinal=cluster.brokers.first_id,
         template=template(cluster, settings),
         restart_hash=restart_hash(cluster, settings),
         claims=storage.broker_claims(cluster),
@@ -123,7 +124,7 @@ def _rights(cluster: Cluster, broker_count: int) -> list[Object]:
         readable = sorted(
             names.external_broker_service(cluster.name, listener.name, broker)
             for listener in listeners.external(cluster)
-            for broker in range(broker_count)
+            for broker in cluster.brokers.ids(broker_count)
         )
         rules = [{"apiGroups": [""], "resources": ["services"], "resourceNames": readable, "verbs": ["get"]}]
         objects.append({"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
@@ -161,7 +162,7 @@ def _services(cluster: Cluster, broker_count: int) -> list[Object]:
         objects.append(parts.service(cluster, _COMPONENT, bootstrap, inside))
     for listener in listeners.external(cluster):
         objects.append(_external_bootstrap(cluster, listener))
-        objects += [_external_broker(cluster, listener, broker) for broker in range(broker_count)]
+        objects += [_external_broker(cluster, listener, broker) for broker in cluster.brokers.ids(broker_count)]
     return objects
 
 

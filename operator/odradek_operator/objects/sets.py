@@ -21,6 +21,7 @@ def stateful_set(
     *,
     service: str,
     replicas: int,
+    first_ordinal: int = 0,
     template: Object,
     restart_hash: str,
     claims: Sequence[Object],
@@ -37,6 +38,7 @@ def stateful_set(
         "metadata": metadata(cluster, component, name),
         "spec": {
             "replicas": replicas,
+            **({"ordinals": {"start": first_ordinal}} if first_ordinal else {}),
             "serviceName": service,
             "podManagementPolicy": "Parallel",
             "updateStrategy": {"type": "OnDelete"},

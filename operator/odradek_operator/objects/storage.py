@@ -107,7 +107,7 @@ class VolumeSize:
     field: str
     """Where the resource names the size, for people."""
     size: str
-    claims: tuple[str, ...]
+    claims: Mapping[int, str]
     """Names of the pods' claims, by ordinal."""
 
 
@@ -118,13 +118,13 @@ def volume_sizes(cluster: Cluster, *, broker_count: int) -> list[VolumeSize]:
         _volume_size(
             claim,
             names.kafka(cluster.name),
-            broker_count,
+            cluster.brokers.ids(broker_count),
             field=f"spec.brokers.storage.volumes[id={volume.id}].size",
         )
         for volume, claim in zip(volumes, broker_claims(cluster), strict=True)
     ]
     if cluster.zookeeper.connect is None:
-        name, members = names.zookeeper(cluster.name), cluster.zookeeper.replicas
+        name, members = names.zookeeper(cluster.name), range(cluster.zookeeper.replicas)
         found += [
             _volume_size(claim, name, members, field="spec.zookeeper.storage.size")
             for claim in ensemble_claims(cluster)
@@ -132,14 +132,14 @@ def volume_sizes(cluster: Cluster, *, broker_count: int) -> list[VolumeSize]:
     return found
 
 
-def _volume_size(claim: Object, stateful_set: str, pods: int, *, field: str) -> VolumeSize:
+def _volume_size(claim: Object, stateful_set: str, ordinals: range, *, field: str) -> VolumeSize:
     template = claim["metadata"]["name"]
     return VolumeSize(
         stateful_set=stateful_set,
         template=template,
         field=field,
         size=_size(claim),
-        claims=tuple(f"{template}-{stateful_set}-{ordinal}" for ordinal in range(pods)),
+        claims={ordinal: f"{template}-{stateful_set}-{ordinal}" for ordinal in ordinals},
     )
 
 

@@ -206,7 +206,8 @@ class World:
         """Make pods and claims that are missing, adopt those that nobody owns, and say what was seen."""
         for body in self._all(Kind.STATEFUL_SET):
             name, spec = body["metadata"]["name"], body["spec"]
-            for number in range(spec["replicas"]):
+            start = spec.get("ordinals", {}).get("start", 0)
+            for number in range(start, start + spec["replicas"]):
                 for template in spec["volumeClaimTemplates"]:
                     self._claim(body, template, f"{template['metadata']['name']}-{name}-{number}")
                 present = self.find(Kind.POD, f"{name}-{number}")
@@ -216,7 +217,7 @@ class World:
                     self.change(Kind.POD, f"{name}-{number}", {"metadata": {"ownerReferences": [_owner(body)]}})
             for pod in self._all(Kind.POD):
                 is_ours = pod["metadata"]["name"].startswith(f"{name}-")
-                if is_ours and names.ordinal(pod["metadata"]["name"]) >= spec["replicas"]:
+                if is_ours and names.ordinal(pod["metadata"]["name"]) >= start + spec["replicas"]:
                     self.api.store.delete(key_of(pod), {})
             seen = {"observedGeneration": body["metadata"]["generation"]}
             self.api.store.merge(key_of(body), {"status": seen}, status_only=True)
@@ -448,5 +449,5 @@ def _pod(owner: Object, number: int) -> Object:
             "namespace": NAMESPACE,
             "ownerReferences": [_owner(owner)],
         },
-        "spec": {**template["spec"], "nodeName": f"node-{number}"},
+        "spec": {**template["spec"], "nodeName": f"node-{number % NODES}"},
     }

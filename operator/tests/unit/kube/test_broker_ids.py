@@ -25,6 +25,12 @@ def message(world: World) -> str:
     return str(next(one["message"] for one in conditions if one["type"] == "Ready"))
 
 
+def shown(world: World) -> tuple[str, list[int]]:
+    """How many brokers the status counts, and the ids that it names."""
+    status = world.get(Kind.CLUSTER, "demo")["status"]
+    return status["brokersReady"], [one["id"] for one in status["brokers"]]
+
+
 def test_no_broker_starts_while_another_one_has_its_id() -> None:
     async def steps(world: World, operator: Operator) -> None:
         other = await world.start_foreign_broker(1)
@@ -61,5 +67,49 @@ def test_a_cluster_does_not_grow_into_the_id_of_a_broker_that_is_down() -> None:
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 3}}})
         await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) != IN_USE, "it is set back")
         assert world.deleted_pods == []
+
+    play(steps)
+
+
+def test_a_cluster_beside_other_brokers_has_ids_from_its_first_one_on() -> None:
+    """Created, grown, drained and rolled: pods, claims, replicas and statuses have these ids, the others theirs."""
+
+    async def steps(world: World, operator: Operator) -> None:
+        other = await world.start_foreign_broker(0)
+        body = cluster_body(listeners=[{"name": "out", "port": 9094, "type": "nodeport", "insecure": True}])
+        world.api.put(body)
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == IN_USE, "it says so")
+        assert "set spec.brokers.firstBrokerId to 1." in message(world)
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"firstBrokerId": 100}}})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "no id is used twice")
+        assert shown(world) == ("3/3", [0, 100, 101, 102])
+        assert world.get(Kind.STATEFUL_SET, "demo-kafka")["spec"]["ordinals"] == {"start": 100}
+        assert world.find(Kind.SERVICE, "demo-kafka-out-102") is not None
+        assert world.find(Kind.SERVICE, "demo-kafka-out-0") is None
+        uid = world.get(Kind.CLUSTER, "demo")["metadata"]["uid"]
+        assert json.loads(world.tree.node(MANAGED_BROKERS).data)["clusters"][uid]["ids"] == [100, 101, 102]
+        await other.close()
+        world.api.put(topic_body("orders", partitions=3, replicas=3))
+        await until(lambda: world.ready(Kind.TOPIC, "orders"), "it is made")
+
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 4}}})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it has grown")
+        assert world.find(Kind.POD, "demo-kafka-103") is not None
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 3}}})
+        await until(lambda: world.find(Kind.POD, "demo-kafka-103") is None, "it is drained")
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is smaller")
+        await until(lambda: shown(world) == ("3/3", [100, 101, 102]), "the status names them all")
+        assert world.replicas("orders") == {100, 101, 102}
+
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"template": {"annotations": {"restarted": "1"}}}}})
+        await until(
+            lambda: {"demo-kafka-100", "demo-kafka-101", "demo-kafka-102"} <= {*world.deleted_pods}, "all restart"
+        )
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"firstBrokerId": 0}}})
+        changed = ("False", "BrokerIdsCannotChange")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == changed, "ids cannot change")
+        assert world.get(Kind.STATEFUL_SET, "demo-kafka")["spec"]["ordinals"] == {"start": 100}
 
     play(steps)

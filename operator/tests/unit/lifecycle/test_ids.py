@@ -55,24 +55,27 @@ def remembering(uid: str, *brokers: int) -> ObservedBrokersRecord:
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "who"),
+    ("snapshot", "who", "free"),
     [
-        (REGISTERED, "broker 2 is registered at java-2:9092"),
-        (holding(ReplicaAssignment(replicas=(7, 1))), "broker 1 has replicas of topic orders"),
-        (holding(ReplicaAssignment(replicas=(7, 8), adding=(0,))), "broker 0 has replicas of topic orders"),
-        (holding(ReplicaAssignment(replicas=(7, 8), removing=(0,))), "broker 0 has replicas of topic orders"),
+        (REGISTERED, "broker 2 is registered at java-2:9092", 10),
+        (holding(ReplicaAssignment(replicas=(7, 1))), "broker 1 has replicas of topic orders", 8),
+        (holding(ReplicaAssignment(replicas=(7, 8), adding=(0,))), "broker 0 has replicas of topic orders", 9),
+        (holding(ReplicaAssignment(replicas=(7, 8), removing=(0,))), "broker 0 has replicas of topic orders", 9),
         (
             Snapshot(broker_configs={"1": ObservedConfig(values={}, version=0)}),
             "broker 1 has settings in /config/brokers/1",
+            2,
         ),
     ],
 )
-def test_an_id_that_zookeeper_knows_is_refused(snapshot: Snapshot, who: str) -> None:
+def test_an_id_that_zookeeper_knows_is_refused(snapshot: Snapshot, who: str, free: int) -> None:
     waiting = ids.refused(cluster(), NOTHING, snapshot)
     assert waiting is not None
     assert (waiting.what, waiting.reason, waiting.needs_person) == ("broker-ids", "BrokerIdsInUse", True)
     assert who in waiting.sentence
-    assert "No broker is started: name another ensemble, or another path" in waiting.sentence
+    assert f"No broker is started: set spec.brokers.firstBrokerId to {free}." in waiting.sentence
+    elsewhere = dataclasses.replace(cluster(), brokers=dataclasses.replace(cluster().brokers, first_id=free))
+    assert ids.refused(elsewhere, NOTHING, snapshot) is None
     assert ids.refused(cluster(connect=None), NOTHING, snapshot) is None, "in its own ensemble all ids are its own"
 
 

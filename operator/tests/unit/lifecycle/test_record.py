@@ -25,6 +25,7 @@ VOLUMES = (Volume(id=0, size="1Gi"),)
 records = st.builds(
     Record,
     brokers=st.none() | st.integers(1, 1_000),
+    first_id=st.none() | st.integers(0, 999_000),
     members=st.none() | st.integers(1, 255),
     formed=st.none() | st.booleans(),
     cluster_id=st.none() | st.text(min_size=1),
@@ -156,10 +157,10 @@ def test_when_an_empty_member_may_vote(record: Record, state: KubernetesState, f
 
 def test_what_is_remembered_next() -> None:
     new = next_record(Ensemble(cluster=cluster()), KubernetesState(), broker_count=3, cluster_id=None)
-    assert new == Record(brokers=3, members=3, formed=False, cluster_uid="u1")
+    assert new == Record(brokers=3, first_id=0, members=3, formed=False, cluster_uid="u1")
     state = KubernetesState(record=new)
     answered = next_record(Ensemble(cluster=cluster(uid="u2")), state, broker_count=2, cluster_id="id")
-    assert answered == Record(brokers=3, members=3, formed=True, cluster_id="id", cluster_uid="u2")
+    assert answered == Record(brokers=3, first_id=0, members=3, formed=True, cluster_id="id", cluster_uid="u2")
     state = KubernetesState(record=answered)
     assert next_record(Ensemble(cluster=cluster()), state, broker_count=5, cluster_id=None) == dataclasses.replace(
         answered, brokers=5, cluster_uid="u1"
@@ -172,8 +173,37 @@ def test_what_is_remembered_next() -> None:
     refused = next_record(given_one, KubernetesState(), broker_count=0, cluster_id="id")
     assert refused == Record(cluster_uid="u1"), "before the first broker, another ensemble may still be named"
     assert next_record(given_one, KubernetesState(), broker_count=3, cluster_id="id") == Record(
-        brokers=3, cluster_id="id", cluster_uid="u1"
+        brokers=3, first_id=0, cluster_id="id", cluster_uid="u1"
     )
+
+
+def beginning_at(first_id: int) -> Cluster:
+    wanted = cluster(connect="zk:2181")
+    return dataclasses.replace(wanted, brokers=dataclasses.replace(wanted.brokers, first_id=first_id))
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        KubernetesState(record=Record(brokers=3, first_id=100)),
+        KubernetesState(claims=claims("kafka-102", "kafka-100", "zookeeper-0")),
+    ],
+)
+def test_broker_ids_stay_as_they_are(state: KubernetesState) -> None:
+    assert ensemble_of(beginning_at(100), state) == Ensemble(cluster=beginning_at(100))
+    other = ensemble_of(beginning_at(200), state)
+    assert other.cluster == beginning_at(100)
+    (waiting,) = other.waiting
+    assert (waiting.reason, waiting.needs_person) == ("BrokerIdsCannotChange", True)
+    assert "Set spec.brokers.firstBrokerId back to 100." in waiting.sentence
+
+
+def test_broker_ids_begin_at_0_in_a_record_without_them_and_anywhere_before_there_are_brokers() -> None:
+    old = KubernetesState(record=Record(brokers=3))
+    assert ensemble_of(beginning_at(100), old).cluster == beginning_at(0)
+    assert ensemble_of(beginning_at(100), KubernetesState()) == Ensemble(cluster=beginning_at(100))
+    gone = KubernetesState(claims=claims("kafka-0", terminating=True))
+    assert ensemble_of(beginning_at(100), gone) == Ensemble(cluster=beginning_at(100))
 
 
 @pytest.mark.parametrize(

@@ -70,22 +70,22 @@ def test_sizes_of_claims_by_name() -> None:
             "demo-kafka",
             "spec.brokers.storage.volumes[id=0].size",
             "1Gi",
-            ("data-0-demo-kafka-0", "data-0-demo-kafka-1"),
+            {0: "data-0-demo-kafka-0", 1: "data-0-demo-kafka-1"},
         ),
         (
             "demo-kafka",
             "spec.brokers.storage.volumes[id=1].size",
             "2Gi",
-            ("data-1-demo-kafka-0", "data-1-demo-kafka-1"),
+            {0: "data-1-demo-kafka-0", 1: "data-1-demo-kafka-1"},
         ),
-        ("demo-zookeeper", "spec.zookeeper.storage.size", "10Gi", ("data-demo-zookeeper-0",)),
+        ("demo-zookeeper", "spec.zookeeper.storage.size", "10Gi", {0: "data-demo-zookeeper-0"}),
     ]
 
 
 def test_a_given_ensemble_has_no_claims() -> None:
     cluster = Cluster(name="demo", brokers=Brokers(volumes=ONE), zookeeper=ZooKeeper(connect="zk:2181"))
     (one,) = storage.volume_sizes(cluster, broker_count=1)
-    assert (one.size, one.claims) == ("100Gi", ("data-demo-kafka-0",))
+    assert (one.size, one.claims) == ("100Gi", {0: "data-demo-kafka-0"})
 
 
 def stateful_set(**sizes: str) -> dict[str, object]:
