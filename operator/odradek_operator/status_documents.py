@@ -332,6 +332,29 @@ def no_cluster(cluster: str) -> Condition:
     )
 
 
+def deletion_waits(namespace: str, topic: str, why: str) -> Condition:
+    """A Topic that is being deleted and whose topic is not deleted yet; `why` is a sentence."""
+    return not_ready(
+        "DeletionWaits",
+        f"The topic is not deleted yet. {why[:1].upper()}{why[1:].rstrip('.')}. To keep the topic and delete only the "
+        f"resource: {_let_go(namespace, topic)}",
+    )
+
+
+def topic_is_deleted(namespace: str, topic: str) -> Condition:
+    """A Topic that is being deleted and whose topic the brokers are deleting."""
+    return not_ready(
+        "Deleting",
+        "The brokers are deleting the topic, which ends when every broker with a replica of it has run. To delete the "
+        f"resource without waiting: {_let_go(namespace, topic)}",
+    )
+
+
+def _let_go(namespace: str, topic: str) -> str:
+    change = """{"spec":{"deletion":"Protect"}}"""
+    return f"kubectl patch topic.odradek.dev {topic} --namespace {namespace} --type merge -p '{change}'"
+
+
 def paused() -> Condition:
     """Somebody holds the reconciliation."""
     return unknown(

@@ -54,6 +54,11 @@ def asks_for_finalizer(body: Object) -> bool:
     return isinstance(spec, dict) and spec.get("deletion") == Deletion.DELETE.value
 
 
+def waits_for_deletion(body: Object) -> bool:
+    """Whether the resource is being deleted and stays until its topic is deleted."""
+    return "deletionTimestamp" in body["metadata"] and has_finalizer(body) and asks_for_finalizer(body)
+
+
 def has_finalizer(body: Object) -> bool:
     """Whether the resource bears it."""
     return FINALIZER in (body["metadata"].get("finalizers") or [])

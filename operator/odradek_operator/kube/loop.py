@@ -163,6 +163,9 @@ class ClusterLoop:
         if is_paused(view.cluster):
             await release_protected(self._shared.client, view.topics.values())
             await self._statuses.paused(view.cluster, view.state)
+            await self._statuses.held(
+                view.topics, f"Cluster {self.name} is paused: remove its annotation {names.PAUSED}."
+            )
             return self._shared.settings.idle_seconds
         if former := view.former_sets:
             sentence = f"The former Cluster of this name is still going: waiting for the end of {', '.join(former)}."
@@ -177,6 +180,7 @@ class ClusterLoop:
         outcome.failed = True
         await release_protected(self._shared.client, view.topics.values())
         await self._statuses.invalid(view.cluster, sentence, view.topics)
+        await self._statuses.held(view.topics, f"The specification of Cluster {self.name} is invalid: correct it.")
         await self._shared.events.tell_once(view.cluster, INVALID_SPEC, sentence, Mood.WARNING)
         return BUSY_SECONDS if self._statuses.unsettled else self._shared.settings.idle_seconds
 

@@ -18,6 +18,7 @@ from odradek_operator.crds import Cluster, ListenerType, Topic, read_metadata, u
 from odradek_operator.exporter.report import Report
 from odradek_operator.kube.api import Object, Reference
 from odradek_operator.kube.client import KubernetesClient
+from odradek_operator.kube.finalizers import waits_for_deletion
 from odradek_operator.kube.patches import merge_patch
 from odradek_operator.kube.view import View
 from odradek_operator.lifecycle.observed import KubernetesState
@@ -29,12 +30,14 @@ from odradek_operator.status import Condition, not_ready
 from odradek_operator.status_documents import (
     ClusterView,
     cluster_document,
+    deletion_waits,
     invalid,
     invalid_cluster,
     no_cluster,
     paused,
     told_document,
     topic_document,
+    topic_is_deleted,
     zookeeper_unreachable,
 )
 
@@ -94,6 +97,7 @@ class Statuses:
         written = 0
         for name, body in sorted(found.view.topics.items()):
             if "deletionTimestamp" in body["metadata"]:
+                await self._leaving(found, name, body)
                 continue
             document = self._topic(found, name, body, now)
             self.unsettled = self.unsettled or not _is_ready(document)
@@ -131,6 +135,24 @@ class Statuses:
                 *found.topic_warnings,
             ),
         )
+
+    async def _leaving(self, found: Findings, name: str, body: Object) -> None:
+        """Say what a Topic that is being deleted waits for. One whose topic is gone waits for nothing."""
+        if not waits_for_deletion(body):
+            return
+        namespace = body["metadata"]["namespace"]
+        if found.outcome is None:
+            await self._tell(body, deletion_waits(namespace, name, found.trouble))
+        elif refusals := found.outcome.plan.decisions[name].refusals:
+            await self._tell(body, deletion_waits(namespace, name, refusals[0].sentence))
+        elif name in found.outcome.snapshot.topics or name in found.outcome.snapshot.deleting:
+            await self._tell(body, topic_is_deleted(namespace, name))
+
+    async def held(self, topics: Mapping[str, Object], why: str) -> None:
+        """Say of Topics that are being deleted why nothing is done for them."""
+        for name, body in sorted(topics.items()):
+            if waits_for_deletion(body):
+                await self._tell(body, deletion_waits(body["metadata"]["namespace"], name, why))
 
     def _due(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
         """Whether a change is told now."""

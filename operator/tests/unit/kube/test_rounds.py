@@ -166,6 +166,35 @@ def test_a_held_cluster_lets_go_of_a_topic_that_turns_to_protection(hold: dict[s
     play(steps)
 
 
+def said_of(world: World, topic: str) -> str:
+    """The sentence of a Topic's condition, empty while there is none."""
+    conditions = world.get(Kind.TOPIC, topic).get("status", {}).get("conditions") or [{"message": ""}]
+    return str(conditions[0]["message"])
+
+
+def test_a_topic_that_waits_for_its_deletion_says_why_and_how_to_keep_the_topic() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(topic_body("loose", deletion="Delete"))
+        await made(world, "orders")
+        await until(lambda: world.get(Kind.TOPIC, "loose")["metadata"].get("finalizers"), "it has the finalizer")
+        world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: "true"}}})
+        world.delete(Kind.TOPIC, "loose")
+        waits = ("False", "DeletionWaits")
+        await until(lambda: condition(world.get(Kind.TOPIC, "loose")) == waits, "it says so")
+        assert "Cluster demo is paused: remove its annotation odradek.dev/paused." in said_of(world, "loose")
+        command = "kubectl patch topic.odradek.dev loose --namespace shop --type merge -p "
+        assert command + """'{"spec":{"deletion":"Protect"}}'""" in said_of(world, "loose")
+
+        await operator.lose_zookeeper(ConnectionLost("nobody answers"))
+        world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: None}}})
+        await until(lambda: "cannot be asked" in said_of(world, "loose"), "ZooKeeper is away")
+        operator.zookeeper_trouble = None
+        await until(lambda: world.find(Kind.TOPIC, "loose") is None, "it goes on")
+        assert world.topics() == {"orders"}
+
+    play(steps)
+
+
 def test_a_resource_may_change_its_mind_about_deletion() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
