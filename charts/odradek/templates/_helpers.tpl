@@ -134,3 +134,14 @@ what another release made.
 yes
 {{- end -}}
 {{- end -}}
+
+{{/*
+Fails while a resource definition is being deleted: Helm would update it, and it would still be gone soon after, together
+with every resource. The definition waits for resources with finalizers.
+*/}}
+{{- define "odradek.refuseLeaving" -}}
+{{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" . -}}
+{{- if dig "metadata" "deletionTimestamp" "" ($found | default dict) -}}
+{{- printf "CustomResourceDefinition %s is being deleted. Installed now, it would be gone again soon. It waits for resources with finalizers: list them with `kubectl get %s --all-namespaces`. To delete them without their topics, see section 11 of docs/kubernetes.md. Install again when `kubectl get crd %s` finds nothing." . . . | fail -}}
+{{- end -}}
+{{- end -}}

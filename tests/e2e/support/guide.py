@@ -22,17 +22,22 @@ GUIDE: Final = ROOT / "docs" / "kubernetes.md"
 _SECONDS: Final = 900.0
 
 
-def first_commands(section: str) -> str:
-    """The first block of shell commands below a heading `## section`. Raises `LookupError` where there is none."""
+def commands(section: str, containing: str = "") -> str:
+    """The first block of shell commands below a heading `## section` that contains a text.
+
+    Raises `LookupError` where there is none.
+    """
     text = GUIDE.read_text(encoding="utf-8")
     found = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     blocks = fenced_blocks(found.group(1), "sh") if found else []
-    if not blocks:
-        raise LookupError(f"{GUIDE.name} has no commands in a section {section!r}")
-    return blocks[0]
+    chosen = next((block for block in blocks if containing in block), None)
+    if chosen is None:
+        which = f"commands with {containing!r}" if containing else "commands"
+        raise LookupError(f"{GUIDE.name} has no {which} in a section {section!r}")
+    return chosen
 
 
-def run_guide(kubectl: Kubectl, section: str) -> str:
+def run_guide(kubectl: Kubectl, section: str, containing: str = "") -> str:
     """Run them in the namespace of `kubectl`; their output. Raises `AssertionError` with it if a command fails."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "kubectl"
@@ -40,7 +45,7 @@ def run_guide(kubectl: Kubectl, section: str) -> str:
         script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
         script.chmod(0o755)
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", first_commands(section)],
+            ["bash", "-euo", "pipefail", "-c", commands(section, containing)],
             cwd=ROOT,
             env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
             capture_output=True,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from support.guide import first_commands
+from support.guide import commands
 
 
-def test_the_first_commands_of_a_section() -> None:
-    assert first_commands("3. Make a cluster").startswith("kubectl apply -f manifests/examples/cluster.yaml\n")
-    assert "odradek produce greetings" in first_commands("4. The first record")
+def test_the_commands_of_a_section() -> None:
+    assert commands("3. Make a cluster").startswith("kubectl apply -f manifests/examples/cluster.yaml\n")
+    assert "odradek produce greetings" in commands("4. The first record")
+    assert "finalizers" in commands("11. Take it away", containing="while read")
 
 
 def test_a_section_that_is_not_there() -> None:
     with pytest.raises(LookupError, match=r"no commands in a section '99\. Nothing'"):
-        first_commands("99. Nothing")
+        commands("99. Nothing")
