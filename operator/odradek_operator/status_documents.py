@@ -18,6 +18,7 @@ from odradek_operator.crds import Cluster, Topic
 from odradek_operator.exporter.report import TopicReport as TopicReport
 from odradek_operator.lifecycle.observed import KubernetesState, Node, Pod
 from odradek_operator.lifecycle.steps import BROKER_IDS, SPEC, ClusterDecision, Waiting
+from odradek_operator.objects import names
 from odradek_operator.observed import Snapshot
 from odradek_operator.status import Condition, Truth, not_ready, registration_condition, topic_status, unknown
 
@@ -52,8 +53,9 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
     """Status of a Cluster. `previous` is the one that stands there, `now` is in seconds since the epoch."""
     snapshot, decision = view.snapshot, view.decision
     brokers = _brokers(cluster, view)
+    rolls = bool(decision.outdated) or ("roll" in previous and any(one["state"] != "Running" for one in brokers))
     running = sum(one["state"] == "Running" for one in brokers if one["id"] in cluster.brokers.ids())
-    condition = _cluster_condition(cluster, view, brokers)
+    condition = _cluster_condition(cluster, view, brokers, rolls=rolls)
     document: Document = {
         "observedGeneration": cluster.generation,
         "conditions": conditions([condition], cluster.generation, previous=previous, now=now),
@@ -71,7 +73,7 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
     else:
         # It has not lost its name only because nobody can be asked.
         document |= _known(clusterId=previous.get("clusterId"))
-    if decision.outdated or any(one.what in ROLLS for one in decision.waiting):
+    if rolls or any(one.what in ROLLS for one in decision.waiting):
         document["roll"] = _known(waitingFor=_first(decision.waiting, ROLLS))
     if decision.progress is not None:
         progress = decision.progress
@@ -88,7 +90,7 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
     return document
 
 
-def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Document]) -> Condition:
+def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Document], *, rolls: bool) -> Condition:
     """Ready means: every broker and every member of the ensemble runs as specified, nothing moves, nothing waits.
 
     The first cause counts: what needs a person and may be why everything else is missing, then what is missing, then
@@ -99,7 +101,7 @@ def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Do
         return blocked or _without_zookeeper(cluster, view)
     return (
         blocked
-        or _brokers_away(cluster, view.decision, brokers)
+        or _brokers_away(cluster, view, brokers, rolls=rolls)
         or _not_serving(cluster, snapshot)
         or _not_settled(cluster, view)
         or registration_condition(cluster, snapshot)
@@ -113,16 +115,26 @@ def _blocked(decision: ClusterDecision) -> Condition | None:
     return None
 
 
-def _brokers_away(cluster: Cluster, decision: ClusterDecision, brokers: Iterable[Document]) -> Condition | None:
+def _brokers_away(cluster: Cluster, view: ClusterView, brokers: Iterable[Document], *, rolls: bool) -> Condition | None:
+    """What is said of brokers that do not run; one that restarts in a roll, and does not fail, is no missing broker."""
+    decision = view.decision
     away = [one for one in brokers if one["state"] != "Running"]
     held_back = next((one for one in decision.waiting if one.what == BROKER_IDS), None)
     if held_back is not None and not any(one["id"] in cluster.brokers.ids(decision.broker_count) for one in away):
         return not_ready(held_back.reason, held_back.sentence)
     if not away:
         return None
-    planned = [one for one in away if one["state"] == "Restarting" or one.get("outdated")]
-    reason = "Rolling" if decision.outdated and planned == away else "BrokersMissing"
+    planned = rolls and all(_restarts(one, view) for one in away)
+    reason = "Rolling" if planned else "BrokersMissing"
     return not_ready(reason, " ".join(_why_away(one) for one in away))
+
+
+def _restarts(broker: Document, view: ClusterView) -> bool:
+    """Whether a broker that is away comes back from a planned restart."""
+    if broker["state"] in ("Lost", "Pending"):
+        return False
+    pod = view.state.brokers.get(broker["id"])
+    return not view.state.refusals if pod is None else pod.terminating or not pod.failing
 
 
 def _not_serving(cluster: Cluster, snapshot: Snapshot) -> Condition | None:
@@ -140,7 +152,7 @@ def _not_settled(cluster: Cluster, view: ClusterView) -> Condition | None:
     decision = view.decision
     for waiting in sorted(decision.waiting, key=lambda one: not one.needs_person):
         return not_ready(waiting.reason, waiting.sentence)
-    if missing := _missing_members(cluster, view.state.ensemble):
+    if missing := _missing_members(cluster, view.state):
         return not_ready("ZooKeeperMembersMissing", " ".join(missing))
     if decision.outdated:
         count = len(decision.outdated)
@@ -164,7 +176,7 @@ def _without_zookeeper(cluster: Cluster, view: ClusterView) -> Condition:
         for name in pod.claims
         if (claim := view.state.claims.get(name)) is not None and claim.volume is None
     )
-    details = _missing_members(cluster, members) if members else []
+    details = _missing_members(cluster, view.state) if members or view.state.refusals else []
     if pending:
         said = f"Claims without a volume: {', '.join(pending)}."
         return not_ready("ClaimsPending", " ".join([said, *details]))
@@ -177,15 +189,16 @@ def _versions(cluster: Cluster, state: KubernetesState) -> str:
     return ", ".join(sorted(found)) or cluster.version
 
 
-def _missing_members(cluster: Cluster, pods: Mapping[int, Pod]) -> list[str]:
+def _missing_members(cluster: Cluster, state: KubernetesState) -> list[str]:
     """A sentence about each member of the cluster's own ensemble that is not ready."""
     if cluster.zookeeper.connect is not None:
         return []
     found = []
+    pods, refusals = state.ensemble, state.refusals
     for number in range(cluster.zookeeper.replicas):
         pod = pods.get(number)
         if pod is None or pod.terminating or not pod.ready:
-            trouble = "It has no pod." if pod is None else pod.trouble
+            trouble = _no_pod(names.zookeeper_pod(cluster.name, number), refusals) if pod is None else pod.trouble
             found.append(f"ZooKeeper member {number} is not ready" + (f": {trouble}" if trouble else "."))
     return found
 
@@ -220,6 +233,8 @@ def _brokers(cluster: Cluster, view: ClusterView) -> list[Document]:
         is_ours = broker in cluster.brokers.ids() or pod is not None
         there = registration is not None if view.snapshot is not None else None
         state, reason = _state(pod, there, view.state.nodes) if is_ours else ("Running", "")
+        if pod is None and is_ours:
+            reason = _no_pod(names.broker_pod(cluster.name, broker), view.state.refusals)
         found.append(
             _known(
                 id=broker,
@@ -234,10 +249,14 @@ def _brokers(cluster: Cluster, view: ClusterView) -> list[Document]:
     return found
 
 
+def _no_pod(name: str, refusals: Mapping[str, str]) -> str:
+    return " ".join(["It has no pod.", *filter(None, [refusals.get(name)])])
+
+
 def _state(pod: Pod | None, registered: bool | None, nodes: Mapping[str, Node]) -> tuple[str, str]:
     """State and reason; `registered` is None while ZooKeeper cannot be asked."""
     if pod is None:
-        return "Missing", "It has no pod."
+        return "Missing", ""
     if pod.node is not None and nodes and not (pod.ready and registered):
         node = nodes.get(pod.node)
         if node is None:

@@ -105,6 +105,10 @@ Secrets and runs nothing in pods.
 - apiGroups: ["", events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+# Why a StatefulSet cannot create its pods, such as a quota, stands in Events only.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
 # The Lease of the namespace: whoever holds it serves the namespace. An operator of all namespaces also holds one in the
 # namespace default. Other Leases cannot be touched.
 - apiGroups: [coordination.k8s.io]

@@ -125,12 +125,15 @@ class KubernetesClient:
         """One object; None where it is not there."""
         return await self._or_none("GET", kind.path(namespace, name))
 
-    async def list(self, kind: Kind, namespace: str | None, *, selector: str = "") -> list[Object]:
-        """All objects of a kind, in one or all namespaces; one moment's state of the store, page by page."""
+    async def list(self, kind: Kind, namespace: str | None, *, selector: str = "", fields: str = "") -> list[Object]:
+        """All objects of a kind, in one or all namespaces; one moment's state of the store, page by page.
+
+        `selector` is by labels, `fields` by the few fields that Kubernetes can select by.
+        """
         found: list[Object] = []
         more = ""
         while True:
-            query = {"limit": str(PAGE), "labelSelector": selector, "continue": more}
+            query = {"limit": str(PAGE), "labelSelector": selector, "fieldSelector": fields, "continue": more}
             answer = await self._request("GET", kind.path(namespace), {k: v for k, v in query.items() if v})
             found += answer["items"]
             more = answer["metadata"].get("continue", "")

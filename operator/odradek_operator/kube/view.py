@@ -8,12 +8,13 @@ lead astray, and a pod is never taken for ready because an older answer said so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 
 from odradek_operator.kube.api import Kind, Object
-from odradek_operator.kube.client import KubernetesClient
-from odradek_operator.lifecycle.observed import KubernetesState, Record, observe
+from odradek_operator.kube.client import KubernetesClient, KubernetesError
+from odradek_operator.lifecycle.observed import KubernetesState, Pod, Record, observe, parse_refusals
 from odradek_operator.lifecycle.record import in_force, read_record
 from odradek_operator.objects.names import CLUSTER_LABEL, PAUSED
 from odradek_operator.objects.names import record as record_name
@@ -72,6 +73,25 @@ def _is_of_another(body: Object, uid: str) -> bool:
     return bool(owners) and all(one["uid"] != uid for one in owners)
 
 
+def _pods_of(state: KubernetesState, stateful_set: str) -> list[Pod]:
+    pods = (*state.brokers.values(), *state.ensemble.values())
+    return [pod for pod in pods if pod.name.rpartition("-")[0] == stateful_set]
+
+
+async def _failed_creations(client: KubernetesClient, namespace: str, sets: Iterable[str]) -> list[Object]:
+    """Events that say why a StatefulSet does not make its pods. A quota or a policy shows nowhere else."""
+    found: list[Object] = []
+    for name in sets:
+        fields = f"involvedObject.kind=StatefulSet,involvedObject.name={name},reason=FailedCreate"
+        try:
+            found += await client.list(Kind.EVENT, namespace, fields=fields)
+        except KubernetesError as error:
+            # Roles of an earlier installation do not let the operator read Events. It works without them.
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+    return found
+
+
 async def read_view(client: KubernetesClient, namespace: str, name: str) -> View | None:
     """What is there now; None where there is no such Cluster. Raises `KubernetesError`."""
     selector = f"{CLUSTER_LABEL}={name}"
@@ -93,6 +113,8 @@ async def read_view(client: KubernetesClient, namespace: str, name: str) -> View
     if record is not None and (record["metadata"].get("labels") or {}).get(CLUSTER_LABEL) != name:
         record = None  # Somebody else's ConfigMap of that name.
     uid = cluster["metadata"]["uid"]
+    if any(one.replicas > len(_pods_of(state, one.name)) for one in state.sets.values()):
+        state = replace(state, refusals=parse_refusals(await _failed_creations(client, namespace, state.sets)))
     # One that belongs to an earlier Cluster goes with it, as its claims do.
     counts = record is not None and not _is_of_another(record, uid)
     remembered = read_record(record.get("data") or {}) if record is not None and counts else Record()

@@ -18,6 +18,10 @@ from odradek_operator.objects import names
 _NODE_KEY: Final = re.compile(r"(^|/)(hostname|node|nodename|metadata\.name)$")
 """Ends of the labels by which storage drivers tie a volume to one node; `metadata.name` is a field."""
 _SET: Final = "StatefulSet"
+_REFUSAL: Final = re.compile(
+    r"create (?:Pod|Claim) (?P<name>\S+) (?:in|for Pod (?P<of>\S+) in) StatefulSet \S+ failed error: (?P<why>.*)",
+    re.DOTALL,
+)
 _ON_ITS_WAY: Final = ("ContainerCreating", "PodInitializing")
 _LONGEST_SENTENCE: Final = 400
 
@@ -47,6 +51,8 @@ class Pod:
     """Tag of its container's image; empty where that has none."""
     spread: bool = False
     """Whether it must not be scheduled beside another one while a node has none."""
+    failing: bool = False
+    """Whether one of its containers has ended with an error or cannot start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +140,8 @@ class KubernetesState:
     """Every node, by name."""
     sets: Mapping[str, Set] = field(default_factory=dict)
     """StatefulSets by name."""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """Why Kubernetes does not make a pod, by the pod's name; only of pods that are missing."""
     record: Record = field(default_factory=Record)
 
 
@@ -174,7 +182,21 @@ def parse_pod(body: Object) -> Pod:
         ),
         version=_tag(text(next(iter(items(body, "spec", "containers")), {}), "image")),
         spread=_must_spread(mapping(body, "spec")),
+        failing=not is_true(body, "Ready") and any(map(_container_trouble, _container_statuses(body))),
     )
+
+
+def parse_refusals(events: Iterable[Object]) -> dict[str, str]:
+    """The newest sentence about each pod in Events of StatefulSets that could not make it, or its claim."""
+    found: dict[str, tuple[float, str]] = {}
+    for event in events:
+        match = _REFUSAL.fullmatch(text(event, "message"))
+        if match is None:
+            continue
+        pod, seen = match["of"] or match["name"], moment(event, "lastTimestamp") or moment(event, "eventTime") or 0.0
+        if found.get(pod, (-1.0, ""))[0] < seen:
+            found[pod] = (seen, _sentence("Kubernetes does not create it", match["why"]))
+    return {pod: sentence for pod, (_, sentence) in found.items()}
 
 
 def _tag(image: str) -> str:
@@ -307,7 +329,7 @@ def trouble(pod: Object) -> str:
     scheduled = condition(pod, "PodScheduled")
     if text(scheduled, "status") == "False":
         return _sentence("it fits on no node", text(scheduled, "message") or text(scheduled, "reason"))
-    statuses = [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
+    statuses = _container_statuses(pod)
     for status in statuses:
         if said := _container_trouble(status):
             return said
@@ -315,6 +337,10 @@ def trouble(pod: Object) -> str:
         return _sentence(f"it failed ({text(pod, 'status', 'reason') or 'Failed'})", text(pod, "status", "message"))
     running = [text(status, "name") for status in statuses if mapping(status, "state", "running")]
     return _sentence(f"container {running[-1]} runs and is not ready yet", "") if running else ""
+
+
+def _container_statuses(pod: Object) -> list[Object]:
+    return [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
 
 
 def _container_trouble(status: Object) -> str:

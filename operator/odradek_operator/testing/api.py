@@ -15,8 +15,9 @@ from http import HTTPStatus
 from itertools import count
 from typing import Any, Final
 
+from odradek_operator.kube.api import Kind
 from odradek_operator.testing.resources import Object, Resource, discovery
-from odradek_operator.testing.selectors import matcher
+from odradek_operator.testing.selectors import field_matcher, matcher
 from odradek_operator.testing.store import ApiError, Key, Store, key_of, resource_at
 
 _PATH: Final = re.compile(
@@ -24,6 +25,8 @@ _PATH: Final = re.compile(
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]+))?"
     r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?"
 )
+_FIELDS: Final = frozenset({"metadata.name", "metadata.namespace"})
+_EVENT_FIELDS: Final = _FIELDS | {"involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason", "type"}
 MERGE: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 
@@ -138,11 +141,9 @@ class KubernetesApi:
     def _read(self, asked: Asked, place: Place) -> Object:
         if place.name is not None:
             return self.store.get(place.key(place.name))
-        if "fieldSelector" in asked.query:
-            raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", "field selectors are not known here")
         if token := asked.query.get("continue"):
             return self._page(place, token, asked)
-        chosen = selection(asked)
+        chosen = selection(asked, place.resource)
         items = [body for body in self.store.all(place.resource, place.namespace) if chosen(body)]
         if not place.resource.is_custom:
             items = [{k: v for k, v in body.items() if k not in ("apiVersion", "kind")} for body in items]
@@ -227,10 +228,12 @@ class KubernetesApi:
         return made
 
 
-def selection(asked: Asked) -> Callable[[Object | None], bool]:
-    """Whether an object is among those asked for by their labels. Raises `ApiError` for a selector that is none."""
+def selection(asked: Asked, resource: Resource) -> Callable[[Object | None], bool]:
+    """Whether an object is among those asked for by labels and fields. Raises `ApiError` for a wrong selector."""
+    selectable = _EVENT_FIELDS if resource.kind == Kind.EVENT.word else _FIELDS
     try:
         matches = matcher(asked.query.get("labelSelector", ""))
+        fits = field_matcher(asked.query.get("fieldSelector", ""), selectable)
     except ValueError as error:
         raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", str(error)) from error
-    return lambda body: body is not None and matches(body["metadata"].get("labels") or {})
+    return lambda body: body is not None and matches(body["metadata"].get("labels") or {}) and fits(body)

@@ -1,10 +1,10 @@
-"""Label selectors, as text and as a test of labels. Pure."""
+"""Label and field selectors, as text and as a test of labels or objects. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 Labels = Mapping[str, str]
 _TERM: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")
@@ -17,6 +17,25 @@ def matcher(selector: str) -> Callable[[Labels], bool]:
     """Whether labels fit. Raises `ValueError` for a selector that cannot be read."""
     terms = [_term(term.strip()) for term in _TERM.findall(selector) if term.strip()]
     return lambda labels: all(term(labels) for term in terms)
+
+
+def field_matcher(selector: str, selectable: frozenset[str]) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether an object fits; a field selector knows `=` and `!=`. Raises `ValueError` for another one."""
+    wanted = []
+    for term in filter(None, selector.split(",")):
+        found = _EQUAL.fullmatch(term)
+        if found is None:
+            raise ValueError(f"invalid selector: {term!r}; can't understand it")
+        if found["key"] not in selectable:
+            raise ValueError(f"field label not supported: {found['key']}")
+        wanted.append((found["key"].split("."), found["value"], found["verb"] != "!="))
+    return lambda body: all((_field(body, path) == value) == equal for path, value, equal in wanted)
+
+
+def _field(body: Any, path: list[str]) -> str:
+    for name in path:
+        body = body.get(name) if isinstance(body, Mapping) else None
+    return "" if body is None else str(body)
 
 
 def _term(term: str) -> Callable[[Labels], bool]:

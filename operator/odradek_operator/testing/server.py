@@ -108,7 +108,7 @@ class ApiServer:
     async def _watch(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         try:
             place = self.api.place(asked.path)
-            chosen = selection(asked)
+            chosen = selection(asked, place.resource)
         except ApiError as error:
             return web.json_response(error.document(), status=error.status)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})

@@ -159,6 +159,29 @@ class ApiContract:
         everywhere = await client.list(Kind.CONFIG_MAP, None, selector=f"{LABEL}=one")
         assert namespace in {body["metadata"]["namespace"] for body in everywhere}
 
+    async def test_events_are_listed_by_fields(self, client: KubernetesClient, namespace: str) -> None:
+        for name, reason in {"one": "FailedCreate", "two": "SuccessfulCreate"}.items():
+            about = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "set", "namespace": namespace}
+            await client.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Event",
+                    "metadata": {"name": name, "namespace": namespace},
+                    "involvedObject": about,
+                    "reason": reason,
+                    "message": "A sentence.",
+                    "type": "Warning",
+                    "source": {"component": "test"},
+                }
+            )
+        fields = "involvedObject.kind=StatefulSet,involvedObject.name=set,reason=FailedCreate"
+        found = await client.list(Kind.EVENT, namespace, fields=fields)
+        assert [body["metadata"]["name"] for body in found] == ["one"]
+        assert await client.list(Kind.EVENT, namespace, fields=f"{fields},involvedObject.uid!=") == []
+        with pytest.raises(KubernetesError) as refused:
+            await client.list(Kind.EVENT, namespace, fields="message=x")
+        assert refused.value.status == HTTPStatus.BAD_REQUEST
+
     async def test_a_selector_that_is_none_is_refused(self, client: KubernetesClient, namespace: str) -> None:
         with pytest.raises(KubernetesError) as caught:
             await client.list(Kind.CONFIG_MAP, namespace, selector="a b c")

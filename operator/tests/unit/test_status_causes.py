@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from odradek_operator.lifecycle.observed import Claim, KubernetesState, Node, parse_pod
+from odradek_operator.lifecycle.observed import Claim, KubernetesState, Node, parse_pod, parse_refusals
 from odradek_operator.lifecycle.steps import ClusterDecision, Waiting
 from odradek_operator.status_documents import no_cluster, told_document
 
@@ -73,8 +73,58 @@ def test_a_broker_that_a_roll_restarts_is_no_missing_broker() -> None:
     decision = ClusterDecision(broker_count=3, outdated=frozenset({1, 2}))
     restarting = view(snapshot=snapshot(0, 2), state=pods(ready=False, terminating=True), decision=decision)
     assert ready_of(cluster_of(restarting))[1] == "Rolling"
+    starting = view(snapshot=snapshot(0, 2), state=pods(ready=False), decision=decision)
+    assert ready_of(cluster_of(starting))[1] == "Rolling"
+    crashing = view(snapshot=snapshot(0, 2), state=pods(ready=False, failing=True), decision=decision)
+    assert ready_of(cluster_of(crashing))[1] == "BrokersMissing"
     unplanned = view(snapshot=snapshot(0, 2), state=pods(ready=False))
     assert ready_of(cluster_of(unplanned))[1] == "BrokersMissing"
+
+
+def test_a_roll_lasts_until_its_last_broker_runs() -> None:
+    """No pod is outdated any more while that one starts."""
+    last = view(snapshot=snapshot(0, 2), state=pods(ready=False))
+    document = cluster_of(last, roll={"waitingFor": "Broker 1 restarts."})
+    assert ready_of(document)[1] == "Rolling"
+    assert "roll" in document
+    done = cluster_of(view(), roll={})
+    assert ready_of(done)[0] == "True"
+    assert "roll" not in done
+
+
+def event(message: str, at: str) -> dict[str, object]:
+    return {"message": message, "reason": "FailedCreate", "lastTimestamp": at}
+
+
+def test_a_pod_that_kubernetes_refuses_says_why() -> None:
+    head = 'create Pod demo-kafka-1 in StatefulSet demo-kafka failed error: pods "demo-kafka-1" is forbidden: '
+    claim_of = "create Claim data-demo-kafka-2 for Pod demo-kafka-2 in StatefulSet demo-kafka failed error: no claims"
+    refusals = parse_refusals(
+        [
+            event(f"{head}exceeded quota: pods=0", "2026-01-01T00:00:02Z"),
+            event(f"{head}something older", "2026-01-01T00:00:01Z"),
+            event(claim_of, "2026-01-01T00:00:01Z"),
+            event("another sentence", "2026-01-01T00:00:03Z"),
+        ]
+    )
+    state = KubernetesState(brokers={0: pod(0)}, refusals=refusals)
+    document = cluster_of(view(snapshot=snapshot(0), state=state))
+    said = {one["id"]: one.get("reason", "") for one in document["brokers"]}
+    assert said[1].startswith("It has no pod. Kubernetes does not create it:")
+    assert said[1].endswith("exceeded quota: pods=0.")
+    assert said[2] == "It has no pod. Kubernetes does not create it: no claims."
+    _, reason, message = ready_of(document)
+    assert reason == "BrokersMissing"
+    assert "exceeded quota" in message
+
+
+def test_members_of_the_ensemble_that_kubernetes_refuses_say_why() -> None:
+    refusals = {"demo-zookeeper-0": "Kubernetes does not create it: exceeded quota."}
+    found = view(snapshot=None, trouble="No member is ready yet.", state=KubernetesState(refusals=refusals))
+    assert (
+        "ZooKeeper member 0 is not ready: It has no pod. Kubernetes does not create it: exceeded quota."
+        in ready_of(cluster_of(found))[2]
+    )
 
 
 def test_the_version_is_that_of_the_brokers_that_run() -> None:

@@ -107,6 +107,8 @@ class World:
         self.tree = MemoryTree()
         self.deleted_pods: list[str] = []
         """Names, in the order in which somebody asked for their deletion."""
+        self.makes_pods = True
+        """Whether Kubernetes creates pods that are missing."""
         for number in range(NODES):
             self.api.put(
                 {
@@ -212,7 +214,8 @@ class World:
                     self._claim(body, template, f"{template['metadata']['name']}-{name}-{number}")
                 present = self.find(Kind.POD, f"{name}-{number}")
                 if present is None:
-                    self.api.put(_pod(body, number))
+                    if self.makes_pods:
+                        self.api.put(_pod(body, number))
                 elif not present["metadata"].get("ownerReferences"):
                     self.change(Kind.POD, f"{name}-{number}", {"metadata": {"ownerReferences": [_owner(body)]}})
             for pod in self._all(Kind.POD):

@@ -15,6 +15,7 @@ from odradek_operator.kube.finalizers import FINALIZER
 from odradek_operator.objects import names
 from odradek_operator.objects.storage import template_sizes
 from odradek_operator.testing.resources import Resource
+from odradek_operator.testing.store import key_of
 
 from .surroundings import (
     IDLE_SECONDS,
@@ -162,6 +163,42 @@ def test_a_held_cluster_lets_go_of_a_topic_that_turns_to_protection(hold: dict[s
         world.change(Kind.TOPIC, "loose", {"spec": {"deletion": "Protect"}})
         await until(lambda: world.find(Kind.TOPIC, "loose") is None, "it is let go")
         assert "loose" in world.topics()
+
+    play(steps)
+
+
+def test_a_paused_cluster_shows_how_many_brokers_are_ready() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world)
+        world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: "true"}}})
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == ("Unknown", "Paused"), "it is paused")
+        not_ready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+        world.api.store.merge(key_of(world.get(Kind.POD, "demo-kafka-1")), not_ready, status_only=True)
+        await until(lambda: world.get(Kind.CLUSTER, "demo")["status"]["brokersReady"] == "2/3", "it is counted")
+
+    play(steps)
+
+
+def test_why_kubernetes_does_not_create_a_pod_stands_in_the_status() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        await made(world)
+        head = "create Pod demo-kafka-3 in StatefulSet demo-kafka failed error: "
+        about = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "demo-kafka", "namespace": "shop"}
+        world.api.put(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": "refused", "namespace": "shop"},
+                "involvedObject": about,
+                "reason": "FailedCreate",
+                "message": f"{head}exceeded quota: pods=3",
+                "lastTimestamp": "2026-01-01T00:00:00Z",
+            }
+        )
+        world.makes_pods = False
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 4}}})
+        said = "Broker 3 is missing: It has no pod. Kubernetes does not create it: exceeded quota: pods=3."
+        await until(lambda: said in str(world.get(Kind.CLUSTER, "demo")["status"]["conditions"]), "it says so")
 
     play(steps)
 

@@ -199,7 +199,7 @@ def test_selectors_find_the_pods_of_one_component(cluster: Cluster) -> None:
         if body["kind"] == "Service":
             selector = dict(spec["selector"])
             pod = selector.pop("statefulset.kubernetes.io/pod-name", None)
-            assert pod is None or pod in [names.broker_pod(cluster.name, broker) for broker in range(3)]
+            assert pod is None or pod in [names.broker_pod(cluster.name, broker) for broker in cluster.brokers.ids(3)]
         elif body["kind"] in ("PodDisruptionBudget", "NetworkPolicy"):
             selector = spec["selector" if "selector" in spec else "podSelector"]["matchLabels"]
         else:
