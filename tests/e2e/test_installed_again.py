@@ -55,7 +55,7 @@ def test_definitions_that_are_being_deleted_are_let_go_and_installed_again(progr
     assert not helm.releases(namespace=NAMESPACE), "nothing was installed"
     assert kubectl.get(TOPIC, "held") is not None, "it waits for an operator"
 
-    run_guide(kubectl, "11. Take it away", containing="while read")
+    run_guide(kubectl, "11. Remove a cluster or the operator", containing="while read")
 
     eventually(lambda: kubectl.get("crd", TOPICS) is None, what="the end of the definition")
     helm.run(*install)
