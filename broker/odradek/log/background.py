@@ -1,8 +1,7 @@
-"""Tasks and timers that have one owner and end with it, and calls in threads that outlive the tasks.
+"""Tasks and timers that end with their owner, and blocking calls that outlive the tasks.
 
-Coroutines and callbacks enter; `log.manager` and what stands on it start them here. Invariant: after `close` nothing
-runs and nothing starts, but for the calls that `settle` then waits for; a task that ends by a bug is told, and ends
-alone.
+`log.manager` and the modules under it start their work here. Invariants: after `close` nothing runs and nothing starts,
+except for blocking calls, for which `settle` waits; a task that fails because of a bug is logged and affects no other.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ class Background:
     __slots__ = ("_clock", "_tasks", "_timers", "is_closed")
 
     def __init__(self, clock: Clock) -> None:
-        """Nothing runs yet."""
+        """Start without tasks and timers."""
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[Timer] = set()
         self.is_closed = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine beside its caller; not at all once closed."""
+        """Run a coroutine as a task; does nothing once closed."""
         if self.is_closed:
             work.close()
             return
@@ -47,7 +46,7 @@ class Background:
             logger.critical("a task of the log manager ended by a bug", exc_info=error)
 
     def call_later(self, delay_ms: float, callback: Callable[[], object]) -> None:
-        """Call something after a delay; not at all once closed."""
+        """Call a function after a delay; does nothing once closed."""
         if self.is_closed:
             return
 
@@ -59,11 +58,11 @@ class Background:
         self._timers.add(timer)
 
     def spawn_later(self, delay_ms: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a coroutine after a delay."""
+        """Start a coroutine after a delay; does nothing once closed."""
         self.call_later(delay_ms, lambda: self.spawn(work()))
 
     async def close(self) -> None:
-        """Cancel all timers and tasks and wait until the tasks have ended; idempotent."""
+        """Cancel all timers and tasks, and wait until the tasks have ended. Idempotent."""
         self.is_closed = True
         for timer in list(self._timers):
             timer.cancel()
@@ -75,27 +74,27 @@ class Background:
 
 
 class BlockingCalls:
-    """A `RunBlocking` over another that knows what is under way.
+    """A `RunBlocking` wrapper that tracks the running calls.
 
-    A thread goes on when the task that waits for it is cancelled: whoever then does the like of its work, as a stop
-    does, waits by `settle` first, lest two of them write one file.
+    A thread continues when the task that waits for it is cancelled. Code that then writes the same files, such as a
+    shutdown, must call `settle` first, so that two threads do not write one file.
     """
 
     __slots__ = ("_run_blocking", "_under_way")
 
     def __init__(self, run_blocking: RunBlocking) -> None:
-        """Nothing is under way."""
+        """Wrap `run_blocking`."""
         self._run_blocking = run_blocking
         self._under_way: set[asyncio.Future[Any]] = set()
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
-        """Begin a call; whoever waits for it may be cancelled, it is not."""
+        """Start a call. If its caller is cancelled, the call continues."""
         call = asyncio.ensure_future(self._run_blocking(function))
         self._under_way.add(call)
         call.add_done_callback(self._under_way.discard)
         return asyncio.shield(call)
 
     async def settle(self) -> None:
-        """Wait until all calls are done, however they end."""
+        """Wait until all calls are done, whether they succeed or fail."""
         while self._under_way:
             await asyncio.wait(self._under_way)

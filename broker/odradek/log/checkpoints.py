@@ -1,10 +1,8 @@
-"""The small text files of a log directory, in Kafka's formats.
+"""Encoders and decoders of the small text files in a log directory, in Kafka's formats.
 
-Values enter, file content leaves, and the other way round: `*-offset-checkpoint`, `leader-epoch-checkpoint`,
-`meta.properties`, `partition.metadata` and `.kafka_cleanshutdown`. `log.manager` and `log.recovery` do the reading and
-writing.
-Invariant: decoding either gives the whole content or raises; a half-read checkpoint would silently
-forget partitions.
+These are `*-offset-checkpoint`, `leader-epoch-checkpoint`, `meta.properties`, `partition.metadata` and
+`.kafka_cleanshutdown`. Other modules read and write the files. Invariant: a decoder returns the whole content or
+raises; a partly read checkpoint would silently lose partitions.
 """
 
 from __future__ import annotations
@@ -33,19 +31,19 @@ CHECKPOINT_VERSION: Final = "0"
 
 
 class MalformedCheckpointError(StorageError):
-    """The content of one of these files is not what it should be; the disk itself works."""
+    """The content of a checkpoint file is invalid; the disk itself works."""
 
 
 def encode_entries(entries: Iterable[tuple[object, ...]]) -> bytes:
-    """A checkpoint: version line, count line, one line an entry with its fields separated by blanks."""
+    """Encode a checkpoint: a version line, a count line, then one line per entry with fields separated by spaces."""
     lines = [" ".join(map(str, entry)) for entry in entries]
     return "\n".join([CHECKPOINT_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
 def decode_entries(content: bytes, path: str) -> list[list[str]]:
-    """Fields of each entry line. `MalformedCheckpointError` for another version, a wrong count or no text.
+    """Return the fields of each entry. Raises `MalformedCheckpointError` for another version, wrong count or no text.
 
-    An empty file has no entries: Kafka makes the files when it opens a log, and some it never writes to.
+    An empty file has no entries: Kafka creates these files when it opens a log, and never writes to some of them.
     """
     if not content:
         return []
@@ -63,12 +61,12 @@ def decode_entries(content: bytes, path: str) -> list[list[str]]:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """An offset checkpoint; sorted, so that equal content gives equal bytes."""
+    """Encode an offset checkpoint, sorted, so that equal content gives equal bytes."""
     return encode_entries((tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items()))
 
 
 def decode_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
-    """The offset of each partition. `MalformedCheckpointError` for anything else than whole, well-formed lines."""
+    """Return the offset of each partition. Raises `MalformedCheckpointError` if any line is malformed."""
     offsets = {}
     for fields in decode_entries(content, path):
         try:
@@ -80,12 +78,12 @@ def decode_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
 
 
 def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """A leader-epoch checkpoint from (epoch, start offset) pairs."""
+    """Encode a leader epoch checkpoint from (epoch, start offset) pairs."""
     return encode_entries(epochs)
 
 
 def decode_epochs(content: bytes, path: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) pairs as they stand in the file."""
+    """Return the (epoch, start offset) pairs in file order. Raises `MalformedCheckpointError`."""
     epochs = []
     for fields in decode_entries(content, path):
         try:
@@ -98,18 +96,18 @@ def decode_epochs(content: bytes, path: str) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
-    """Whose log directory it is."""
+    """The owner of a log directory (`meta.properties`)."""
 
     cluster_id: str
     broker_id: int
 
     def encode(self) -> bytes:
-        """The file as a ZooKeeper-mode broker writes it."""
+        """Encode the file as a ZooKeeper-mode broker writes it."""
         return f"#\nversion=0\nbroker.id={self.broker_id}\ncluster.id={self.cluster_id}\n".encode()
 
     @classmethod
     def check(cls, content: bytes, path: str, expected: MetaProperties) -> None:
-        """Raise `ConfigError`, in one sentence for a person, when the directory is not this broker's."""
+        """Raise `ConfigError` if the directory does not belong to this broker."""
         properties = _properties(content)
         version = properties.get("version", "0")
         if version != "0":
@@ -129,7 +127,7 @@ class MetaProperties:
 
 
 def _properties(content: bytes) -> dict[str, str]:
-    """A Java properties file without continuation lines, which no broker writes here."""
+    """Parse a Java properties file without continuation lines, which no broker writes here."""
     properties = {}
     for line in content.decode("latin-1").splitlines():
         text = line.strip()
@@ -141,13 +139,13 @@ def _properties(content: bytes) -> dict[str, str]:
 
 
 def encode_partition_metadata(topic_id: UUID) -> bytes:
-    """`partition.metadata`: the topic id that the log belongs to, in URL-safe base64 (KIP-516)."""
+    """Encode `partition.metadata`: the topic id of the log in URL-safe base64 (KIP-516)."""
     text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
     return f"version: 0\ntopic_id: {text}".encode()
 
 
 def decode_partition_metadata(content: bytes, path: str) -> UUID:
-    """The topic id. `MalformedCheckpointError` when the file is malformed."""
+    """Return the topic id. Raises `MalformedCheckpointError` if the file is malformed."""
     try:
         fields = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
         if fields["version"] != "0":
@@ -158,5 +156,5 @@ def decode_partition_metadata(content: bytes, path: str) -> UUID:
 
 
 def clean_shutdown_mark() -> bytes:
-    """Content of the clean-shutdown file; brokers look at its presence, newer ones also read the broker epoch."""
+    """Return the content of the clean-shutdown file. Its presence counts; newer brokers also read the broker epoch."""
     return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()

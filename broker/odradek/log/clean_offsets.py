@@ -1,7 +1,7 @@
-"""Up to where each log is clean: `cleaner-offset-checkpoint`, Kafka's file in each log directory.
+"""The clean offset of each log, stored in `cleaner-offset-checkpoint`, Kafka's file in each log directory.
 
-Offsets enter after a pass was swapped in and come back at the next look, also after a restart; `log.cleaner` owns the
-only one. Invariant: an offset never says more than is true: a log that was truncated below it is dirty from there on.
+`log.cleaner` owns the only instance. It writes an offset after a pass was swapped in, and reads it at the next check,
+also after a restart. Invariant: a log is clean up to its offset; if it was truncated below, it is dirty from there on.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ CLEANER_CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
 
 
 def root_of(log: PartitionLog) -> str:
-    """Path of the log directory that a log lies in."""
+    """Return the log directory in which a log is."""
     return log.directory.rpartition("/")[0]
 
 
 class CleanOffsets:
-    """The clean offsets of all logs, in memory and on the disks."""
+    """The clean offsets of all logs, in memory and on disk."""
 
     def __init__(self, logs: LogManager, files: Files, run_blocking: RunBlocking) -> None:
-        """Reads each directory's file when it is first asked for one of its logs."""
+        """Prepare; the file of a directory is read when one of its logs is first looked up."""
         self._logs = logs
         self._files = files
         self._run_blocking = run_blocking
         self._written: dict[str, dict[TopicPartition, int]] = {}
-        # Leader epoch of the last clean record, as it was when the offset was written or first looked at.
+        # Leader epoch of the last clean record, from when the offset was written or first looked up.
         self._epochs: dict[TopicPartition, int] = {}
 
     async def of(self, log: PartitionLog) -> int | None:
-        """The offset below which a log is clean; None when it was never cleaned. Raises `StorageError`."""
+        """Return the offset below which a log is clean; None if it was never cleaned. Raises `StorageError`."""
         offset = (await self._load(root_of(log))).get(log.topic_partition)
         return None if offset is None else self._where_it_still_holds(log, offset)
 
     def written(self, log: PartitionLog) -> int | None:
-        """The offset as it stands in the file, if that was read."""
+        """Return the offset in the checkpoint file, if that file was read."""
         return self._written.get(root_of(log), {}).get(log.topic_partition)
 
     def _where_it_still_holds(self, log: PartitionLog, offset: int) -> int:
-        """The offset, or where the log was truncated below it and has grown anew.
+        """Return the offset, or where the log was truncated below it if it has grown again since.
 
-        What comes after a truncation comes from another leader, so another epoch at the offset tells.
+        After a truncation the log is written by another leader, so another epoch at the offset shows the truncation.
         """
         epoch = log.epoch_of(offset - 1)
         known = self._epochs.setdefault(log.topic_partition, epoch)
@@ -62,7 +62,7 @@ class CleanOffsets:
         return min(offset, end_offset) if end_offset >= 0 else log.log_start_offset
 
     async def write(self, log: PartitionLog, offset: int) -> None:
-        """Note that a log is clean below `offset`; partitions without a log in the directory are dropped.
+        """Record that a log is clean below `offset`; drop partitions that have no log in the directory.
 
         A failure takes the directory offline.
         """
@@ -79,7 +79,7 @@ class CleanOffsets:
             self._logs.directory_failed(log, error)
 
     def forget_gone(self) -> None:
-        """Forget the epochs of partitions that have no log any more."""
+        """Drop the epochs of partitions that no longer have a log."""
         self._epochs = {each: epoch for each, epoch in self._epochs.items() if self._logs.get(each) is not None}
 
     def _lies_in(self, topic_partition: TopicPartition, root: str) -> bool:
@@ -94,7 +94,7 @@ class CleanOffsets:
 
 
 def _read(files: Files, root: str) -> dict[TopicPartition, int]:
-    """A file that is missing or malformed counts as empty: cleaning then begins at each log's start."""
+    """Read a directory's file. A missing or malformed file counts as empty: cleaning starts at each log's start."""
     path = f"{root}/{CLEANER_CHECKPOINT_FILE}"
     try:
         return checkpoints.decode_offsets(files.read(path), path)

@@ -1,7 +1,7 @@
-"""Writing one cleaned segment: the `.cleaned` files that a swap puts in the place of a run of segments.
+"""Writes one cleaned segment: the `.cleaned` files that replace a run of segments in a swap.
 
-Entries enter in the order of the log, complete and synced files stay behind. `log.cleaning` uses it in a worker.
-Invariant: after `finish` the files are whole and durable, and the indexes are those that appending would have made.
+`log.cleaning` uses it in a worker and appends entries in log order. Invariant: after `finish` the files are complete
+and durable, and the indexes are those that normal appends would have built.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from odradek.log.segment import (
 from odradek.log.transactions import AbortedTransaction, TransactionIndex
 
 WRITE_BYTES: Final = 1 << 20
-"""Gathered before the kernel gets them."""
+"""Bytes that are buffered before a write."""
 _MOST_PARTS: Final = 256
-"""So many are handed over as they are; more would take several calls."""
+"""Maximum number of buffers in one write; more would take several calls, so they are joined."""
 BEHIND_BYTES: Final = 8 << 20
-"""Given to the disk at a time, without waiting for it: all of a segment at once would keep it busy for others' reads
-and syncs, and waiting for each piece would keep the cleaner idle."""
+"""Bytes whose writeback is started at a time, without waiting. Writing a whole segment at once would delay other reads
+and syncs on the disk; waiting for each piece would leave the cleaner idle."""
 SYNC_BYTES: Final = 256 << 20
-"""Written at most before the disk must have them, should the kernel not take the hint."""
+"""Bytes written at most before a sync, in case the kernel ignores the writeback hint."""
 
 
 class SegmentWriter:
-    """Writes one cleaned segment with its indexes, as `.cleaned` files."""
+    """Writes one cleaned segment and its indexes as `.cleaned` files."""
 
     __slots__ = (
         "_aborted",
@@ -57,7 +57,7 @@ class SegmentWriter:
     )
 
     def __init__(self, files: Files, directory: str, base_offset: int, interval: int) -> None:
-        """Makes the `.log.cleaned` file; an index entry is due after more than `interval` bytes."""
+        """Create the `.log.cleaned` file. An index entry is added after more than `interval` bytes."""
         self._files = files
         self._base_offset = base_offset
         self._interval = interval
@@ -68,7 +68,7 @@ class SegmentWriter:
         self._parts_size = 0
         self._written = 0
         self._handed_over = 0
-        """Up to where the disk was told to begin writing, all but the last piece of which should be done."""
+        """Writeback was started up to here; all but the last piece should be complete."""
         self._synced = 0
         self.size = 0
         self._offset_index = OffsetIndex()
@@ -79,7 +79,7 @@ class SegmentWriter:
         self._max_timestamp_offset = base_offset
 
     def append(self, entry: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Write an entry, sooner or later; its memory is borrowed until `flush`."""
+        """Add an entry to the buffer; its memory must stay valid until `flush`."""
         if max_timestamp > self._max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = max_timestamp, last_offset
         if self._since_entry > self._interval:
@@ -98,11 +98,11 @@ class SegmentWriter:
         self._time_index.append_if_later(self._max_timestamp, self._max_timestamp_offset - self._base_offset)
 
     def note_aborted(self, aborted: AbortedTransaction) -> None:
-        """Keep an entry of the transaction index."""
+        """Add an entry to the transaction index."""
         self._aborted.append(aborted)
 
     def flush(self) -> None:
-        """Hand what was appended to the kernel."""
+        """Write the buffered entries to the file."""
         if self._parts:
             parts = self._parts if len(self._parts) <= _MOST_PARTS else (b"".join(self._parts),)
             self._file.pwritev(parts, self._written)
@@ -112,7 +112,7 @@ class SegmentWriter:
         if self._written - self._synced >= SYNC_BYTES:
             self._sync()
         elif self._written - self._handed_over >= BEHIND_BYTES:
-            # Before it drops pages Linux begins to write those that are dirty: the piece before has had its time.
+            # Linux starts writeback of dirty pages before it drops them: the previous piece has had time for that.
             begin = max(self._handed_over - BEHIND_BYTES, self._synced)
             forget_pages(self._file, begin, self._written - begin)
             self._handed_over = self._written
@@ -123,7 +123,7 @@ class SegmentWriter:
         self._handed_over = self._synced = self._written
 
     def finish(self, modified_ms: int) -> None:
-        """Complete all files and make them durable; the log file is dated, as delete horizons may go by that."""
+        """Complete and sync all files. The log file is dated `modified_ms`, on which delete horizons may depend."""
         self.flush()
         if self.size and self._max_timestamp >= 0:
             self._note_time()
@@ -145,26 +145,26 @@ class SegmentWriter:
             file.close()
 
     def close(self) -> None:
-        """Let go of the file; idempotent."""
+        """Close the file. Idempotent."""
         self._file.close()
 
 
 def forget_pages(file: File, position: int, length: int) -> None:
-    """Leave the page cache to producers and consumers; `length` 0 is up to the end."""
+    """Drop a range from the page cache, to leave it to producers and consumers; `length` 0 means up to the end."""
     descriptor = file.fileno()
     if descriptor is not None and descriptor >= 0:
         os.posix_fadvise(descriptor, position, length, os.POSIX_FADV_DONTNEED)
 
 
 def expect_pages(file: File, position: int, length: int) -> None:
-    """Have the disk read what will be wanted next while something else is done."""
+    """Start to read a range into the page cache in the background."""
     descriptor = file.fileno()
     if descriptor is not None and descriptor >= 0:
         os.posix_fadvise(descriptor, position, length, os.POSIX_FADV_WILLNEED)
 
 
 def remove_cleaned_files(files: Files, directory: str) -> None:
-    """Remove what a pass that failed left in a log's directory. Raises `StorageError`."""
+    """Remove the files that a failed pass left in a log's directory. Raises `StorageError`."""
     for name in files.list(directory):
         if name.endswith(CLEANED_SUFFIX):
             files.remove(f"{directory}/{name}")

@@ -1,14 +1,14 @@
-"""The cleaner: on its schedule the dirtiest log is picked, rewritten by a worker, and its segments are swapped.
+"""The log cleaner: picks the dirtiest log on a schedule, compacts it in a worker process, and swaps in the result.
 
-`app/broker` builds it over the `LogManager` and worker processes and starts it last of what logs need; truncations,
-deletions and moves of a log end its pass. Everything here runs on the event loop; what takes long runs in a worker or
-off the loop. Invariants: a log is in one pass at most; what a pass made is swapped in only if the log did not change
-meanwhile, and the checkpoint of clean offsets (`cleaner-offset-checkpoint`, Kafka's file) is written after that, so a
-crash repeats work and loses nothing.
+`app/broker` builds it from the `LogManager` and the worker processes, and starts it after everything else that logs
+need. Truncating, deleting or moving a log aborts the pass over it. Everything here runs on the event loop; long work
+runs in a worker or on a thread. Invariants: at most one pass runs over a log; the result of a pass is swapped in only
+if the log has not changed since the pass began; the checkpoint of clean offsets (`cleaner-offset-checkpoint`, Kafka's
+file) is written after the swap, so a crash repeats work and loses nothing.
 
-States of a partition, as Kafka has them: none, IN_PROGRESS, ABORTED (told to stop, not yet stopped), PAUSED (as many
-times as it was asked for). `abort_and_pause` leads to PAUSED, through ABORTED when a pass is under way; the last
-`resume` leads out.
+A partition is in one of Kafka's cleaner states: none, IN_PROGRESS, ABORTED (an abort is requested but the pass still
+runs) or PAUSED (with a count of pauses). `abort_and_pause` leads to PAUSED, through ABORTED if a pass is running. The
+partition leaves PAUSED with the last `resume`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from odradek.records.formats import read_entry
 logger = logging.getLogger(__name__)
 
 WATCH_INTERVAL_MS: Final = 1000
-"""How often a pass is compared with the log that it is over."""
+"""How often the cleaner checks, during a pass, whether its log has changed."""
 
 LEAST_READ_BYTES: Final = 4 << 20
-"""Read at once: looking at many records costs no more steps than looking at few."""
+"""Minimum size of one read: numpy needs as many steps for a few records as for many."""
 
 LONGEST_BACKOFF_MS: Final = 600_000
 MOST_REMEMBERED: Final = 100_000
@@ -60,7 +60,7 @@ _MEBIBYTE: Final = 1 << 20
 
 
 class PassState(Enum):
-    """Where a partition stands between the cleaner and those who need its log unchanged."""
+    """Cleaner state of a partition."""
 
     IN_PROGRESS = "a pass is under way"
     ABORTED = "the pass was told to stop"
@@ -75,7 +75,7 @@ class _Progress:
 
 
 class _Failures(NamedTuple):
-    """Passes over a log that failed in a row, and when the next may begin."""
+    """Number of consecutive failed passes over a log, and the monotonic time at which the next one may start."""
 
     times: int
     retry_ms: float
@@ -89,20 +89,20 @@ class _Choice(NamedTuple):
 
 
 def _has_lost(choice: _Choice) -> bool:
-    """Whether segments that the pass read were removed meanwhile, by retention."""
+    """Whether retention has removed segments that the pass read."""
     present = {segment.base_offset for segment in choice.log.segments}
     return any(segment.base_offset not in present for segment in choice.segments)
 
 
 class Uncleanable(NamedTuple):
-    """The logs of one directory that are left alone after an error."""
+    """The logs of one directory that the cleaner skips after an error."""
 
     partitions: int
     size_bytes: int
 
 
 def clean_in_worker(files: Files, request: CleaningRequest) -> CleaningResult:
-    """What a worker is sent. The import stands here because only a worker may load numpy."""
+    """Run one pass; called in a worker. The import is local because only workers may load numpy."""
     from odradek.log.cleaning import clean_log
 
     return clean_log(files, request)
@@ -121,7 +121,7 @@ class LogCleaner:
         *,
         run_blocking: RunBlocking = asyncio.to_thread,
     ) -> None:
-        """`workers` should have room for `log.cleaner.threads` passes at once. `files` goes to them, pickled."""
+        """`workers` runs `log.cleaner.threads` passes at once. `files` is pickled for the workers."""
         self._logs = logs
         self._workers = workers
         self._files = files
@@ -141,14 +141,14 @@ class LogCleaner:
         self._delays_ms: dict[int, int] = {}
         self._left_alone: Mapping[str, Uncleanable] = {}
         self.max_dirty_ratio = 0.0
-        """Dirty share of the dirtiest log at the last look."""
+        """Dirty ratio of the dirtiest log at the last check."""
         self.worker_deaths = 0
-        """Passes whose worker died."""
+        """Number of passes whose worker died."""
 
     # Start and stop
 
     def start(self) -> None:
-        """Begin the schedule, one for each of `log.cleaner.threads`; nothing when `log.cleaner.enable` is false."""
+        """Start `log.cleaner.threads` cleaner tasks; does nothing if `log.cleaner.enable` is false."""
         self._is_started = self._config.log_cleaner_enable
         self._start_missing()
 
@@ -159,7 +159,7 @@ class LogCleaner:
                 self._tasks[number] = asyncio.create_task(self._repeat(number), name=f"log-cleaner-{number}")
 
     async def close(self) -> None:
-        """End the schedule; passes under way are told to stop and not waited for. Idempotent."""
+        """Stop the cleaner. Does not wait for running passes. Idempotent."""
         self._is_started = False
         for task in self._tasks.values():
             task.cancel()
@@ -167,7 +167,7 @@ class LogCleaner:
         self._tasks.clear()
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Put other settings in force from the next pass on; threads that are too many end after theirs."""
+        """Apply new settings from the next pass on. Surplus cleaner tasks end after their current pass."""
         self._config = config
         self._start_missing()
 
@@ -176,7 +176,7 @@ class LogCleaner:
             try:
                 cleaned = await self.clean_dirtiest(number)
             except Exception:
-                # A bug in one pass must not end compaction of every log: it is told, counted as dead, and tried again.
+                # A bug in one pass must not end compaction of every log: log it, count the task as dead, and go on.
                 logger.exception("a cleaner failed by a bug")
                 self._dead.add(number)
                 cleaned = False
@@ -187,7 +187,7 @@ class LogCleaner:
     # Pauses
 
     async def abort_and_pause(self, topic_partition: TopicPartition) -> None:
-        """End the pass over a log, if there is one, and begin none until as many `resume`s as calls of this came."""
+        """Abort the pass over a log, if one runs, and start none until `resume` was called once for each call."""
         progress = self._progress.setdefault(topic_partition, _Progress(PassState.PAUSED))
         progress.pauses += 1
         if progress.state is PassState.PAUSED:
@@ -199,7 +199,7 @@ class LogCleaner:
         await progress.stopped.wait()
 
     def resume(self, topic_partition: TopicPartition) -> None:
-        """Take one pause back. `ValueError` when there is none."""
+        """Undo one `abort_and_pause`. Raises `ValueError` if the partition is not paused."""
         progress = self._progress.get(topic_partition)
         if progress is None or not progress.pauses:
             raise ValueError(f"compaction of {topic_partition} is not paused")
@@ -218,7 +218,7 @@ class LogCleaner:
     # One pass
 
     async def clean_dirtiest(self, number: int = 0) -> bool:
-        """Pick the dirtiest log and clean it; whether one was cleaned. `number` is that of the schedule."""
+        """Clean the dirtiest log. Returns whether a log was cleaned. `number` is that of the cleaner task."""
         choice = await self._choose(number)
         if choice is None:
             return False
@@ -246,7 +246,7 @@ class LogCleaner:
                 await self._clock.sleep_ms(0)
         self.max_dirty_ratio = max((found.ratio for found, _ in candidates.values()), default=0.0)
         self._delays_ms[number] = max((found.delay_ms for found, _ in candidates.values()), default=0)
-        # Others may have taken a log, or lost one, while this schedule let the loop go on.
+        # While this task yielded, other tasks may have started to clean a log, or a log may have been deleted.
         free = {key: value for key, value in candidates.items() if self._may_clean(choices[key].log)}
         chosen = dirtiest(free)
         return None if chosen is None else choices[chosen]
@@ -262,7 +262,7 @@ class LogCleaner:
         return not waits and topic_partition not in self._uncleanable
 
     def _forget_gone(self) -> None:
-        """What is remembered of partitions that have no log any more."""
+        """Drop the state of partitions that no longer have a log."""
         self._failures = {each: known for each, known in self._failures.items() if self._logs.get(each) is not None}
         self._clean_offsets.forget_gone()
         self._uncleanable = {each: why for each, why in self._uncleanable.items() if self._logs.get(each) is not None}
@@ -270,10 +270,10 @@ class LogCleaner:
             self._first_timestamps.clear()
 
     async def _look(self, log: PartitionLog, now_ms: int) -> _Choice | None:
-        """What of a log may be cleaned; None when nothing is known or it is empty."""
+        """Return the range of a log that may be cleaned; None if the log is empty or cannot be read."""
         try:
             if log.awaits_checkpoint:
-                # The schedule of checkpoints is slower than this one, and would have dirty segments wait for it.
+                # Checkpoints are written less often than the cleaner runs; dirty segments would wait for the next one.
                 await self._logs.checkpoint(log)
             checkpointed = await self._clean_offsets.of(log)
             segments, found = self._range(log, checkpointed, now_ms)
@@ -312,7 +312,7 @@ class LogCleaner:
         return segments, cleaning_range(facts, now_ms, self._first_timestamp)
 
     def _first_timestamp(self, segment: SegmentView) -> int:
-        """Timestamp of a segment's first batch; remembered, because it is asked for at every look."""
+        """Return the timestamp of a segment's first batch. Cached, because every check needs it."""
         known = self._first_timestamps.get(segment.path)
         if known is None:
             file = self._files.open(segment.path, read_only=True)
@@ -347,7 +347,7 @@ class LogCleaner:
         )
 
     async def _clean(self, choice: _Choice, number: int) -> bool:
-        """Whether the pass came to its end and was swapped in."""
+        """Run a pass and swap in its result. Returns whether both succeeded."""
         log = choice.log
         logger.info(
             "%s: cleaning begins, dirty from %d to %d, %.0f %% of %.1f MiB",
@@ -375,11 +375,11 @@ class LogCleaner:
         return True
 
     async def _swap(self, choice: _Choice, result: CleaningResult) -> bool:
-        """Put the cleaned segments in place, run by run, so that each keeps the time of its own last change.
+        """Swap in the cleaned segments, group by group, so that each keeps its own time of last modification.
 
-        Whether all of them are. Retention may have removed a run meanwhile; the others are sound by themselves, but
-        the log does not count as clean then. Between two runs the loop serves clients: a run's renames are some
-        milliseconds on a busy disk. Raises `KafkaStorageError`.
+        Returns whether all groups were swapped in. If retention has removed a group meanwhile, the other groups are
+        still valid, but the log does not count as clean. The loop serves clients between two groups, because the
+        renames of one group take some milliseconds on a busy disk. Raises `KafkaStorageError`.
         """
         log, complete = choice.log, True
         for path in [path for path in self._first_timestamps if path.startswith(f"{log.directory}/")]:
@@ -393,7 +393,7 @@ class LogCleaner:
         return complete
 
     def _is_void(self, choice: _Choice) -> bool:
-        """Whether the log is not what the pass began with, or somebody wants it to stay as it is."""
+        """Whether the log has changed since the pass began, or the pass is to be aborted."""
         log = choice.log
         progress = self._progress[log.topic_partition]
         gone = log.is_offline or self._logs.get(log.topic_partition) is not log
@@ -404,7 +404,7 @@ class LogCleaner:
             try:
                 _make_file(self._files, request.abort_path)
             except StorageError as error:
-                # A log that was deleted or moved has no such directory; the worker sees that by itself.
+                # The directory of a deleted or moved log does not exist; the worker detects that itself.
                 logger.debug("%s", error)
 
     # Failures
@@ -421,7 +421,7 @@ class LogCleaner:
             self._dead.add(number)
             self._retry_later(name, error)
         elif isinstance(error, KafkaStorageError):
-            # Whoever raised it has taken the directory offline, if that was due.
+            # The code that raised it has already taken the directory offline if necessary.
             self._retry_later(name, error)
         elif isinstance(error, StorageError) and error.full:
             self._retry_later(name, error)
@@ -441,7 +441,7 @@ class LogCleaner:
         logger.warning("%s: pass failed, tried again in %d ms: %s", topic_partition, wait_ms, error)
 
     async def _tidy(self, log: PartitionLog) -> None:
-        """Remove what a pass left in a log's directory."""
+        """Remove the files that a failed pass left in a log's directory."""
         if self._logs.get(log.topic_partition) is not log or log.is_offline:
             return
         try:
@@ -454,38 +454,38 @@ class LogCleaner:
 
     @property
     def recopy_percent(self) -> int:
-        """Share of the bytes read by the last passes that was written again."""
+        """Bytes written by the last passes as a percentage of the bytes read."""
         read = sum(stats.bytes_read for stats in self._last.values())
         return int(100 * sum(stats.bytes_written for stats in self._last.values()) / max(read, 1))
 
     @property
     def max_clean_time_seconds(self) -> int:
-        """Time of the longest of the last passes."""
+        """Duration of the longest of the last passes."""
         return int(max((stats.seconds for stats in self._last.values()), default=0.0))
 
     @property
     def max_buffer_utilization_percent(self) -> int:
-        """How full the map of the last passes became."""
+        """Highest fill level of the offset map in the last passes."""
         return int(100 * max((stats.map_utilization for stats in self._last.values()), default=0.0))
 
     @property
     def max_compaction_delay_seconds(self) -> int:
-        """How long ago the oldest record of any log should have been compacted."""
+        """How long the oldest record that is due for compaction (`max.compaction.lag.ms`) has been due."""
         return max(self._delays_ms.values(), default=0) // 1000
 
     @property
     def dead_threads(self) -> int:
-        """Schedules whose last worker died and that have not finished a pass since."""
+        """Number of cleaner tasks whose last worker died and that have not completed a pass since."""
         return len(self._dead)
 
     @property
     def since_last_run_ms(self) -> float:
-        """Time since logs were looked at."""
+        """Time since the cleaner last checked the logs."""
         return self._clock.monotonic_ms() - self._last_run_ms
 
     @property
     def uncleanable(self) -> Mapping[str, Uncleanable]:
-        """The logs that are left alone, by log directory, as of the last look; every online directory is there."""
+        """Uncleanable logs of each online log directory, as of the last check."""
         return self._left_alone or {path: Uncleanable(0, 0) for path in self._logs.online_directories}
 
     def _count_left_alone(self) -> None:
@@ -498,12 +498,12 @@ class LogCleaner:
                 checkpointed = self._clean_offsets.written(log)
                 dirty = self._range(log, checkpointed, self._clock.wall_ms())[1].cleanable_bytes
                 found[root] = Uncleanable(known.partitions + 1, known.size_bytes + dirty)
-        # Replaced, never changed: scrapes read it on a thread of their own.
+        # Replace the mapping, never change it: metric scrapes read it on another thread.
         self._left_alone = found
 
 
 class _Watch:
-    """Calls something every so often while a block runs."""
+    """Calls a function periodically while a block runs."""
 
     def __init__(self, clock: Clock, callback: Callable[[], None]) -> None:
         self._clock = clock

@@ -1,12 +1,12 @@
-"""One compaction pass over one log, in a worker process: the dirty part is mapped, then every segment is rewritten.
+"""One compaction pass over one log, in a worker process: map the keys of the dirty part, then rewrite each segment.
 
-A `CleaningRequest` enters, complete and synced `.cleaned` files and a `CleaningResult` leave; `log.cleaner` sends it to
-a worker and swaps the files in afterwards. Invariants: what the log consists of is only read; of a pass that fails or
-is told to stop nothing is left behind; memory is bounded by the map, a read and one group of records, whatever the
-size of the log.
+`log.cleaner` sends a `CleaningRequest` to a worker, which returns a `CleaningResult` and leaves complete, synced
+`.cleaned` files; the cleaner then swaps them in. Invariants: the files of the log are only read; a pass that fails or
+is aborted leaves no files; memory is bounded by the offset map, one read and one group of records, whatever the size
+of the log.
 
-Records are looked at many at a time, in numpy columns; only what a batch loses costs Python by the record. This module
-and what it imports belong to the worker: the broker's own process must not load numpy.
+Records are processed many at a time in numpy columns; Python code runs per record only in batches that lose records.
+This module and its imports run in workers only: the broker's process must not load numpy.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ from odradek.records.formats import check_entry, iterate_entries, read_entry
 from odradek.records.record import decode_batch, record_bytes
 
 _MARKER_LIMIT_BYTES: Final = 64 * 1024
-"""A transaction's marker is one small record."""
+"""Size limit of a transaction marker, which is one small record."""
 _UNLIMITED_RATE: Final = 1e15
 _BYTES_PER_FLAG: Final = 4
-"""The flags of newest offsets take at most this part of the map's memory, which merging it took before."""
+"""Limits the flags of newest offsets to this fraction of the map's memory, which merging needed before."""
 _LONGEST_SLEEP_SECONDS: Final = 0.5
 _BURST_SECONDS: Final = 0.3
-"""How much unused rate may be made up for; Kafka's throttler looks at windows of this length."""
+"""How much unused rate may accumulate; Kafka's throttler uses windows of this length."""
 
 
 def clean_log(files: Files, request: CleaningRequest) -> CleaningResult:
-    """Do one pass. Blocks, for minutes with large logs.
+    """Run one pass. Blocks, for minutes if the log is large.
 
-    Raises `CleaningAbortedError`, `CorruptMessageError` for an unsound log, `StorageError`; nothing is left then.
+    Raises `CleaningAbortedError`, `CorruptMessageError` for a corrupt log, `StorageError`; no files are left then.
     """
     remove_cleaned_files(files, request.directory)
     try:
         return _Pass(files, request).run()
     except Exception:
-        # Best effort: what stays goes with the next pass, or when the log is loaded again.
+        # Best effort: the next pass, or the next load of the log, removes what is left.
         with contextlib.suppress(StorageError):
             remove_cleaned_files(files, request.directory)
         raise
@@ -96,7 +96,7 @@ class Throttle:
         self._free_at = now()
 
     def spend(self, size: int, check: Callable[[], None]) -> None:
-        """Return when `size` bytes more are within the rate; `check` is called now and then, and may raise."""
+        """Wait until `size` more bytes are within the rate; `check` is called periodically and may raise."""
         if self._rate >= _UNLIMITED_RATE:
             return
         now = self._now()
@@ -117,9 +117,9 @@ class _Pass:
         self._digester = KeyDigester(request.seed)
         self._map = OffsetMap(request.map_bytes, request.load_factor)
         self._latest_offset = request.first_dirty_offset - 1
-        """Last offset that the map covers; records above it are not judged."""
+        """Last offset that the map covers; records above it are all kept."""
         self._newest: Flags | None = None
-        """Of each dirty offset that the map covers, whether it is its key's newest; None where they are too many."""
+        """Flag per dirty offset in the map: whether it is the newest of its key. None if there are too many offsets."""
         self._rules = RetentionRules(request.producers, request.end_offset, request.now_ms)
         self._aborted = self._load_aborted()
 
@@ -149,7 +149,7 @@ class _Pass:
             raise CleaningAbortedError(f"the pass over {self._request.name} was told to stop")
 
     def _load_aborted(self) -> dict[int, AbortedTransaction]:
-        """Entries of the segments' transaction indexes, by the offset of the marker."""
+        """Return the entries of the segments' transaction indexes by the offset of the marker."""
         entries: dict[int, AbortedTransaction] = {}
         for segment in self._request.segments:
             if segment.has_aborted:
@@ -171,7 +171,7 @@ class _Pass:
         )
 
     def _old_format_horizon_ms(self) -> int:
-        """Tombstones of formats 0 and 1 may go from segments that did not change after this time."""
+        """Return the time such that format 0 and 1 tombstones may be removed from segments last changed before it."""
         clean = [s for s in self._request.segments if s.base_offset < self._request.first_dirty_offset]
         return clean[-1].changed_ms - self._request.delete_retention_ms if clean else 0
 
@@ -180,7 +180,7 @@ class _Pass:
     def _read(
         self, segment: SegmentView, position: int, *, last_time: bool
     ) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """The entries of a segment from `position`; with `last_time` its pages are not needed any more."""
+        """Yield the entries of a segment from `position`; with `last_time` its pages are evicted from the cache."""
         file = self._files.open(segment.path, read_only=True)
         last_offset = segment.base_offset - 1
         try:
@@ -205,7 +205,7 @@ class _Pass:
             file.close()
 
     def _read_entries(self, file: File, segment: SegmentView, position: int) -> bytes:
-        """At least one whole entry."""
+        """Return at least one whole entry."""
         room = segment.size - position
         data = file.pread(min(self._request.read_bytes, room), position)
         size = read_entry(data).size
@@ -229,20 +229,20 @@ class _Pass:
             if cut is not None:
                 self._latest_offset = cut - 1
                 return
-            # Offsets that are missing at a segment's end are covered as well.
+            # Missing offsets at the end of a segment are covered, too.
             self._latest_offset = segment.next_offset - 1
         cut = self._map.settle()
         if cut is not None:
             self._latest_offset = cut - 1
 
     def _aborted_from(self, offset: int) -> set[tuple[int, int]]:
-        """Aborted transactions that reach to `offset` or beyond: those that ended before must not begin again."""
+        """Return the aborted transactions that reach `offset`: those that ended earlier must not begin again."""
         ended = {entry[:2] for entry in self._aborted.values()}
         reaching = {entry[:2] for entry in self._aborted.values() if entry.last_offset >= offset}
         return reaching | (set(self._request.aborted) - ended)
 
     def _map_segment(self, segment: SegmentView, tracker: TransactionTracker) -> int | None:
-        """Note the keys of a segment; the offset of the first record that does not fit, if there is one."""
+        """Add the keys of a segment to the map. Returns the offset of the first record that does not fit, or None."""
         group = Group()
         for raw, header in self._read(segment, self._map_begin(segment), last_time=False):
             self._stats.map_bytes += header.size
@@ -263,7 +263,7 @@ class _Pass:
         return self._map_group(group)
 
     def _map_begin(self, segment: SegmentView) -> int:
-        """Position to begin at: that of the last index entry at or below the first dirty offset."""
+        """Return the position of the last index entry at or below the first dirty offset."""
         relative = self._request.first_dirty_offset - segment.base_offset
         if relative <= 0:
             return 0
@@ -309,7 +309,7 @@ class _Pass:
         writer.flush()
 
     def _judge(self, entry: Entry, writer: SegmentWriter, tracker: TransactionTracker) -> int:
-        """Settle an entry by its header, or unpack its records; the bytes that this takes."""
+        """Decide on an entry by its header, or unpack its records. Returns the number of unpacked bytes."""
         header = entry.header
         if header.is_control:
             self._judge_marker(entry, writer, tracker)
@@ -332,7 +332,7 @@ class _Pass:
             fate = tracker.end(header, _control_type(entry.raw, header))
             superfluous = fate.superfluous
             if fate.aborted is not None:
-                # Without an entry of old, 0 is the last stable offset from which nothing is concluded.
+                # If the index had no entry, use 0: no conclusion is drawn from that last stable offset.
                 made = AbortedTransaction(*fate.aborted, last_offset=header.last_offset, last_stable_offset=0)
                 writer.note_aborted(self._aborted.get(header.last_offset, made))
         retention, goes = self._rules.of_marker(header, superfluous=superfluous)
@@ -357,7 +357,7 @@ class _Pass:
         return self._request.now_ms + self._request.delete_retention_ms
 
     def _settle(self, group: Group, writer: SegmentWriter, *, keep_old_tombstones: bool) -> None:
-        """Decide on the records of a group and write what stays."""
+        """Decide on the records of a group and write those that are kept."""
         entries, rows = group.rows()
         keep = self._keep(entries, rows, keep_old_tombstones=keep_old_tombstones)
         kept = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(keep)))
@@ -381,13 +381,13 @@ class _Pass:
                 self._write(writer, entry, entry.output)
 
     def _keep(self, entries: Sequence[Entry], rows: Rows, *, keep_old_tombstones: bool) -> Flags:
-        """Which records stay: those that the map does not cover, and each key's newest unless its tombstone is due."""
+        """Flag records to keep: those not in the map, and the newest of each key unless its tombstone is due."""
         covered = rows.offset <= self._latest_offset
         has_key = rows.key_length >= 0
         self._stats.keyless_records += int(np.count_nonzero(covered & ~has_key))
         keep = ~covered
         if self._newest is not None and len(keep) and rows.offset.min() >= self._request.first_dirty_offset:
-            # What the map was made of: each record's offset alone tells.
+            # The map was built from these records: the offset alone is enough.
             judged = np.flatnonzero(covered)
             keep[judged] = self._newest[rows.offset[judged] - self._request.first_dirty_offset]
         else:
@@ -431,7 +431,7 @@ class _Pass:
             kept = [message for message, stays in zip(messages, keep.tolist(), strict=True) if stays]
             entry.output = rebuild_messages(entry.header, kept)
         elif entry.keeps_header:
-            # These formats know no empty entry, so the last message stays: it is the newest of its key.
+            # These formats have no empty entry, so keep the last message: it is the newest of its key.
             self._stats.records_written += 1
             entry.output = entry.raw if len(messages) == 1 else rebuild_messages(entry.header, messages[-1:])
 
@@ -442,7 +442,7 @@ class _Pass:
 
 
 def _control_type(raw: memoryview, header: BatchHeader) -> ControlType | None:
-    """What a control batch with a record says. `CorruptMessageError` when it is unsound."""
+    """Return the type of a control batch that has a record. Raises `CorruptMessageError` if it is corrupt."""
     check_entry(raw, 0, header)
     records = decode_batch(raw, 0, header, limit=_MARKER_LIMIT_BYTES)
     return read_control_type(records[0].key)

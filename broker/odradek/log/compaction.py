@@ -1,13 +1,13 @@
-"""What compaction decides: which log is the dirtiest, from where to where it may be cleaned, which segments become one.
+"""Decisions of compaction: the dirtiest log, the range that may be cleaned, and segments to merge.
 
-Facts about logs and segments enter, ranges and groups leave; `log.cleaner` asks on the loop, `log.cleaning` in the
-worker. The values that travel between the two stand here as well, so that the broker's process never imports what only
-the worker needs. Invariant: nothing at or above a range's end is ever mapped, rewritten or dropped.
+`log.cleaner` uses it on the loop, `log.cleaning` in the worker. It also defines the values that are exchanged between
+the two, so that the broker's process does not import what only the worker needs. Invariant: nothing at or above the
+end of a range is ever mapped, rewritten or dropped.
 
-Theory of operation. A log is clean up to its checkpointed offset: every key is there at most once below it. What
-follows, up to the first segment that may not be touched (the active one, open transactions, records younger than
-`min.compaction.lag.ms`), is dirty. A pass maps the keys of the dirty part to their newest offsets, as many as memory
-holds, and then rewrites everything from the log's begin to the end of what was mapped.
+A log is clean below its checkpointed offset: each key occurs there at most once. The dirty part follows, up to the
+first segment that may not be cleaned (the active segment, open transactions, records younger than
+`min.compaction.lag.ms`). A pass maps the keys of the dirty part to their newest offsets, as many as fit into memory.
+It then rewrites everything from the start of the log to the end of what was mapped.
 """
 
 from __future__ import annotations
@@ -25,58 +25,58 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
 BYTES_PER_KEY: Final = 24
-"""A digest of 16 bytes and an offset of 8, as in Kafka's map."""
+"""A digest of 16 bytes and an offset of 8, as in Kafka's offset map."""
 
 ABORT_FILE: Final = "cleaner-abort"
-"""Made in a log's directory to end the pass over it; what loads a log ignores it."""
+"""File in a log's directory that aborts the pass over it; ignored when a log is loaded."""
 
 
 class CleaningAbortedError(OdradekError):
-    """The pass was told to stop, or its segments went away; nothing was changed."""
+    """The pass was aborted, or its segments were removed; nothing was changed."""
 
 
 class LastRecord(NamedTuple):
-    """What must stay of an active producer, lest a broker that starts anew takes its next batch for out of order."""
+    """What must be kept of an active producer, so that its next batch is not out of order after a broker restart."""
 
     producer_epoch: int
     last_data_offset: int
-    """Last offset of its last batch with data; -1 where that is not known."""
+    """Last offset of its last data batch; -1 if unknown."""
     last_sequence: int = -1
-    """Last sequence of that batch, by which it is found otherwise; -1 where only markers are known of the producer."""
+    """Last sequence of that batch, which identifies it otherwise; -1 if only markers of the producer are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningRequest:
-    """One pass over one log, for a worker."""
+    """One pass over one log; sent to a worker."""
 
     name: str
-    """The partition, for messages."""
+    """The partition, for log messages."""
     directory: str
     segments: tuple[SegmentView, ...]
-    """All that may be cleaned, from the log's begin on."""
+    """All segments that may be cleaned, from the start of the log."""
     first_dirty_offset: int
     end_offset: int
     """The first offset that may not be cleaned."""
     now_ms: int
-    """Wall time that delete horizons are set by and compared with."""
+    """Wall time; the base of delete horizons."""
     delete_retention_ms: int
     segment_bytes: int
     segment_index_bytes: int
     index_interval_bytes: int
     map_bytes: int
     load_factor: float
-    """Share of the map's memory that keys may take; the rest is for keys that wait to be sorted in."""
+    """Fraction of the map's memory for merged keys; the rest is for unmerged keys."""
     read_bytes: int
     io_bytes_per_second: float
     seed: bytes
-    """16 unpredictable bytes, so that nobody can make keys that crowd one place of the map."""
+    """16 unpredictable bytes, so that clients cannot create keys that all fall into one bucket of the map."""
     aborted: tuple[tuple[int, int], ...] = ()
     """(producer id, first offset) of the aborted transactions in the range."""
     producers: Mapping[int, LastRecord] = field(default_factory=dict)
 
     @property
     def abort_path(self) -> str:
-        """The file whose presence ends the pass."""
+        """Path of the file that aborts the pass."""
         return f"{self.directory}/{ABORT_FILE}"
 
 
@@ -93,27 +93,27 @@ class CleaningStats:
     records_written: int = 0
     bytes_written: int = 0
     keyless_records: int = 0
-    """Records without a key, which have no place in a compacted topic and were dropped."""
+    """Records without a key, which are invalid in a compacted topic and were dropped."""
     map_utilization: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningResult:
-    """A finished pass, whose `.cleaned` files are complete and synced."""
+    """A completed pass, whose `.cleaned` files are complete and synced."""
 
     groups: tuple[tuple[int, ...], ...]
-    """Base offsets of the segments that were read; each run became one segment, with the base offset of its first."""
+    """Base offsets of the segments read; each group became one segment, with the base offset of its first."""
     end_offset: int
-    """The log is clean below."""
+    """The log is clean below this offset."""
     stats: CleaningStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What the choice needs to know of one log."""
+    """What `cleaning_range` needs to know about a log."""
 
     segments: Sequence[SegmentView]
-    """The log's begin, up to what may be cleaned at all."""
+    """The segments that could be cleaned, from the start of the log."""
     log_start_offset: int
     log_end_offset: int
     checkpointed_offset: int | None
@@ -121,41 +121,41 @@ class LogFacts:
     min_lag_ms: int
     max_lag_ms: int
     deletes: bool
-    """Whether the log's policy has `delete` too: its start then moves on as a matter of course."""
+    """Whether the cleanup policy includes `delete`: the log start then regularly passes the clean offset."""
 
 
 class CleaningRange(NamedTuple):
-    """How far a log is clean and how far it may be cleaned."""
+    """How far a log is clean, and how far it may be cleaned."""
 
     first_dirty_offset: int
     end_offset: int
     clean_bytes: int
     cleanable_bytes: int
     delay_ms: int
-    """For how long the oldest dirty record has been due by `max.compaction.lag.ms`; 0 when it is not."""
+    """How long the oldest dirty record has been due by `max.compaction.lag.ms`; 0 if it is not due."""
     reset_reason: str = ""
-    """Why the checkpointed offset cannot be true; empty when it can."""
+    """Why the checkpointed offset is invalid; empty if it is valid."""
 
     @property
     def ratio(self) -> float:
-        """The dirty share of what may be read, 0 .. 1."""
+        """Dirty bytes as a fraction of all bytes that would be read, 0 .. 1."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     def is_due(self, min_dirty_ratio: float) -> bool:
-        """Whether it is dirty enough, or something in it has waited for too long."""
+        """Whether the log is dirty enough, or a record is overdue."""
         return self.cleanable_bytes > 0 and (self.delay_ms > 0 or self.ratio > min_dirty_ratio)
 
 
 def cleaning_range(facts: LogFacts, now_ms: int, first_timestamp: Callable[[SegmentView], int]) -> CleaningRange:
-    """What of a log is clean and what may be cleaned now.
+    """Return which part of a log is clean and which part may be cleaned now.
 
-    `first_timestamp` gives the timestamp of a segment's first batch, -1 when it has none; it is asked only under a
-    `max.compaction.lag.ms`.
+    `first_timestamp` returns the timestamp of a segment's first batch, -1 if it has none; it is called only if
+    `max.compaction.lag.ms` is set.
     """
     first_dirty, reason = _first_dirty_offset(facts)
     bases = [segment.base_offset for segment in facts.segments]
-    # The dirty part begins in the segment that holds the offset, perhaps in its middle.
+    # The dirty part begins in the segment that contains the offset, possibly in the middle of it.
     place = max((at for at, base in enumerate(bases) if base <= first_dirty), default=0)
     dirty = facts.segments[place:]
     if dirty and dirty[0].next_offset <= first_dirty:
@@ -196,13 +196,13 @@ def _delay_ms(
 
 
 def dirtiest(candidates: Mapping[K, tuple[CleaningRange, float]]) -> K | None:
-    """The log with the largest dirty share of those that are due (with their least dirty ratio); None: rest."""
+    """Return the due log with the highest dirty ratio; None if none is due. Values include the minimum dirty ratio."""
     due = {key: found for key, (found, min_ratio) in candidates.items() if found.is_due(min_ratio)}
     return max(due, key=lambda key: due[key].ratio) if due else None
 
 
 class SegmentSizes(NamedTuple):
-    """One segment, as grouping sees it."""
+    """Sizes of one segment, for grouping."""
 
     base_offset: int
     next_offset: int
@@ -212,9 +212,10 @@ class SegmentSizes(NamedTuple):
 
 
 def group_segments(segments: Iterable[SegmentSizes], max_bytes: int, max_index_bytes: int) -> list[tuple[int, ...]]:
-    """Runs of neighbours that fit into one segment together, as base offsets.
+    """Return groups of neighboring segments that fit into one segment together, as base offsets.
 
-    Bytes and index bytes are bounded as for any segment, and offsets, because the indexes have four bytes for them.
+    The size of segment and indexes is limited as for any segment, and so is the offset range, because the indexes
+    store relative offsets in four bytes.
     """
     groups: list[list[int]] = []
     size = index_bytes = time_index_bytes = 0

@@ -1,8 +1,7 @@
-"""One log directory (one disk): its lock, its owner, its checkpoint files, and what it holds when the broker starts.
+"""One log directory (one disk): its lock, its owner, its checkpoint files, and the logs in it at startup.
 
-Paths enter, `LogDirectory` objects with what was found and checkpointed leave; `log.loading` calls it on worker threads
-while the broker starts, and `log.disk_work` for checkpoints later. Invariant: a directory is used by one broker of one
-cluster at a time.
+`log.loading` opens directories on worker threads while the broker starts; `log.disk_work` writes checkpoints later.
+Invariant: a directory is used by one broker of one cluster at a time.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ LONGEST_NAME: Final = 255
 
 
 class Turns:
-    """Lets one thread at a time write a checkpoint, and nothing older over something newer.
+    """Serializes checkpoint writes, so that older content never replaces newer content.
 
-    The loop and its worker threads both write them. Two at once would use the same temporary file; and what a
-    truncation has written at once must not be overwritten by what was put together before it.
+    Both the loop and its worker threads write checkpoints. Two writes at once would use the same temporary file, and
+    a checkpoint prepared before a truncation must not replace the one that the truncation wrote at once.
     """
 
     def __init__(self) -> None:
-        """Nothing was written yet."""
+        """Start with no turn written."""
         self._lock: Final = Lock()
         self._drawn = 0
         self._written = 0
 
     def draw(self) -> int:
-        """The turn of content that is put together now; on the loop."""
+        """Return the turn of content that is prepared now. Call it on the loop."""
         self._drawn += 1
         return self._drawn
 
     def take(self, turn: int, write: Callable[[], None]) -> bool:
-        """Write the content of a turn, unless a later one was written; whether it was. Blocks."""
+        """Write the content of a turn, unless a later one was written. Returns whether it was written. Blocks."""
         with self._lock:
             if turn < self._written:
                 return False
@@ -63,31 +62,31 @@ class LogDirectory:
     path: str
     release: Callable[[], None]
     clean: bool
-    """Whether the broker that used it last stopped in order."""
+    """Whether the broker that last used the directory shut down cleanly."""
     failure: StorageError | None = None
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
     log_start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     found: list[TopicPartition] = field(default_factory=list)
     """Current logs that are not loaded yet."""
     futures: list[tuple[TopicPartition, str]] = field(default_factory=list)
-    """Logs that were being moved to here, with the names of their directories."""
+    """Future logs (of interrupted moves) with the names of their directories."""
     deleted: list[str] = field(default_factory=list)
-    """Directories of deleted logs whose removal was not done yet."""
+    """Directories of deleted logs that are not removed yet."""
     point_turns: Turns = field(default_factory=Turns)
-    """Of the checkpoints of recovery points and log starts."""
+    """Turns of the checkpoints of recovery points and log start offsets."""
     mark_turns: Turns = field(default_factory=Turns)
-    """Of the checkpoint of high watermarks."""
+    """Turns of the high watermark checkpoint."""
 
     def log_path(self, topic_partition: TopicPartition) -> str:
-        """Directory of a log."""
+        """Return the directory of a log."""
         return f"{self.path}/{topic_partition}"
 
 
 def open_directory(files: Files, path: str, owner: MetaProperties) -> LogDirectory:
-    """Lock a log directory, check whose it is, and look what is in it.
+    """Lock a log directory, check its owner, and list its contents.
 
-    Raises `ConfigError` when another process has it or it is another broker's or cluster's, `StorageError` when the
-    disk fails.
+    Raises `ConfigError` if another process uses the directory or it belongs to another broker or cluster,
+    `StorageError` if the disk fails.
     """
     if not files.exists(path):
         files.make_directories(path)
@@ -119,7 +118,7 @@ def _claim(files: Files, path: str, owner: MetaProperties) -> None:
 
 
 def _take_clean_mark(files: Files, path: str) -> bool:
-    """Whether the mark was there; it is gone afterwards, since from now on a crash leaves the logs unclean."""
+    """Return whether the clean-shutdown file exists, and remove it: a crash from now on leaves the logs unclean."""
     mark = f"{path}/{checkpoints.CLEAN_SHUTDOWN_FILE}"
     if not files.exists(mark):
         return False
@@ -129,7 +128,7 @@ def _take_clean_mark(files: Files, path: str) -> bool:
 
 
 def _read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
-    """A checkpoint that is missing or malformed counts as empty: 0 is a safe recovery point and log start."""
+    """Read a checkpoint. A missing or malformed one counts as empty: 0 is a safe recovery point and log start."""
     try:
         return checkpoints.decode_offsets(files.read(path), path)
     except checkpoints.MalformedCheckpointError as error:
@@ -161,7 +160,7 @@ def _look(files: Files, directory: LogDirectory) -> None:
 
 
 def parse_log_name(name: str) -> TopicPartition | None:
-    """The partition whose log a directory of this name is; None for other names."""
+    """Return the partition of a log directory with this name; None for other names."""
     if name.endswith((DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX)):
         return None
     topic, dash, partition = name.rpartition("-")
@@ -171,16 +170,16 @@ def parse_log_name(name: str) -> TopicPartition | None:
 
 
 def parse_future_name(name: str) -> TopicPartition | None:
-    """The partition whose future log a directory of this name is; None for other names."""
+    """Return the partition of a future log directory with this name; None for other names."""
     if not name.endswith(FUTURE_SUFFIX):
         return None
     return parse_log_name(name.removesuffix(FUTURE_SUFFIX).rpartition(".")[0])
 
 
 def future_name(topic_partition: TopicPartition, unique: str) -> str:
-    """Name of a future log's directory; `InvalidTopicError` when the topic's name leaves no room for it.
+    """Return the directory name of a future log. Raises `InvalidTopicError` if the topic's name is too long for it.
 
-    It is not cut as a deleted log's is, since it must tell the partition after a restart.
+    Unlike the name of a deleted log it is not truncated, because the partition is parsed from it after a restart.
     """
     name = f"{topic_partition}.{unique}{FUTURE_SUFFIX}"
     if len(name) > LONGEST_NAME:
@@ -189,16 +188,16 @@ def future_name(topic_partition: TopicPartition, unique: str) -> str:
 
 
 def deleted_name(topic_partition: TopicPartition, unique: str) -> str:
-    """Name of a deleted log's directory; the topic is cut where a file system would refuse the whole."""
+    """Return the directory name of a deleted log; the topic is truncated to the name limit of file systems."""
     ending = f"-{topic_partition.partition}.{unique}{DELETE_SUFFIX}"
     return topic_partition.topic[: LONGEST_NAME - len(ending)] + ending
 
 
 def write_offsets(files: Files, directory: LogDirectory, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Write one of the offset checkpoints, in its writer's turn. Blocks; raises `StorageError`."""
+    """Write one of the offset checkpoints; call it within a turn. Blocks. Raises `StorageError`."""
     files.write_atomically(f"{directory.path}/{name}", checkpoints.encode_offsets(offsets))
 
 
 def read_high_watermarks(files: Files, directory: LogDirectory) -> dict[TopicPartition, int]:
-    """The high-watermark checkpoint; empty when missing or malformed. Raises `StorageError`."""
+    """Read the high watermark checkpoint; empty if missing or malformed. Raises `StorageError`."""
     return _read_offsets(files, f"{directory.path}/{checkpoints.HIGH_WATERMARK_FILE}")

@@ -1,8 +1,8 @@
-"""What the logs of a broker have done off the loop: flushes, checkpoints, removals.
+"""Blocking work of a broker's logs: flushes, checkpoints and removals.
 
-Logs ask for it through `LogManager` (`LogHost`), schedules and moves directly; blocking calls run in threads, and
-their outcome is taken in on the loop. Invariants: one flush of a directory at a time; a log that was given up
-meanwhile takes nothing in; a failed write of a checkpoint or a failed sync ends its directory.
+Logs request it through `LogManager` (`LogHost`), schedules and moves directly. Blocking calls run on threads, and
+their results are applied on the loop. Invariants: each directory runs one flush at a time; a log that was removed
+meanwhile does not change; a checkpoint write or sync that fails takes its directory offline.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DiskWork:
         clock: Clock,
         flush_ms: Quantiles,
     ) -> None:
-        """`fail` takes a directory offline; `flush_ms` is told how long flushes take."""
+        """`fail` takes a directory offline; `flush_ms` collects the durations of flushes."""
         self._clock = clock
         self._flush_ms = flush_ms
         self._files = files
@@ -50,13 +50,13 @@ class DiskWork:
         self._to_checkpoint: set[str] = set()
 
     def forget(self, directory: LogDirectory) -> None:
-        """The directory is offline: what waits for it is dropped."""
+        """Drop the pending flushes of a directory that went offline."""
         self._to_flush.pop(directory.path, None)
 
     # Flush
 
     def flush_soon(self, log: PartitionLog) -> None:
-        """Flush a log on a thread, one log of a directory at a time."""
+        """Flush a log on a thread, one log per directory at a time."""
         directory = self._table.home(log)
         if directory is None or self._background.is_closed:
             return
@@ -76,7 +76,7 @@ class DiskWork:
         self._to_flush.pop(directory.path, None)
 
     async def flush(self, log: PartitionLog) -> None:
-        """Make a log durable; its directory goes offline when that fails."""
+        """Make a log durable. If that fails, its directory goes offline."""
         if self._table.home(log) is None:
             return
         try:
@@ -102,14 +102,14 @@ class DiskWork:
     # Checkpoints
 
     def checkpoint_soon(self, directory: LogDirectory) -> None:
-        """Write a directory's checkpoints of recovery points and log starts soon."""
+        """Write a directory's checkpoints of recovery points and log start offsets soon."""
         if directory.path in self._to_checkpoint or self._background.is_closed:
             return
         self._to_checkpoint.add(directory.path)
         self._background.spawn(self.write_checkpoints(directory))
 
     async def write_checkpoints(self, directory: LogDirectory) -> None:
-        """Recovery points and log starts of a directory, as they are now."""
+        """Write the current recovery points and log start offsets of a directory."""
         self._to_checkpoint.discard(directory.path)
         if directory.failure is not None:
             return
@@ -118,7 +118,7 @@ class DiskWork:
             _tell(points)
 
     def checkpoint_now(self, directory: LogDirectory) -> None:
-        """The same, done when this returns; blocks the loop. A failure takes the directory offline."""
+        """Write the checkpoints before this returns. Blocks the loop. A failure takes the directory offline."""
         if directory.failure is not None:
             return
         points, work = self._checkpoint(directory)
@@ -131,15 +131,15 @@ class DiskWork:
                 _tell(points)
 
     def _checkpoint(self, directory: LogDirectory) -> tuple[dict[PartitionLog, int], Callable[[], bool]]:
-        """The recovery points of this moment, and the work that writes them and the log starts.
+        """Return the current recovery points, and the function that writes them and the log start offsets.
 
-        The work tells whether it wrote: what was put together later may have been written before.
+        The function returns whether it wrote: newer content may have been written already.
         """
         turn = directory.point_turns.draw()
         logs = self._table.within(directory)
         points = {log: log.recovery_point for log in logs}
         by_name = {log.topic_partition: point for log, point in points.items()}
-        # All of them, even where a segment begins there: removed segments come back when the power fails too soon.
+        # Include starts that equal a segment's base offset: a power failure may bring removed segments back.
         starts = {log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset > 0}
 
         def write() -> None:
@@ -150,19 +150,19 @@ class DiskWork:
         return points, partial(directory.point_turns.take, turn, write)
 
     async def write_high_watermarks(self, marks: Mapping[TopicPartition, int]) -> None:
-        """Checkpoint high watermarks, each in its log's directory."""
+        """Checkpoint each high watermark in its log's directory."""
         for directory, of_directory in self.by_directory(marks):
             await self.attempt(directory, self.high_watermark_work(directory, of_directory))
 
     def high_watermark_work(self, directory: LogDirectory, marks: Mapping[TopicPartition, int]) -> Callable[[], bool]:
-        """The work that writes the high watermarks of one directory; raises `StorageError`."""
+        """Return the function that writes the high watermarks of one directory; it raises `StorageError`."""
         write = partial(write_offsets, self._files, directory, checkpoints.HIGH_WATERMARK_FILE, marks)
         return partial(directory.mark_turns.take, directory.mark_turns.draw(), write)
 
     def by_directory(
         self, offsets: Mapping[TopicPartition, int]
     ) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
-        """Offsets of partitions by the directory of their current log; those without one are left out."""
+        """Group offsets by the directory of the partition's current log; partitions without a log are left out."""
         table = self._table
         split: dict[str, dict[TopicPartition, int]] = {path: {} for path in table.directories}
         for topic_partition, offset in offsets.items():
@@ -173,7 +173,7 @@ class DiskWork:
         return [(table.directories[path], of_directory) for path, of_directory in split.items()]
 
     async def attempt(self, directory: LogDirectory, work: Callable[[], bool | None]) -> bool:
-        """Do blocking work in a directory, which goes offline when it fails; whether it was done."""
+        """Run blocking work for a directory, which goes offline if it fails. Returns whether the work was done."""
         try:
             return await self._run_blocking(work) is not False
         except StorageError as error:
@@ -183,7 +183,7 @@ class DiskWork:
     # Removals
 
     async def remove_files(self, paths: Sequence[str]) -> None:
-        """Remove files; what cannot be removed goes at the next start."""
+        """Remove files; those that cannot be removed are removed at the next start."""
 
         def remove() -> None:
             for path in paths:
@@ -195,7 +195,7 @@ class DiskWork:
             logger.warning("%s; it is removed at the next start", error)
 
     async def remove_tree(self, directory: LogDirectory, path: str) -> None:
-        """Remove a deleted log's directory; what cannot be removed goes at the next start."""
+        """Remove a deleted log's directory; if that fails, the next start removes it."""
         if directory.failure is not None:
             return
         try:
@@ -206,7 +206,7 @@ class DiskWork:
     # Stop
 
     async def close_directory(self, directory: LogDirectory) -> None:
-        """Close every log of a directory in order, and leave the clean-shutdown mark."""
+        """Close every log of a directory cleanly, and write the clean-shutdown file."""
         for log in self._table.within(directory):
             try:
                 await self._run_blocking(log.close)

@@ -1,14 +1,14 @@
-"""What remains of one entry of a log when compaction has decided on its records.
+"""Builds what remains of one entry after compaction has decided on its records.
 
-Headers, markers, records sections and decisions enter; the bytes to be kept, or nothing, leave. `log.cleaning` calls
-it in a worker. Invariant: offsets, order, sequences, epochs and the last offset of a batch never change; an entry of
-which everything stays is kept as the very bytes that it is, which is why that case does not come here.
+`log.cleaning` calls it in a worker with headers, markers, record sections and decisions; the result is the bytes to
+keep, or nothing. Invariant: offsets, order, sequences, epochs and the last offset of a batch never change. An entry
+whose records are all kept is copied unchanged, so that case does not reach this module.
 
-Theory of operation. Transactions: records of aborted ones go at once. A marker has to outlive the data that it decides
-on, so it may only go when a pass met none of its transaction, and then, as tombstones, not before a delete horizon has
-passed: the pass that finds it superfluous writes the horizon into the batch (KIP-534: attribute bit 0x40, and the
-base timestamp is the horizon), a later pass removes it. Empty batches stay where a header still tells something: the
-last sequence of a producer, or where the cleaned range ends.
+Records of aborted transactions are removed at once. A marker has to outlive the data of its transaction. It may be
+removed only if a pass found no data of the transaction, and then, like a tombstone, only after a delete horizon: the
+pass that finds the marker superfluous writes the horizon into the batch (KIP-534: attribute bit 0x40, with the horizon
+as the base timestamp), and a later pass removes it. A batch without records is kept if its header still matters: for
+the last sequence of a producer, or at the end of the cleaned range.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ Integers = NDArray[np.int64]
 
 _EMPTY_ATTRIBUTES: Final = LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 _MOST_TABLES: Final = 8
-"""Sizes may change so often before copying run by run is as fast."""
+"""Maximum number of size changes between records; with more, copying run by run is as fast."""
 _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
 
 
 class AbortedRange(NamedTuple):
-    """An aborted transaction, by its begin."""
+    """An aborted transaction, identified by its first offset."""
 
     producer_id: int
     first_offset: int
 
 
 class TransactionTracker:
-    """Which transactions are under way while the entries of a log are walked in order."""
+    """Tracks the open transactions while the entries of a log are read in order."""
 
     __slots__ = ("_aborted", "_committed", "_waiting")
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        """`aborted`: (producer id, first offset) of every aborted transaction that touches the walk."""
+        """`aborted`: (producer id, first offset) of every aborted transaction that overlaps the entries read."""
         self._waiting = [(first_offset, producer_id) for producer_id, first_offset in aborted]
         heapify(self._waiting)
-        # Producer id -> (first offset, whether a batch of it was met).
+        # Producer id -> (first offset, whether one of its batches was found).
         self._aborted: dict[int, tuple[int, bool]] = {}
         self._committed: set[int] = set()
 
@@ -79,7 +79,7 @@ class TransactionTracker:
             self._aborted.setdefault(producer_id, (first_offset, False))
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Take note of a batch with data; whether it belongs to an aborted transaction."""
+        """Record a data batch. Returns whether it belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -91,7 +91,7 @@ class TransactionTracker:
         return True
 
     def end(self, header: BatchHeader, kind: ControlType | None) -> MarkerFate:
-        """Take note of a control batch of `kind`; None for a kind that ends no transaction."""
+        """Record a control batch of type `kind`; None for a type that ends no transaction."""
         self._begin_up_to(header.last_offset)
         if kind is ControlType.ABORT:
             transaction = self._aborted.pop(header.producer_id, None)
@@ -106,16 +106,16 @@ class TransactionTracker:
 
 
 class MarkerFate(NamedTuple):
-    """What a marker still stands for."""
+    """Whether a marker is still needed."""
 
     superfluous: bool
-    """No batch of its transaction was met."""
+    """No batch of its transaction was found."""
     aborted: AbortedRange | None = None
-    """The aborted transaction of which there was data, and which the index therefore keeps."""
+    """The aborted transaction, if data of it was found; the transaction index then keeps it."""
 
 
 class Retention(Enum):
-    """What happens to a batch of format 2 of which no record stays."""
+    """What happens to a format 2 batch of which no record is kept."""
 
     KEEP_EMPTY = "its header stays"
     DROP_EMPTY = "it goes"
@@ -123,19 +123,19 @@ class Retention(Enum):
 
 
 class RetentionRules(NamedTuple):
-    """What decides on batches in one pass."""
+    """The rules for batches in one pass."""
 
     producers: Mapping[int, LastRecord]
     end_offset: int
-    """Where the cleaned range ends: the batch before it stays, so that no gap hides the log's offsets."""
+    """End of the cleaned range: the batch that ends here is kept, so that no gap hides offsets of the log."""
     now_ms: int
 
     def of_data(self, header: BatchHeader, *, aborted: bool) -> Retention:
-        """For a batch with data."""
+        """Return the retention of a data batch."""
         return self._of(header, discarded=aborted)
 
     def of_marker(self, header: BatchHeader, *, superfluous: bool) -> tuple[Retention, bool]:
-        """For a control batch, and whether its record goes now."""
+        """Return the retention of a control batch, and whether its record is removed now."""
         horizon_ms = header.delete_horizon_ms
         discarded = superfluous and horizon_ms is not None and horizon_ms <= self.now_ms
         return self._of(header, discarded=discarded), discarded
@@ -155,7 +155,7 @@ class RetentionRules(NamedTuple):
             return False
         if last.last_sequence >= 0:
             return not header.is_control and header.last_sequence == last.last_sequence
-        # A producer of which only markers are left: they tell its epoch.
+        # Only markers of this producer are left: they carry its epoch.
         return header.is_control
 
 
@@ -163,7 +163,7 @@ class RetentionRules(NamedTuple):
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """The header alone, which still tells offsets, sequences and epochs."""
+    """Return the header without records, which keeps offsets, sequences and epochs."""
     return assemble(
         header._replace(attributes=header.attributes & _EMPTY_ATTRIBUTES, base_timestamp=NO_TIMESTAMP, record_count=0),
         b"",
@@ -179,13 +179,13 @@ def rebuild_batch(
     horizon_ms: int | None = None,
     places: Integers | None = None,
 ) -> bytearray:
-    """The batch with those of its records whose place in `keep` is 1, at least one.
+    """Rebuild a batch with the records whose flag in `keep` is 1; at least one.
 
-    `section` is the unpacked records section. Kept records are its very bytes, unless `horizon_ms` makes a new base
-    timestamp: then their deltas are written anew. The codec stays. `max_timestamp` is the newest one that is kept;
-    with log-append time the old one stays. `places`, if known: where each record begins in `section`, and where the
-    last one ends; other bytes may then stand around them.
-    `CorruptMessageError` when the section does not hold as many records.
+    `section` is the decompressed records section. Records are copied unchanged, unless `horizon_ms` sets a new base
+    timestamp: then their timestamp deltas are rewritten. The codec does not change. `max_timestamp` is the largest
+    one that is kept; a log-append time does not change. `places`, if known, has the start of each record in `section`
+    and the end of the last; other bytes may surround them.
+    Raises `CorruptMessageError` if the section does not contain the number of records in the header.
     """
     data = bytes(section)
     if places is None:
@@ -205,7 +205,7 @@ def rebuild_batch(
 
 
 def _record_places(data: bytes, header: BatchHeader) -> Integers:
-    """Where each record begins, and where the last one ends."""
+    """Return the start of each record, and the end of the last one."""
     parts, end = find_begins(data, 0, header.record_count)
     if end != len(data):
         raise CorruptMessageError(f"the records of the batch at offset {header.base_offset} do not fill it")
@@ -213,7 +213,7 @@ def _record_places(data: bytes, header: BatchHeader) -> Integers:
 
 
 def _kept_parts(data: bytes, places: Integers, keep: bytes) -> Sequence[Buffer]:
-    """The bytes of the kept records. Where many in a row have one size, they are the rows of a table."""
+    """Return the bytes of the kept records. Many consecutive records of one size are copied as rows of a table."""
     sizes = np.diff(places)
     edges = np.flatnonzero(sizes[1:] != sizes[:-1]) + 1
     if len(edges) > _MOST_TABLES:
@@ -234,7 +234,7 @@ def _kept_runs(data: bytes, begins: Integers, keep: bytes) -> list[bytes]:
 
 
 def _rebased(data: bytes, begins: Sequence[int], keep: bytes, shift_ms: int) -> list[bytes]:
-    """The kept records with `shift_ms` added to their timestamp deltas."""
+    """Return the kept records with `shift_ms` added to their timestamp deltas."""
     parts: list[bytes] = []
     for place, kept in enumerate(keep):
         if not kept:
@@ -255,6 +255,6 @@ def _rebased(data: bytes, begins: Sequence[int], keep: bytes, shift_ms: int) -> 
 
 
 def rebuild_messages(header: BatchHeader, kept: Sequence[Message]) -> bytes:
-    """A message or wrapper of format 0 or 1 with the messages that are kept, at least one, at their offsets."""
+    """Rebuild a format 0 or 1 message or wrapper with the kept messages, at least one, at their original offsets."""
     append_time_ms = header.max_timestamp if header.attributes & LOG_APPEND_TIME_FLAG else None
     return encode_set(kept, magic=header.magic, codec=header.codec, append_time_ms=append_time_ms)

@@ -1,9 +1,9 @@
-"""What has to reach the disk, decided on the loop and done on any thread.
+"""Flushes of one log: decided on the loop, run on any thread.
 
-`Durability.begin` makes a `FlushTicket`, `run` does the blocking work, `Durability.end` takes note; `PartitionLog` has
-one. Invariants: `run` touches only what was captured; a log that is appended to, truncated or deleted meanwhile stays
-whole; every batch below the recovery point is durable, and its segment's indexes are if it is sealed; every
-transaction that began below `decided_below` was ended by a marker that is durable.
+`Durability.begin` returns a `FlushTicket`, `FlushTicket.run` does the blocking work, and `Durability.end` records the
+result; each `PartitionLog` has one `Durability`. Invariants: `run` uses only what the ticket captured, so the log may
+be appended to, truncated or deleted meanwhile; every batch below the recovery point is durable, and so are the indexes
+of sealed segments there; every transaction that began below `decided_below` has ended with a durable marker.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class FlushTicket:
 
     offset: int
     decided_below: int
-    """Begin of the earliest transaction that was open when the flush began, or `offset`."""
+    """First offset of the earliest transaction that was open when the flush began, or `offset`."""
     generation: int
-    """The log's count of truncations: a flush that began before one must not advance the recovery point."""
+    """The log's number of truncations: a flush that began before a truncation must not advance the recovery point."""
     data: tuple[File, ...]
     sealed: tuple[Segment, ...]
-    """Segments whose indexes go to their files."""
+    """Segments whose index files are written."""
     epochs: tuple[str, bytes] | None
-    """Path and content of the epoch checkpoint, when it changed."""
+    """Path and content of the epoch checkpoint if it has changed."""
     directories: tuple[str, ...]
-    """Directories in which files were made."""
+    """Directories to sync, because files were created in them."""
 
     def run(self, files: Files) -> None:
-        """Make it durable. Blocks; raises `StorageError`."""
+        """Make the captured state durable. Blocks. Raises `StorageError`."""
         for file in self.data:
             file.sync()
         for segment in self.sealed:
@@ -49,7 +49,7 @@ class FlushTicket:
 
 
 class Durability:
-    """How far one log is durable, and what is still to be done for the rest."""
+    """How far one log is durable, and what remains to be flushed."""
 
     __slots__ = (
         "checkpointed",
@@ -64,25 +64,25 @@ class Durability:
     )
 
     def __init__(self, recovery_point: int, *, decided_below: int, checkpointed: int, now_ms: float) -> None:
-        """`checkpointed`: recovery point that the checkpoint on the disk has at least. `now_ms`: monotonic."""
+        """`checkpointed`: lower bound of the recovery point in the checkpoint on disk. `now_ms`: monotonic time."""
         self.recovery_point = recovery_point
-        """Every batch below is durable."""
+        """Every batch below this offset is durable."""
         self.decided_below = decided_below
-        """No transaction that began below can be open again after a crash: its marker is durable."""
+        """No transaction that began below this offset can be open again after a crash: its marker is durable."""
         self.checkpointed = checkpointed
         self.is_checkpoint_stale = False
-        """Whether the checkpoint on the disk may lie above the recovery point, after a truncation."""
+        """Whether the checkpoint on disk may be above the recovery point, after a truncation."""
         self.generation = 0
-        """Counts truncations."""
+        """Number of truncations."""
         self.has_new_names = True
-        """Whether files were made or renamed since the directory was synced."""
+        """Whether files were created or renamed since the last sync of the directory."""
         self.is_named = False
-        """Whether the log's own directory is known to be durable, by a sync of the one that it lies in."""
+        """Whether the log's own directory entry is durable, by a sync of the parent directory."""
         self.last_flush_ms = now_ms
         self.unflushed_records = 0
 
     def restart_from(self, end_offset: int, first_open_offset: int | None) -> None:
-        """The log was truncated to `end_offset`, and the earliest transaction open now begins at the other."""
+        """Record a truncation to `end_offset`; `first_open_offset` is where the earliest open transaction begins."""
         self.is_checkpoint_stale = self.is_checkpoint_stale or end_offset < self.recovery_point
         self.recovery_point = min(self.recovery_point, end_offset)
         self.checkpointed = min(self.checkpointed, end_offset)
@@ -91,7 +91,7 @@ class Durability:
         self.has_new_names = True
 
     def note_checkpoint(self, recovery_point: int) -> None:
-        """The checkpoint on the disk now has this recovery point."""
+        """Record that the checkpoint on disk now has this recovery point."""
         self.checkpointed = min(recovery_point, self.recovery_point)
         self.is_checkpoint_stale = recovery_point > self.recovery_point
 
@@ -105,10 +105,10 @@ class Durability:
         first_open_offset: int | None,
         now_ms: float,
     ) -> FlushTicket | None:
-        """What a flush has to do now; None when everything is durable. Raises `StorageError`."""
+        """Return what has to be flushed; None if everything is durable. Raises `StorageError`."""
         undurable = segments.all[segments.holding(self.recovery_point) :]
         unwritten = tuple(segment for segment in segments.all[:-1] if not segment.indexes_written)
-        # Sealing may have cut a file whose batches were durable before: its length must be so before it is vouched for.
+        # Sealing may have truncated a file whose batches were durable: sync the length before index files vouch for it.
         touched = (*(segment for segment in unwritten if segment not in undurable), *undurable)
         if self.recovery_point == end_offset and not (unwritten or self.has_new_names or epochs.changed):
             return None
@@ -138,7 +138,7 @@ class Durability:
         return ticket.generation == self.generation
 
     def end(self, ticket: FlushTicket, segments: SegmentList, end_offset: int) -> None:
-        """Take note of a flush that is done."""
+        """Record that a flush is complete."""
         if not self.is_current(ticket):
             return
         for segment in ticket.sealed:
@@ -149,5 +149,5 @@ class Durability:
 
 
 def decided_below(end_offset: int, first_open_offset: int | None) -> int:
-    """Up to where transactions are decided in a log with this end, of which the earliest open one begins there."""
+    """Return the offset below which all transactions are decided, given the log end and the earliest open one."""
     return end_offset if first_open_offset is None else first_open_offset

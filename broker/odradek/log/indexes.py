@@ -1,9 +1,9 @@
 """The two indexes of a segment: offset to position, and timestamp to offset.
 
-Entries enter as they are appended, floor entries leave; `log.segment` is the only user. Files are Kafka's: 8 bytes
-(relative offset int32, position int32) and 12 bytes (timestamp int64, relative offset int32), big endian, sorted.
-While a segment is active its indexes live here only and are written when it is sealed: after a crash they are rebuilt
-from the log anyway. Invariant: both columns of both indexes rise strictly (time offsets: not fall).
+`log.segment` is the only user. The file formats are Kafka's: sorted big-endian entries of 8 bytes (relative offset
+int32, position int32) and of 12 bytes (timestamp int64, relative offset int32). The indexes of an active segment exist
+in memory only and are written when the segment is sealed; after a crash they are rebuilt from the log anyway.
+Invariant: both columns of both indexes strictly increase, except that offsets in the time index may repeat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LITTLE: Final = sys.byteorder == "little"
 
 
 class TimeEntry(NamedTuple):
-    """The largest timestamp up to and with the batch that ends at `offset`."""
+    """The largest timestamp up to and including the batch that ends at `offset`."""
 
     timestamp: int
     offset: int
@@ -49,52 +49,52 @@ def _position(entry: int) -> int:
 
 
 class OffsetIndex:
-    """Sparse map of relative offsets to file positions; an entry is one 64-bit number, so that bisect runs in C."""
+    """Sparse map of relative offsets to file positions; each entry is one 64-bit number, so that bisect runs in C."""
 
     __slots__ = ("_entries",)
 
     def __init__(self) -> None:
-        """An empty index."""
+        """Create an empty index."""
         self._entries: array[int] = array("Q")
 
     def __len__(self) -> int:
-        """Number of entries."""
+        """Return the number of entries."""
         return len(self._entries)
 
     def append(self, relative_offset: int, position: int) -> None:
-        """Add an entry at the end; `relative_offset` is above all others."""
+        """Add an entry at the end; `relative_offset` must be above all others."""
         self._entries.append(relative_offset << 32 | position)
 
     def floor_position(self, relative_offset: int) -> int:
-        """Position of the last entry at or below; 0 when there is none."""
+        """Return the position of the last entry at or below `relative_offset`; 0 if there is none."""
         slot = bisect_right(self._entries, relative_offset << 32 | _LOW_HALF) - 1
         return self._entries[slot] & _LOW_HALF if slot >= 0 else 0
 
     def offset_at(self, position: int) -> int | None:
-        """Relative offset of the first entry at or above a position; None when there is none."""
+        """Return the relative offset of the first entry at or above `position`; None if there is none."""
         slot = bisect_left(self._entries, position, key=_position)
         return self._entries[slot] >> 32 if slot < len(self._entries) else None
 
     def last(self) -> tuple[int, int]:
-        """(relative offset, position) of the last entry; (0, 0) when empty."""
+        """Return (relative offset, position) of the last entry; (0, 0) if empty."""
         if not self._entries:
             return 0, 0
         return self._entries[-1] >> 32, self._entries[-1] & _LOW_HALF
 
     def truncate(self, relative_offset: int) -> None:
-        """Drop the entries at and above `relative_offset`."""
+        """Remove the entries at and above `relative_offset`."""
         if relative_offset <= 0:
             del self._entries[:]
         else:
             del self._entries[bisect_right(self._entries, (relative_offset - 1) << 32 | _LOW_HALF) :]
 
     def encode(self) -> bytes:
-        """Content of the `.index` file."""
+        """Return the content of the `.index` file."""
         return _big_endian(self._entries)
 
     @classmethod
     def decode(cls, content: bytes) -> OffsetIndex | None:
-        """The index of a file; None when its size or order shows that it is corrupt."""
+        """Return the index in a file; None if its size or order shows that it is corrupt."""
         if len(content) % OFFSET_ENTRY_BYTES:
             return None
         index = cls()
@@ -113,38 +113,38 @@ class TimeIndex:
     __slots__ = ("_offsets", "_timestamps")
 
     def __init__(self) -> None:
-        """An empty index."""
+        """Create an empty index."""
         self._timestamps: array[int] = array("q")
         self._offsets: array[int] = array("I")
 
     def __len__(self) -> int:
-        """Number of entries."""
+        """Return the number of entries."""
         return len(self._timestamps)
 
     def append_if_later(self, timestamp: int, relative_offset: int) -> None:
-        """Add an entry when its timestamp is above all others; records without one, of -1, never get an entry."""
+        """Add an entry if its timestamp is above all others; never adds one for a missing timestamp (-1)."""
         if timestamp <= (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
             return
         self._timestamps.append(timestamp)
         self._offsets.append(relative_offset)
 
     def floor(self, timestamp: int) -> TimeEntry | None:
-        """The last entry at or below `timestamp`."""
+        """Return the last entry at or below `timestamp`; None if there is none."""
         slot = bisect_right(self._timestamps, timestamp) - 1
         return TimeEntry(self._timestamps[slot], self._offsets[slot]) if slot >= 0 else None
 
     def last(self) -> TimeEntry | None:
-        """The entry of the largest timestamp."""
+        """Return the entry with the largest timestamp; None if empty."""
         return TimeEntry(self._timestamps[-1], self._offsets[-1]) if self._timestamps else None
 
     def truncate(self, relative_offset: int) -> None:
-        """Drop the entries at and above `relative_offset`."""
+        """Remove the entries at and above `relative_offset`."""
         while self._offsets and self._offsets[-1] >= relative_offset:
             self._offsets.pop()
             self._timestamps.pop()
 
     def encode(self) -> bytes:
-        """Content of the `.timeindex` file, woven byte column by byte column: twelve copies in C, none an entry."""
+        """Return the content of the `.timeindex` file. Interleaves columns of bytes: twelve copies in C, no loop."""
         woven = bytearray(TIME_ENTRY_BYTES * len(self._timestamps))
         timestamps, offsets = _big_endian(self._timestamps), _big_endian(self._offsets)
         for column in range(8):
@@ -155,7 +155,7 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, content: bytes) -> TimeIndex | None:
-        """The index of a file; None when its size or order shows that it is corrupt."""
+        """Return the index in a file; None if its size or order shows that it is corrupt."""
         if len(content) % TIME_ENTRY_BYTES:
             return None
         count = len(content) // TIME_ENTRY_BYTES

@@ -1,8 +1,8 @@
-"""File operations that a crash cut short, finished or undone before a log is read.
+"""Completes or undoes file operations that a crash interrupted, before a log is loaded.
 
-A log directory enters, one that holds only whole segments leaves; `log.recovery` calls it first. A swap goes through
-three names (see `log.swapping`): `.cleaned` while it is written, `.swap` once it is complete, none when the segments
-that it replaces are `.deleted`. Invariant: what is done here may itself be cut at any point and done again.
+`log.recovery` calls it first; afterwards the directory of the log contains only whole segments. The files of a swap go
+through three names (see `log.swapping`): `.cleaned` while they are written, `.swap` once complete, and no suffix when
+the segments that they replace are `.deleted`. Invariant: an interrupted run may be repeated.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _LOG_SWAP = LOG_SUFFIX + SWAP_SUFFIX
 
 
 def finish_interrupted(files: Files, directory: str) -> None:
-    """Remove what was marked deleted or is half written; put complete replacements in place. Raises `StorageError`.
+    """Remove deleted and incomplete files, and put complete replacements in place. Raises `StorageError`.
 
-    A `.cleaned` file that is still there shows that the replacements from its offset on are not complete.
+    A `.cleaned` file that still exists shows that the replacements from its offset on are incomplete.
     """
     names = files.list(directory)
     cleaned = [offset for name in names if name.endswith(CLEANED_SUFFIX) and (offset := offset_of(name)) is not None]
     swaps = [(offset, name) for name in names if name.endswith(SWAP_SUFFIX) and (offset := offset_of(name)) is not None]
     first_void = min(cleaned, default=None)
     complete = [name for offset, name in swaps if first_void is None or offset < first_void]
-    # Void replacements go before what shows that they are void.
+    # Void replacements go before the `.cleaned` files that show that they are void.
     for offset, name in swaps:
         if first_void is not None and offset >= first_void:
             files.remove(f"{directory}/{name}")
@@ -46,15 +46,15 @@ def finish_interrupted(files: Files, directory: str) -> None:
     if complete:
         logger.info("%s: %d files of a compaction that was cut short are put in place", directory, len(complete))
         _remove_replaced(files, directory, complete)
-        # The log before its indexes: while a `.log.swap` is there, a repeat removes indexes of its offset.
+        # The log before its indexes: while a `.log.swap` exists, a repeated run removes index files of its offset.
         for name in sorted(complete, key=lambda name: not name.endswith(_LOG_SWAP)):
             files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
 
 
 def _remove_replaced(files: Files, directory: str, swaps: Iterable[str]) -> None:
-    """Remove all files of the segments that lie where the replacements do, from the first to the end of the last.
+    """Remove all files of the segments from the first replacement's start to the last replacement's end.
 
-    Old segments beyond the last record that is left may stay: cleaning them again comes to the same.
+    Old segments after the last remaining record may stay: cleaning them again gives the same result.
     """
     begins, ends = [], []
     for name in swaps:

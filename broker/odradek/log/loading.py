@@ -1,8 +1,8 @@
-"""All logs of a broker from its directories, after a clean stop or a crash.
+"""Loads all logs of a broker from its log directories, after a clean or an unclean shutdown.
 
-Paths enter; a filled `LogTable` leaves. `LogManager.start` calls it once. Directories are worked on at once, and of
-each as many logs as `num.recovery.threads.per.data.dir` says; after a crash a line every few seconds tells how far it
-is. Invariant: a directory that fails takes only its own logs with it.
+`LogManager.start` uses it once to fill the `LogTable`. Directories are loaded in parallel, each with
+`num.recovery.threads.per.data.dir` logs at a time. After an unclean shutdown the progress is logged every few seconds.
+Invariant: a directory that fails affects only its own logs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from odradek.log.values import LogContext
 logger = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL_MS: Final = 5000
-"""How often a recovery that takes long says how far it is."""
+"""Interval of the progress messages of a long recovery."""
 
 
 class LogLoader:
-    """Opens the directories of one broker and loads what is in them."""
+    """Opens the log directories of one broker and loads their logs."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class LogLoader:
         self._fail = fail
 
     async def open_directories(self, owner: MetaProperties) -> None:
-        """Lock the directories and look what is in them.
+        """Lock the directories and list their contents.
 
-        Raises `ConfigError` when one is in use or another's; the others are then given back.
+        Raises `ConfigError` if one is in use or belongs to another broker or cluster; the others are then released.
         """
         table = self._table
         for path in map(os.path.abspath, self._config.log_dirs):
@@ -85,7 +85,7 @@ class LogLoader:
         await self._settle_moves()
 
     async def _settle_moves(self) -> None:
-        """Finish what was on its way between directories; once more without a directory that fails meanwhile."""
+        """Complete interrupted moves between directories; repeat without a directory that fails meanwhile."""
         table = self._table
         while True:
             directories = list(table.directories.values())
@@ -173,7 +173,7 @@ class LogLoader:
                 return
         progress.loaded(request.directory)
         if directory.path not in table.directories:
-            return  # another log of it failed meanwhile
+            return  # another log of the directory failed meanwhile
         if is_future:
             context, host = self._moves.future_context()
             log = PartitionLog(context, loaded, request.config, loaded.topic_id)
@@ -186,7 +186,7 @@ class LogLoader:
             self._disk_work.flush_soon(log)
 
     async def _tell_progress(self, directory: LogDirectory, progress: RecoveryProgress, paths: list[str]) -> None:
-        """Write a line every few seconds until all logs are loaded."""
+        """Log a progress message every few seconds until all logs are loaded."""
         await self._clock.sleep_ms(PROGRESS_INTERVAL_MS)
         if progress.is_done or directory.failure is not None:
             return
@@ -200,25 +200,25 @@ class LogLoader:
 
 
 class RecoveryProgress:
-    """How far the recovery of one directory is."""
+    """Progress of the recovery of one directory."""
 
     __slots__ = ("_done", "_path", "_total", "is_done", "sizes")
 
     def __init__(self, path: str, total: int) -> None:
-        """None of `total` logs is loaded yet."""
+        """`total`: number of logs to load."""
         self._path = path
         self._total = total
         self._done: set[str] = set()
         self.is_done = False
         self.sizes: dict[str, int] = {}
-        """Bytes of each log."""
+        """Size of each log in bytes, by path."""
 
     def loaded(self, path: str) -> None:
-        """One more."""
+        """Count the log at `path` as loaded."""
         self._done.add(path)
 
     def __str__(self) -> str:
-        """The line for the log."""
+        """Return the progress message."""
         done_bytes = sum(size for path, size in self.sizes.items() if path in self._done)
         return (
             f"{self._path}: {len(self._done)} of {self._total} logs are recovered, "
@@ -227,7 +227,7 @@ class RecoveryProgress:
 
 
 def _sizes(files: Files, paths: Iterable[str]) -> dict[str, int]:
-    """Bytes of the `.log` files of each log. Blocks; raises `StorageError`."""
+    """Return the total size of each log's `.log` files in bytes. Blocks. Raises `StorageError`."""
     return {
         path: sum(files.size(f"{path}/{name}") for name in files.list(path) if name.endswith(LOG_SUFFIX))
         for path in paths

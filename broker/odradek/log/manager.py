@@ -1,9 +1,9 @@
-"""All logs of a broker: where they are, how they are made and deleted, and what becomes of a directory that fails.
+"""All logs of a broker: where they are, how they are created and deleted, and how a failed directory is handled.
 
-`app/broker` builds it, starts it before anything that uses logs, and closes it last; replication creates, moves and
-deletes logs through it. It owns every task and timer that logs need; `loading`, `disk_work`, `schedules`, `moves` and
-`space` each do one kind of work. Invariants: a partition has one current log on one live directory; a directory that
-failed is not touched again.
+`app/broker` builds the manager, starts it before anything that uses logs, and closes it last. Replication creates,
+moves and deletes logs through it. The manager owns all tasks and timers of the logs; `loading`, `disk_work`,
+`schedules`, `moves` and `space` each do one part of its work. Invariants: a partition has one current log, in one
+online directory; a directory that failed is not touched again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryReport:
-    """One log directory for DescribeLogDirs; `failure` is a sentence when it is offline. -1 bytes: not known."""
+    """One log directory for DescribeLogDirs. `failure` is the reason if it is offline. -1 bytes: unknown."""
 
     path: str
     failure: str | None
@@ -51,7 +51,7 @@ class DirectoryReport:
     free_bytes: int
     sizes: Mapping[TopicPartition, int]
     future_sizes: Mapping[TopicPartition, int]
-    """Bytes of logs that are being moved to here."""
+    """Sizes in bytes of the logs that are being moved to this directory."""
 
 
 def _ignore_failure(path: str, partitions: frozenset[TopicPartition]) -> None:
@@ -63,7 +63,7 @@ def _ignore_fatal(reason: str) -> None:
 
 
 class LogManager:
-    """The logs of one broker. It is the `LogHost` of each."""
+    """The logs of one broker; the `LogHost` of each of them."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class LogManager:
         on_directory_failure: Callable[[str, frozenset[TopicPartition]], None] = _ignore_failure,
         on_fatal: Callable[[str], None] = _ignore_fatal,
     ) -> None:
-        """`on_directory_failure` gets a directory and its partitions, `on_fatal` a sentence when none is left."""
+        """`on_directory_failure` gets a failed directory and its partitions; `on_fatal` the reason when all failed."""
         self._files = files
         self._clock = clock
         self._config = config
@@ -89,7 +89,7 @@ class LogManager:
         )
         self._space = DiskSpace(files, lambda: self._config.log_dir_min_free_bytes, run_blocking=run_blocking)
         self.flush_ms = self._context.flush_ms
-        """How long flushes take, in milliseconds."""
+        """Durations of flushes in milliseconds."""
         self._disk_work = DiskWork(
             files,
             table,
@@ -112,7 +112,7 @@ class LogManager:
         )
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Put other settings of the broker in force; what topics set or inherit comes by each log's `update_config`."""
+        """Apply new broker settings; settings that topics set or inherit arrive through each log's `update_config`."""
         self._config = config
         validates = config.log_record_validation == "full"
         if validates != self._context.validate_records:
@@ -125,9 +125,10 @@ class LogManager:
     # Start
 
     async def start(self, cluster_id: str, broker_id: int) -> None:
-        """Open the directories and load their logs.
+        """Open the log directories and load their logs.
 
-        Raises `ConfigError` when a directory is in use or another's, `StorageError` when none of them works.
+        Raises `ConfigError` if a directory is in use or belongs to another broker or cluster, `StorageError` if no
+        directory works.
         """
         loader = LogLoader(
             self._files,
@@ -155,28 +156,29 @@ class LogManager:
     # Logs
 
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        """The log of a partition; None when there is none, or its directory is offline (`is_offline`)."""
+        """Return the log of a partition; None if it does not exist or its directory is offline (`is_offline`)."""
         return self._table.current.get(topic_partition)
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
-        """Whether the partition's log lies in a directory that failed."""
+        """Whether the partition's log is in a directory that failed."""
         return topic_partition in self._table.offline
 
     def logs(self) -> Collection[PartitionLog]:
-        """All logs that are online; those that are being filled in a move are not among them."""
+        """Return all online logs, except future logs that a move is filling."""
         return self._table.current.values()
 
     def configured(self, topic_partition: TopicPartition) -> bool:
-        """Whether the settings of the partition's topic are in force, and not only the broker's defaults."""
+        """Whether the settings of the partition's topic apply, rather than only the broker's defaults."""
         return topic_partition in self._table.configured
 
     def get_or_create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig, *, is_new: bool = False
     ) -> PartitionLog:
-        """The partition's log with `config` in force; made in the emptiest directory when there is none.
+        """Return the partition's log with `config` applied; create it in the emptiest directory if it does not exist.
 
-        `is_new`: the partition is being created. Otherwise, while a directory is offline, its log may lie there, and
-        `KafkaStorageError` is raised. Raises `InconsistentTopicIdError` when the log belongs to another topic.
+        `is_new`: the partition is being created. Otherwise an existing log may be in an offline directory, so
+        `KafkaStorageError` is raised while any directory is offline. Raises `InconsistentTopicIdError` if the log
+        belongs to another topic.
         """
         log = self._table.current.get(topic_partition)
         if log is None:
@@ -202,7 +204,7 @@ class LogManager:
             topic_partition=topic_partition, directory=path, config=config, now_ms=self._clock.wall_ms()
         )
         if topic_partition in directory.log_start_offsets:
-            # A deleted log of this name may have begun above the end of the new one, which must not vanish for that.
+            # A deleted log of this name may have started above the end of the new one, which would then be dropped.
             self._disk_work.checkpoint_now(directory)
         try:
             self._files.make_directories(path)
@@ -217,7 +219,7 @@ class LogManager:
         return log
 
     def _write_topic_id(self, log: PartitionLog, topic_id: UUID) -> None:
-        """Not synced, as hundreds may be made at once; a torn file counts as none and is written again."""
+        """Write `partition.metadata` without a sync, as hundreds may be created at once. A torn file is rewritten."""
         try:
             write_topic_id(self._files, log.directory, topic_id)
         except StorageError as error:
@@ -227,9 +229,9 @@ class LogManager:
         log.topic_id = topic_id
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Forget a log at once and remove its files later; nothing when there is none. Raises `KafkaStorageError`."""
+        """Remove a log at once and its files later; does nothing if there is none. Raises `KafkaStorageError`."""
         table = self._table
-        # The future log goes first: alone at the next start it would be taken for the partition's.
+        # The future log goes first: if it alone were left, the next start would take it for the partition's log.
         self._moves.drop(topic_partition)
         table.configured.discard(topic_partition)
         table.preferred.pop(topic_partition, None)
@@ -252,15 +254,15 @@ class LogManager:
     # Moves between directories
 
     def directory_of(self, topic_partition: TopicPartition) -> str | None:
-        """Path of the directory that the partition's log lies in; None when it has none that is online."""
+        """Return the directory of the partition's log; None if there is no online log."""
         log = self._table.current.get(topic_partition)
         home = None if log is None else self._table.home(log)
         return None if home is None else home.path
 
     def online_directory(self, path: str) -> str:
-        """The path of a directory in the form used here.
+        """Return the normalized path of an online log directory.
 
-        Raises `LogDirNotFoundError` when this broker has no such directory, `KafkaStorageError` when it is offline.
+        Raises `LogDirNotFoundError` if this broker has no such directory, `KafkaStorageError` if it is offline.
         """
         known = os.path.abspath(path)
         if known in self._table.failed:
@@ -270,37 +272,37 @@ class LogManager:
         return known
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
-        """Make the partition's log in this directory if it is made later."""
+        """Set the directory in which the partition's log is created, if it is created later."""
         self._table.preferred[topic_partition] = path
 
     def future(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        """The log that is to take the place of the partition's current one; None when it does not move."""
+        """Return the future log, which is to replace the partition's log; None if no move is in progress."""
         return self._table.future.get(topic_partition)
 
     def future_directory(self, topic_partition: TopicPartition) -> str | None:
-        """Path of the directory that the partition moves to; None when it does not move."""
+        """Return the directory that the partition moves to; None if no move is in progress."""
         log = self._table.future.get(topic_partition)
         home = None if log is None else self._table.home(log)
         return None if home is None else home.path
 
     def future_host(self, log: PartitionLog) -> FutureHost:
-        """What a future log stands on; for whoever fills it."""
+        """Return the host of a future log, for the mover that fills it."""
         return self._moves.hosts[log]
 
     def create_future(self, topic_partition: TopicPartition, path: str) -> PartitionLog:
-        """Begin a move: an empty log in another directory. Raises `InvalidTopicError`, `KafkaStorageError`."""
+        """Begin a move: create an empty log in another directory. Raises `InvalidTopicError`, `KafkaStorageError`."""
         return self._moves.create(topic_partition, path)
 
     def drop_future(self, topic_partition: TopicPartition) -> None:
-        """Give a move up; nothing when there is none."""
+        """Cancel a move; does nothing if there is none."""
         self._moves.drop(topic_partition)
 
     def mark_future(self, log: PartitionLog) -> None:
-        """Prepare the swap. Blocks, so call it off the loop; raises `StorageError`."""
+        """Prepare the swap. Blocks, so call it off the loop. Raises `StorageError`."""
         self._moves.mark(log)
 
     def swap_future(self, topic_partition: TopicPartition) -> PartitionLog:
-        """End a move; see `LogMoves.swap`."""
+        """Complete a move; see `LogMoves.swap`."""
         return self._moves.swap(topic_partition)
 
     # Directories
@@ -312,21 +314,21 @@ class LogManager:
 
     @property
     def stopped_in_order(self) -> bool:
-        """Whether the last broker on these directories closed every log; after a crash records may be missing."""
+        """Whether the last broker on these directories shut down cleanly; after a crash records may be missing."""
         return all(directory.clean for directory in self._table.directories.values())
 
     @property
     def online_directories(self) -> tuple[str, ...]:
-        """Paths of the directories that work."""
+        """Paths of the online directories."""
         return tuple(self._table.directories)
 
     @property
     def space(self) -> DiskSpace:
-        """The free space of the directories as of the last look."""
+        """Free space of the directories as of the last measurement."""
         return self._space
 
     def directories(self) -> list[DirectoryReport]:
-        """Every directory with its logs' sizes and its free space as of the last look."""
+        """Return a report for each directory: the sizes of its logs, and free space as of the last measurement."""
         table = self._table
         reports = [
             DirectoryReport(path=path, failure=reason, total_bytes=-1, free_bytes=-1, sizes={}, future_sizes={})
@@ -359,7 +361,7 @@ class LogManager:
             self._fail_directory(directory, error)
 
     def _fail_directory(self, directory: LogDirectory, error: StorageError) -> None:
-        """Take a directory and its logs offline, and tell those who need to know, after the present call."""
+        """Take a directory and its logs offline. The failure callbacks run after the current call."""
         if directory.failure is not None:
             return
         directory.failure = error
@@ -377,7 +379,7 @@ class LogManager:
             self._moves.hosts.pop(log, None)
             table.remove(log)
         for topic_partition in gone:
-            # A move ends with the log that it copies; what it copied stays where it is for the next start.
+            # A move ends with the log that it copies. The copied files stay in place for the next start.
             future = table.future.get(topic_partition)
             if future is not None:
                 table.remove(future)
@@ -393,7 +395,7 @@ class LogManager:
     # What logs ask for (LogHost)
 
     def flush_soon(self, log: PartitionLog) -> None:
-        """Flush a log on a thread, one log of a directory at a time; a roll is the usual reason."""
+        """Flush a log on a thread, one log per directory at a time; usually called after a roll."""
         self._disk_work.flush_soon(log)
         directory = self._table.home(log)
         if directory is not None:
@@ -404,29 +406,29 @@ class LogManager:
             self._background.spawn(self._space.look((directory.path,)))
 
     def checkpoint_soon(self, log: PartitionLog) -> None:
-        """Write the checkpoints of a log's directory soon."""
+        """Write the checkpoints of the log's directory soon."""
         directory = self._table.home(log)
         if directory is not None:
             self._disk_work.checkpoint_soon(directory)
 
     def checkpoint_now(self, log: PartitionLog) -> None:
-        """Write the checkpoints of a log's directory before this returns."""
+        """Write the checkpoints of the log's directory before this returns."""
         directory = self._table.home(log)
         if directory is not None:
             self._disk_work.checkpoint_now(directory)
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
-        """Remove files after a delay. Those that are left at a stop go at the next start."""
+        """Remove files after a delay. The next start removes those that are left at a shutdown."""
         self._background.spawn_later(delay_ms, partial(self._disk_work.remove_files, tuple(paths)))
 
     def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
-        """A log's directory can not be trusted any more."""
+        """Take the directory of a log offline."""
         directory = self._table.home(log)
         if directory is not None:
             self._fail_directory(directory, error)
 
     def check_room(self, log: PartitionLog) -> None:
-        """Raise `KafkaStorageError` while the log's directory keeps its last free bytes."""
+        """Raise `KafkaStorageError` while the log's directory has less free space than its reserve."""
         if self._space.refusals:
             directory = self._table.home(log)
             if directory is not None:
@@ -435,9 +437,9 @@ class LogManager:
     # High watermarks
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """The checkpointed high watermarks of all directories. Blocks shortly; call it once, after `start`.
+        """Read the checkpointed high watermarks of all directories. Blocks briefly; call it once, after `start`.
 
-        Shortly after a move two directories may name a partition: the one that its log lies in has the newer mark.
+        Shortly after a move two directories may list a partition: the one with its log has the newer high watermark.
         """
         offsets: dict[TopicPartition, int] = {}
         for directory in list(self._table.directories.values()):
@@ -454,7 +456,7 @@ class LogManager:
         return offsets
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Checkpoint high watermarks, each in its log's directory. Blocks; `checkpoint_high_watermarks` does not."""
+        """Checkpoint each high watermark in its log's directory. Blocks; `checkpoint_high_watermarks` does not."""
         for directory, of_directory in self._disk_work.by_directory(offsets):
             try:
                 self._disk_work.high_watermark_work(directory, of_directory)()
@@ -462,33 +464,33 @@ class LogManager:
                 self._fail_directory(directory, error)
 
     async def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The same off the loop."""
+        """Checkpoint high watermarks off the loop."""
         await self._disk_work.write_high_watermarks(offsets)
 
     # Schedules
 
     async def apply_retention(self) -> int:
-        """Remove the segments that retention lets go, of every log whose settings are known; how many."""
+        """Remove expired segments of all logs whose topic settings are known. Returns their number."""
         return await self._schedules.apply_retention()
 
     async def write_checkpoints(self) -> None:
-        """Checkpoint recovery points and log starts of all directories."""
+        """Checkpoint recovery points and log start offsets of all directories."""
         await self._schedules.write_checkpoints()
 
     async def checkpoint(self, log: PartitionLog) -> None:
-        """Checkpoint the recovery points of a log's directory, off the loop."""
+        """Checkpoint the recovery points of the log's directory, off the loop."""
         directory = self._table.home(log)
         if directory is not None:
             await self._disk_work.write_checkpoints(directory)
 
     async def flush_due(self) -> None:
-        """Flush the logs whose `flush.ms` has passed since their last flush."""
+        """Flush the logs whose last flush is at least `flush.ms` ago."""
         await self._schedules.flush_due()
 
     # Stop
 
     async def close(self, clean: bool = True) -> None:
-        """Stop all schedules; when `clean`, close every log in order and leave the clean-shutdown marks. Idempotent."""
+        """Stop all schedules. If `clean`, close every log and write the clean-shutdown files. Idempotent."""
         if self._background.is_closed:
             return
         await self._background.close()

@@ -1,13 +1,12 @@
-"""Logs that move between the directories of a broker: future logs begun, given up, and put in the current one's place.
+"""Moves of logs between the directories of a broker (KIP-113): create, drop and swap in future logs.
 
-`replication.mover` fills future logs and asks for the rest through `LogManager`; `settle` finishes at the start what a
-stop left (KIP-113).
+`replication.mover` fills future logs and calls this module through `LogManager`; `settle` completes at startup what a
+shutdown or crash interrupted.
 
-Order of a swap, all in one call on the loop so that no append falls between: the future log's directory takes the
-final name, the table and the log follow, then the old directory takes a deleted one's name. No directory is synced on
-the loop, as that may take seconds on a busy disk. Instead a marker file stands in the future log, durable before the
-swap and removed when both renames are: a crash may leave the partition's final name in two directories, and the marker
-tells which of the two is the newer.
+A swap is one call on the loop, so that no append happens during it: the directory of the future log gets the final
+name, the table and the log follow, then the old directory is renamed to be deleted. A crash may leave the partition's
+final name in two directories. A marker file in the future log then shows which one is newer: it is durable before the
+swap and removed once both renames are durable.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from odradek.log.values import LogContext, LogHost
 logger = logging.getLogger(__name__)
 
 MARKER_FILE: Final = "odradek.moved"
-"""In a log's directory: it is newer than one of the same name in another directory. Kafka passes such files over."""
+"""Marks a log as newer than a log of the same name in another directory. Kafka ignores such files."""
 
 
 class FutureHost:
-    """A `LogHost` between a future log and its manager, for the time in which a thread writes the log.
+    """A `LogHost` between a future log and its manager, while a thread writes the log.
 
-    While `hold` is in force the log's wishes are kept, and `release` passes them on, on the loop. Flushes are left to
-    whoever fills the log.
+    After `hold`, requests of the log are queued; `release` passes them on, on the loop. Flushes are ignored: the mover
+    that fills the log flushes it.
     """
 
     __slots__ = ("_host", "_is_held", "_kept")
@@ -55,11 +54,11 @@ class FutureHost:
         self._kept: list[Callable[[], None]] = []
 
     def hold(self) -> None:
-        """A thread begins to write the log."""
+        """Queue requests: a thread begins to write the log."""
         self._is_held = True
 
     def release(self) -> None:
-        """The thread is done; raises what passing its wishes on raises."""
+        """Pass on the queued requests; the thread is done. Raises what they raise."""
         self._is_held = False
         kept, self._kept = self._kept, []
         for wish in kept:
@@ -72,14 +71,14 @@ class FutureHost:
             wish()
 
     def flush_soon(self, log: PartitionLog) -> None:
-        """Nothing: whoever fills the log flushes it."""
+        """Do nothing: the mover that fills the log flushes it."""
 
     def checkpoint_soon(self, log: PartitionLog) -> None:
         """See `LogHost`."""
         self._pass(partial(self._host.checkpoint_soon, log))
 
     def checkpoint_now(self, log: PartitionLog) -> None:
-        """See `LogHost`. In the thread it is refused, and done before the work is tried again."""
+        """See `LogHost`. While held, raises; the checkpoint is written on `release`, before the work is retried."""
         self._pass(partial(self._host.checkpoint_now, log))
         if self._is_held:
             raise KafkaStorageError(f"{log.topic_partition}: a checkpoint has to be written first")
@@ -93,12 +92,12 @@ class FutureHost:
         self._pass(partial(self._host.directory_failed, log, error))
 
     def check_room(self, log: PartitionLog) -> None:
-        """See `LogHost`; only looks."""
+        """See `LogHost`; only checks, so it is not queued."""
         self._host.check_room(log)
 
 
 class LogMoves:
-    """Future logs of one broker, as far as files and the table are concerned. On the loop."""
+    """The future logs of one broker: their files and table entries. Runs on the loop."""
 
     def __init__(
         self,
@@ -124,24 +123,24 @@ class LogMoves:
         self.hosts: dict[PartitionLog, FutureHost] = {}
 
     def reconfigure(self, config: BrokerConfig, context: LogContext) -> None:
-        """Put other settings in force."""
+        """Apply new settings."""
         self._config = config
         self._context = context
 
     def future_context(self) -> tuple[LogContext, FutureHost]:
-        """What a future log stands on."""
+        """Return the context and host of a new future log."""
         context = self._context
         host = FutureHost(context.host)
         return replace(context, host=host), host
 
     def create(self, topic_partition: TopicPartition, path: str) -> PartitionLog:
-        """Make an empty future log in a directory that works, from the current log's start on.
+        """Create an empty future log in an online directory, beginning at the current log's start.
 
         Raises `InvalidTopicError` for a topic whose name is too long, `KafkaStorageError`.
         """
         table = self._table
         if table.failed:
-            # A future log may lie in a directory that cannot be looked at; two of them must not come to be.
+            # The offline directory may hold a future log of the partition; there must never be two.
             raise KafkaStorageError(f"{topic_partition} stays while a directory is offline: {', '.join(table.failed)}")
         current = table.current[topic_partition]
         directory = table.directories[path]
@@ -154,7 +153,7 @@ class LogMoves:
             log_start_offset=current.log_start_offset,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
         )
-        # A recovery point that a former log of the partition left in this directory would vouch for the new one.
+        # A recovery point that a former log of the partition left in this directory would apply to the new one.
         self._disk_work.checkpoint_now(directory)
         if directory.failure is not None:
             raise KafkaStorageError(f"{topic_partition} cannot move to {path}: {directory.failure}")
@@ -174,7 +173,7 @@ class LogMoves:
         return log
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Give a future log up; nothing when there is none. A failure of its directory is told as such."""
+        """Drop a future log; does nothing if there is none. If that fails, its directory goes offline."""
         log = self._table.future.get(topic_partition)
         if log is None:
             return
@@ -185,7 +184,7 @@ class LogMoves:
             self._discard(directory, log)
 
     def _discard(self, directory: LogDirectory, log: PartitionLog) -> None:
-        """Give a log's directory a deleted one's name, and have it removed later."""
+        """Rename the directory of a log to be deleted, and remove it later."""
         name = deleted_name(log.topic_partition, self._clock.token_bytes(16).hex())
         target = f"{directory.path}/{name}"
         try:
@@ -201,18 +200,18 @@ class LogMoves:
     # Swap
 
     def mark(self, log: PartitionLog) -> None:
-        """Leave the marker in a future log that is complete but for its newest records. Blocks: off the loop.
+        """Write the marker into a future log that lacks only the newest records. Blocks: call it off the loop.
 
-        From now on a crash that finds the old directory renamed finds the future one. Raises `StorageError`.
+        After a crash from now on, if the old directory was renamed, the future one is found. Raises `StorageError`.
         """
         self._files.write_atomically(f"{log.directory}/{MARKER_FILE}", b"")
         self._files.sync_directory(dirname(log.directory))
 
     def swap(self, topic_partition: TopicPartition) -> PartitionLog:
-        """Put the future log, which is marked and ends where the current one ends, in its place; the new current log.
+        """Replace the current log with the future log, which is marked and ends at the same offset; return it.
 
-        Raises `KafkaStorageError` when the future log's directory fails; the current log then goes on. When the old
-        directory fails, only that goes offline.
+        Raises `KafkaStorageError` if the future log's directory fails; the current log then stays in use. If the old
+        directory fails, only that directory goes offline.
         """
         table = self._table
         future, current = table.future[topic_partition], table.current[topic_partition]
@@ -237,13 +236,13 @@ class LogMoves:
         return future
 
     def _settle_swap(self, source: LogDirectory, target: LogDirectory, final: str) -> None:
-        """Make both renames durable; then nobody needs the marker.
+        """Make both renames durable and remove the marker.
 
-        Before anything else is done: a checkpoint that leaves the old log out, or another move, must not be found
-        beside an old log that came back. Blocks the loop for three small syncs, once a move.
+        This comes first: neither a checkpoint without the old log nor another move may coexist with an old log that a
+        crash brings back. Blocks the loop for three small syncs per move.
         """
         if source.failure is not None:
-            return  # the marker goes when the source can be looked at again
+            return  # the marker is removed when the source directory can be read again
         try:
             self._files.sync_directory(source.path)
         except StorageError as error:
@@ -257,7 +256,7 @@ class LogMoves:
 
 
 def write_topic_id(files: Files, directory: str, topic_id: UUID) -> None:
-    """Write a log's `partition.metadata`; not synced: a torn file counts as none. Raises `StorageError`."""
+    """Write a log's `partition.metadata` without a sync; a torn file counts as missing. Raises `StorageError`."""
     content = checkpoints.encode_partition_metadata(topic_id)
     file = files.open(f"{directory}/{checkpoints.PARTITION_METADATA_FILE}", create=True)
     try:
@@ -268,7 +267,7 @@ def write_topic_id(files: Files, directory: str, topic_id: UUID) -> None:
 
 
 def remove_marker(files: Files, directory: str) -> None:
-    """Take a log's marker away, durably; a missing one is fine. Raises `StorageError`."""
+    """Remove a log's marker durably, if it exists. Raises `StorageError`."""
     if files.exists(f"{directory}/{MARKER_FILE}"):
         files.remove(f"{directory}/{MARKER_FILE}")
         files.sync_directory(directory)
@@ -278,11 +277,11 @@ def remove_marker(files: Files, directory: str) -> None:
 
 
 def settle(files: Files, directories: Sequence[LogDirectory], unique: Callable[[], str], *, complete: bool) -> None:
-    """Finish or undo what a stop left of moves, before any log is loaded; changes what the directories have found.
+    """Complete or undo interrupted moves before any log is loaded; updates what the directories have found.
 
-    `complete`: every directory of the broker can be looked at. Otherwise whatever depends on the others is left as it
-    is. Two logs of one name of which neither, or both, are marked are left too: loading refuses the second. Blocks;
-    raises `StorageError`, whose `path` lies in the directory that failed.
+    `complete`: all directories of the broker are online. Otherwise, anything that depends on the offline ones is left
+    unchanged. So are two logs of one name if neither or both are marked: loading refuses the second. Blocks. Raises
+    `StorageError`, whose `path` is in the directory that failed.
     """
     owners: dict[TopicPartition, list[LogDirectory]] = {}
     for directory in directories:
@@ -310,7 +309,7 @@ def _settle_futures(
     *,
     complete: bool,
 ) -> None:
-    """Keep one future log of each partition; it becomes the current one where there is none."""
+    """Keep one future log per partition; it becomes the current log if there is none."""
     has_current, seen = set(owned), set[TopicPartition]()
     for directory in directories:
         kept: list[tuple[TopicPartition, str]] = []
@@ -333,7 +332,7 @@ def _settle_futures(
 
 
 def _unmark_durably(files: Files, directories: Iterable[LogDirectory], path: str) -> None:
-    """Take a marker away when no other log can come back under its name: a swap before a kill was never synced."""
+    """Remove a marker once no other log can reappear under its name: a swap before a kill may not be synced."""
     if files.exists(f"{path}/{MARKER_FILE}"):
         for directory in directories:
             files.sync_directory(directory.path)

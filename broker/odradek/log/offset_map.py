@@ -1,14 +1,14 @@
-"""Keys and their newest offsets in bounded memory: what a compaction pass knows of the dirty part of a log.
+"""Keys and their newest offsets in bounded memory: the offset map of a compaction pass.
 
-Columns of keys and offsets enter in the order of the log; of any keys their newest offsets leave. `log.cleaning` owns
-one for a pass, in a worker. Invariant: no more than `max_keys` different keys are known, and of the records before the
-one that did not fit, each key's newest offset is.
+`log.cleaning` inserts columns of keys and offsets in log order, and looks up the newest offset of each key; each pass
+has one map, in a worker. Invariant: the map holds at most `max_keys` different keys, with the newest offset of each
+among the records before the first one that did not fit.
 
-A key is known by 16 bytes: keys of up to 15 bytes by themselves and their length, longer ones by their BLAKE2b digest.
-A keyed three-round Feistel network over the two halves, which loses nothing, then spreads them evenly, so that the
-first bits tell where about a key is, and the first half alone mostly decides. Known keys lie in three sorted columns,
-with a directory by their first bits; new ones wait unsorted and are merged in by and by, one column after the other,
-so that a merge takes a third of the map beside it.
+Each key is represented by 16 bytes: a key of up to 15 bytes by itself and its length, a longer key by its BLAKE2b
+digest. A keyed three-round Feistel network over the two halves, which is reversible, then distributes the keys evenly.
+The first bits therefore predict the position of a key, and the first half alone usually identifies it. Known keys are
+in three sorted columns with a directory by their first bits. New keys wait unsorted and are merged in from time to
+time, column by column, so that a merge needs only a third of the map as extra memory.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ _LONGEST_WHOLE_KEY: Final = 15
 _WORD_BYTES: Final = 8
 _WORD: Final = np.dtype("<u8")
 _MASKS: Final = np.array([(1 << 8 * length) - 1 for length in range(_WORD_BYTES + 1)], dtype=np.uint64)
-"""Of a little-endian word, its first 0 .. 8 bytes."""
+"""Masks that keep the first 0 .. 8 bytes of a little-endian word."""
 _SHIFT: Final = np.uint64(33)
 _FIRST_FACTOR: Final = np.uint64(0xFF51AFD7ED558CCD)
 _SECOND_FACTOR: Final = np.uint64(0xC4CEB9FE1A85EC53)
 _FEWEST_WAITING: Final = 1 << 10
 _MOST_WAITING: Final = 1 << 19
-"""Sorting takes several times the memory of what is sorted."""
+"""Maximum number of unmerged keys: sorting takes several times the memory of what is sorted."""
 _BUCKET_BITS: Final = 3
-"""A bucket holds four to eight keys: what is read to find one is mostly one line of the processor's cache."""
+"""A bucket holds four to eight keys, so that a lookup mostly reads one cache line."""
 _SHARE_OF_ROOM: Final = 4
-"""As long as the map is not full, this part of its free room may wait: a merge moves all known keys, whatever the
-number of new ones."""
+"""While the map is not full, this fraction of its free space may hold unmerged keys: a merge moves all known keys,
+whatever the number of new ones."""
 
 
 class Digests(NamedTuple):
-    """Keys as two columns of 64-bit words; equal where, and only where, the keys are."""
+    """Keys as two columns of 64-bit words, equal if and only if the keys are equal."""
 
     high: Words
     low: Words
 
 
 class KeyDigester:
-    """Turns keys into digests; equal seeds give equal ones."""
+    """Computes digests of keys; equal seeds give equal digests."""
 
     __slots__ = ("_round_keys",)
 
     def __init__(self, seed: bytes) -> None:
-        """`seed` should be unpredictable: who knows it can make keys that lie in one place."""
+        """`seed` should be unpredictable: with it, a client could create keys that all fall into one bucket."""
         self._round_keys = np.frombuffer(blake2b(seed, digest_size=24).digest(), dtype=_WORD).astype(np.uint64)
 
     def digest(self, buffer: bytes, start: Integers, length: Integers) -> Digests:
-        """Digests of the keys at `start`, of `length` >= 0 bytes.
+        """Return the digests of the keys at `start`, with lengths `length` >= 0 in bytes.
 
-        Behind a key at least eight bytes of `buffer` must follow, as they do behind the keys of `records.columns`.
+        At least eight bytes of `buffer` must follow each key, as they do after the keys of `records.columns`.
         """
         low, high = _short_keys(buffer, start, length)
         long_keys = np.flatnonzero(length > _LONGEST_WHOLE_KEY)
@@ -86,11 +86,11 @@ class KeyDigester:
 
 
 def _short_keys(buffer: bytes, start: Integers, length: Integers) -> tuple[Words, Words]:
-    """The keys themselves as two words, the length in the last byte; of longer keys anything."""
+    """Return short keys as two words with the length in the last byte; the words of longer keys are undefined."""
     last_word = len(buffer) - _WORD_BYTES
     if last_word < 0:
         raise ValueError(f"{len(buffer)} bytes are too few to hold keys and what follows them")
-    # A word at every byte, overlapping: one gather fetches eight bytes of each key.
+    # Overlapping words, one at each byte: a single gather fetches eight bytes of each key.
     words = np.ndarray(shape=(last_word + 1,), dtype=_WORD, buffer=buffer, strides=(1,))
     if length.size and (length == length[0]).all():
         return _equally_short_keys(words, start, int(length[0]))
@@ -102,7 +102,7 @@ def _short_keys(buffer: bytes, start: Integers, length: Integers) -> tuple[Words
 
 
 def _equally_short_keys(words: Words, start: Integers, length: int) -> tuple[Words, Words]:
-    """The same for keys of one length, as most are: what depends on it is found once."""
+    """Like `_short_keys`, for keys of one length, the common case: what depends on the length is computed once."""
     low = words[start].astype(np.uint64, copy=False)
     low &= _MASKS[min(length, _WORD_BYTES)]
     tag = np.uint64((length & 0xFF) << 56)
@@ -115,7 +115,7 @@ def _equally_short_keys(words: Words, start: Integers, length: int) -> tuple[Wor
 
 
 def _mix(words: Words, key: np.uint64) -> Words:
-    """A well-spread function of each word, as the finaliser of MurmurHash3 is."""
+    """Return a well-distributed hash of each word, like the finalizer of MurmurHash3."""
     mixed = words + key
     mixed ^= mixed >> _SHIFT
     mixed *= _FIRST_FACTOR
@@ -126,7 +126,7 @@ def _mix(words: Words, key: np.uint64) -> Words:
 
 
 class OffsetMap:
-    """Newest offset of each key, of as many keys as memory holds."""
+    """Newest offset of each key, for as many keys as fit into memory."""
 
     __slots__ = (
         "_begins",
@@ -141,7 +141,7 @@ class OffsetMap:
     )
 
     def __init__(self, memory_bytes: int, load_factor: float) -> None:
-        """`load_factor` of the memory is for known keys, the rest for those that wait. At least one key fits."""
+        """`load_factor` is the fraction of memory for merged keys; unmerged keys use the rest. At least one fits."""
         slots = memory_bytes // BYTES_PER_KEY
         self.max_keys = max(int(slots * load_factor), 1)
         self._least_waiting = max(slots - self.max_keys, _FEWEST_WAITING)
@@ -153,7 +153,7 @@ class OffsetMap:
         self._waiting_rows = 0
 
     def __len__(self) -> int:
-        """Keys that are known, without those that wait."""
+        """Return the number of merged keys."""
         return len(self._offset)
 
     @property
@@ -163,14 +163,14 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """Share of `max_keys` that is taken, 0 .. 1."""
+        """Fraction of `max_keys` in use, 0 .. 1."""
         return len(self) / self.max_keys
 
     def insert(self, keys: Digests, offsets: Integers) -> int | None:
-        """Note keys and their offsets, which rise over all calls.
+        """Add keys and their offsets, which must increase over all calls.
 
-        The offset of the first record whose key does not fit any more, once that is known: it and everything after it
-        is forgotten, and nothing may be inserted later.
+        Returns the offset of the first record whose key does not fit, once that is known. That record and all later
+        ones are then dropped, and no more may be inserted.
         """
         begin, end = 0, len(offsets)
         while begin < end:
@@ -186,7 +186,7 @@ class OffsetMap:
         return None
 
     def settle(self) -> int | None:
-        """Merge in what waits, as must be done before `find`; the result is that of `insert`."""
+        """Merge the waiting keys; required before `find`. Returns the same as `insert`."""
         if not self._waiting:
             return None
         high, low, offset = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
@@ -199,7 +199,7 @@ class OffsetMap:
         return int(offset[cut_row])
 
     def _merge(self, high: Words, low: Words, offset: Integers) -> int | None:
-        """Take in rows in the order of the log; or none of them, and the first row whose key would be one too many."""
+        """Merge all rows, in log order, or none: then return the first row whose key would be one too many."""
         if not offset.size:
             return None
         order = _sorted_order(high, low)
@@ -207,7 +207,7 @@ class OffsetMap:
         differs = np.flatnonzero((high[1:] != high[:-1]) | (low[1:] != low[:-1])) + 1
         first = np.concatenate((np.zeros(1, dtype=np.int64), differs))
         last = np.append(differs, len(high)) - 1
-        # The sort is stable, so the first of equal keys is the oldest and the last the newest.
+        # The sort is stable: of equal keys, the first row is the oldest and the last row the newest.
         high, low = high[first], low[first]
         newest, oldest_row = offset[order[last]], order[first]
         place, known = self._locate(high, low)
@@ -227,8 +227,8 @@ class OffsetMap:
         return None
 
     def find(self, keys: Digests) -> Integers:
-        """The newest offset of each key; `NOT_FOUND` where it is unknown. `settle` comes first."""
-        # Neighbouring searches in order touch neighbouring memory, which is worth the sort.
+        """Return the newest offset of each key; `NOT_FOUND` if it is unknown. Call `settle` first."""
+        # Sorted lookups access neighboring memory, which is worth the cost of the sort.
         order = np.argsort(keys.high)
         place, known = self._locate(keys.high[order], keys.low[order])
         found = np.full(len(order), NOT_FOUND, dtype=np.int64)
@@ -236,9 +236,9 @@ class OffsetMap:
         return found
 
     def newest(self, begin: int, end: int) -> NDArray[np.bool_]:
-        """Of each offset in [begin, end), whether it is some key's newest; all known ones lie there.
+        """Flag each offset in [begin, end) that is the newest of a key; all offsets in the map are in that range.
 
-        It answers for the records that were inserted, as `find` does, without their keys. `settle` comes first.
+        For the records that were inserted this replaces `find`, without their keys. Call `settle` first.
         """
         flags = np.zeros(end - begin, dtype=np.bool_)
         for place in range(0, len(self), _MOST_WAITING):
@@ -246,12 +246,12 @@ class OffsetMap:
         return flags
 
     def _locate(self, high: Words, low: Words) -> tuple[Integers, NDArray[np.bool_]]:
-        """Where each key is or belongs, and whether it is there."""
+        """Return the position of each key, or where it would be inserted, and whether it is present."""
         place = self._begins[(high >> self._shift).view(np.int64)]
         size = len(self)
         if not size:
             return place, np.zeros(len(high), dtype=np.bool_)
-        # From its bucket's begin each key goes on, a step at a time, until a known one is not before it.
+        # From the start of its bucket, advance each key step by step to the first known key that is not smaller.
         last = size - 1
         before = np.flatnonzero((place < size) & self._is_before(np.minimum(place, last), high, low))
         while before.size:
@@ -263,7 +263,7 @@ class OffsetMap:
         return place, (place < size) & (self._high[at] == high) & (self._low[at] == low)
 
     def _is_before(self, place: Integers, high: Words, low: Words) -> NDArray[np.bool_]:
-        """Whether the known key at each place is less than the other one."""
+        """Whether the known key at each position is smaller than the given key."""
         known = self._high[place]
         before: NDArray[np.bool_] = known < high
         same = np.flatnonzero(known == high)
@@ -271,7 +271,7 @@ class OffsetMap:
         return before
 
     def _index(self) -> None:
-        """Divide the known keys into buckets by their first bits, which spread evenly."""
+        """Divide the known keys into buckets by their first bits, which are evenly distributed."""
         bits = max(len(self).bit_length() - _BUCKET_BITS, 1)
         self._shift = np.uint64(64 - bits)
         counts = np.bincount((self._high >> self._shift).view(np.int64), minlength=1 << bits)
@@ -279,10 +279,10 @@ class OffsetMap:
 
 
 def _sorted_order(high: Words, low: Words) -> Integers:
-    """The stable order of keys.
+    """Return the stable sort order of keys.
 
-    Digests are spread so evenly that the first bits alone nearly always tell them apart; a row's number in the place of
-    the others makes one sort of plain words of it, many times as fast as a stable sort by two columns.
+    Digests are distributed so evenly that their first bits nearly always differ. Replacing the low bits with the row
+    number turns this into one sort of plain words, many times as fast as a stable sort by two columns.
     """
     rows = np.arange(len(high), dtype=np.uint64)
     mask = np.uint64((1 << len(high).bit_length()) - 1)

@@ -1,13 +1,12 @@
-"""The log of one partition: append, read, roll, truncate, start and end offsets.
+"""The log of one partition: append, read, roll, truncate, and its start and end offsets.
 
-Record sets enter from producers, coordinators and leaders; positions in files leave to fetches. `LogManager` makes and
-keeps logs; replication appends, reads and truncates; everything runs on the event loop, without waiting. What may
-block for long (syncs, removals) is handed to the `LogHost`. `log.state` has the parts of a log, `log.storage` its
-files, `log.flush` what of them is durable.
+`LogManager` creates and keeps the logs; producers, coordinators and replication append and read. Reads return positions
+in files. Everything runs on the event loop and does not wait; work that may block for long (syncs, removals) is handed
+to the `LogHost`. `log.state` holds the parts of a log, `log.storage` its files, and `log.flush` tracks durability.
 
-Invariants: log start <= high watermark <= log end; segments hold whole batches with rising offsets; a failed append
-leaves the log as it was, or takes its directory offline. The tuple of segments is replaced, never changed, so a read
-under way sees one state.
+Invariants: log start <= high watermark <= log end; segments hold whole batches with increasing offsets; a failed append
+leaves the log unchanged or takes its directory offline. The tuple of segments is replaced, never modified, so that a
+concurrent read sees one state.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from odradek.records.validate import AppendOrigin, AppendRules, check_append
 
 _CLIENT = AppendOrigin.CLIENT
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
-"""By names of their own: see `records.validate`."""
+"""Module-level names are faster to look up; see `records.validate`."""
 
 logger = logging.getLogger(__name__)
 
 
 class PartitionLog(LogState):
-    """One partition's log."""
+    """The log of one partition."""
 
     __slots__ = ()
 
@@ -62,18 +61,19 @@ class PartitionLog(LogState):
         zstd_allowed: bool = True,
         any_format: bool = False,
     ) -> AppendInfo:
-        """Check, rewrite if the topic asks for it, number, stamp and write record batches or message sets.
+        """Validate record batches or message sets, convert them if the topic requires it, assign offsets and append.
 
-        What need not be rewritten is stamped in `records` itself, when it is writable. `zstd_allowed` and `any_format`:
-        see `AppendRules`. Raises what `prepare` raises, the sequence errors of idempotence, `RecordListTooLargeError`
-        above `segment.bytes`, `KafkaStorageError` when the disk refuses or has little room left.
+        Batches that need no conversion are stamped in place if `records` is writable. For `zstd_allowed` and
+        `any_format` see `AppendRules`. Raises what `prepare` raises, the sequence errors of idempotence,
+        `RecordListTooLargeError` above `segment.bytes`, and `KafkaStorageError` if the write fails or the disk is
+        nearly full.
         """
         self._host.check_room(self)
         config = self.config
         now_ms = self._clock.wall_ms()
         sequenced, first_offset = origin is _CLIENT, self.log_end_offset
         changing = (config.max_message_bytes, now_ms, origin, zstd_allowed, any_format)
-        # Made so for every append, as is the result: calls with so many arguments take more than twice as long.
+        # `tuple.__new__` here and for the result: a NamedTuple call with so many arguments takes over twice as long.
         rules = tuple.__new__(AppendRules, changing + self._rules_of_topic)
         records, headers, converted = prepare(records, rules, first_offset)
         size = len(records)
@@ -109,10 +109,10 @@ class PartitionLog(LogState):
         return tuple.__new__(AppendInfo, (*ends, *times, start, leader_epoch, False, converted))
 
     def append_as_follower(self, records: memoryview) -> AppendInfo:
-        """Write batches with the offsets and epochs that the leader gave them; an incomplete last one is left out.
+        """Append batches with the offsets and epochs that the leader assigned; a truncated last batch is ignored.
 
-        An empty log then begins with the first batch, even if that begins below. Raises `CorruptMessageError` for a
-        wrong batch, and for one that overlaps the log; `KafkaStorageError`.
+        An empty log begins at the first batch, even if that is below the current log start. Raises
+        `CorruptMessageError` for an invalid batch or one that overlaps the log, and `KafkaStorageError`.
         """
         self._host.check_room(self)
         records = records[: whole_batches(records)]
@@ -125,8 +125,8 @@ class PartitionLog(LogState):
                     f"{self.topic_partition} ends at {self.log_end_offset}, a batch at {first.base_offset} does not "
                     "follow"
                 )
-            # The leader's log begins within this batch (DeleteRecords), which can only be had as a whole. No checkpoint
-            # of the lower start is needed: the batch reaches above the one on the disk, or nothing was written.
+            # The leader's log starts inside this batch (DeleteRecords), and only whole batches can be fetched. The
+            # lower start needs no checkpoint: either the batch ends above the checkpointed one, or nothing was written.
             self._begin_at(first.base_offset)
             self._restart_from(first.base_offset)
         markers = markers_in(records, headers)
@@ -144,7 +144,7 @@ class PartitionLog(LogState):
             if header.leader_epoch > self._epochs.latest_epoch:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
             elif header.magic < MAGIC:
-                # Its epoch is not in it: better none is known than a wrong one.
+                # Old formats carry no epoch: an unknown epoch is better than a wrong one.
                 self._epochs.clear()
             if header.producer_id >= 0:
                 self._note_ended(self._producers.record(header, header.base_offset, markers.get(place)))
@@ -184,7 +184,7 @@ class PartitionLog(LogState):
             self.flush()
 
     def _write_failed(self, error: StorageError) -> KafkaStorageError:
-        """Undo a write that found no room: the log goes on when there is some again. Any other error ends it."""
+        """Undo a write if the disk was full, so that the log works again once space is freed. Other errors end it."""
         if not error.full:
             return self._fail(error)
         try:
@@ -200,7 +200,7 @@ class PartitionLog(LogState):
         return KafkaStorageError(f"{self.topic_partition} is offline: {error}")
 
     def take_offline(self, error: StorageError) -> None:
-        """The directory failed elsewhere: refuse everything from now on."""
+        """Refuse all operations from now on, because the log's directory failed."""
         if self._failure is None:
             self._failure = error
 
@@ -211,7 +211,7 @@ class PartitionLog(LogState):
     # Roll
 
     def _make_room(self, size: int, first_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Begin a new segment when the active one can not take the append, or is old enough."""
+        """Roll if the active segment has no space for the append or is old enough."""
         if self._failure is not None:
             self._check_online()
         if self._storage.is_full(size, last_offset, max_timestamp):
@@ -220,9 +220,9 @@ class PartitionLog(LogState):
             self._withdraw_indexes()
 
     def _withdraw_indexes(self) -> None:
-        """Remove the index files that vouch for the active segment as it was loaded; the next flush makes it durable.
+        """Remove the index files that were loaded with the active segment, before it is written to.
 
-        So it is before the recovery point gets beyond what is written now.
+        The next flush makes the removal durable, before the recovery point passes what is written now.
         """
         try:
             self._segments.active.remove_indexes()
@@ -231,7 +231,7 @@ class PartitionLog(LogState):
         self._durability.has_new_names = True
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Begin a new segment when the active one holds something and is older than `segment.ms` at `now_ms`."""
+        """Roll if the active segment has records and is older than `segment.ms` at `now_ms`. Returns whether it did."""
         self._check_online()
         if not self._segments.active.size or not self._storage.is_due(now_ms):
             return False
@@ -257,10 +257,11 @@ class PartitionLog(LogState):
     def read(
         self, offset: int, *, max_bytes: int, max_offset: int | None = None, min_one_batch: bool = True
     ) -> LogSlice:
-        """Batches from the one that holds `offset`, all below `max_offset` (default: the log end).
+        """Read batches from the one that contains `offset`, all below `max_offset` (default: the log end).
 
-        At most `max_bytes`, but with `min_one_batch` at least the first batch. The last batch may be cut. Empty at
-        and above `max_offset`. Raises `OffsetOutOfRangeError` outside of log start .. log end, `KafkaStorageError`.
+        Returns at most `max_bytes`, but with `min_one_batch` at least the first batch. The last batch may be
+        incomplete. The result is empty at or above `max_offset`. Raises `OffsetOutOfRangeError` if `offset` is outside
+        log start .. log end, and `KafkaStorageError`.
         """
         self._check_online()
         end = self.log_end_offset
@@ -276,9 +277,9 @@ class PartitionLog(LogState):
             raise self._fail(error) from error
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> tuple[tuple[int, int], ...]:
-        """(producer id, first offset) of the aborted transactions that overlap `offset` .. below `upper_offset`.
+        """Return (producer id, first offset) of the aborted transactions that overlap [`offset`, `upper_offset`).
 
-        In the order of their markers. Raises `KafkaStorageError`, `CorruptMessageError`.
+        They are in the order of their markers. Raises `KafkaStorageError`, `CorruptMessageError`.
         """
         self._check_online()
         try:
@@ -287,14 +288,14 @@ class PartitionLog(LogState):
             raise self._fail(error) from error
 
     def aborted_within(self, offset: int, found: LogSlice) -> tuple[tuple[int, int], ...]:
-        """The same for what `read` gave for `offset`; some more, as the index is sparse. Raises the same."""
+        """Like `aborted_transactions`, for the slice that `read` returned; may return more, as the index is sparse."""
         end = self._segments.end_of(offset, found)
         return self.aborted_transactions(offset, self.log_end_offset if end is None else end)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record at or after a time; None when there is none. May raise `CorruptMessageError`.
+        """Return the first record at or after a time; None if there is none. May raise `CorruptMessageError`.
 
-        Raises `UnsupportedForMessageFormatError` while the topic keeps format 0, whose records have no time.
+        Raises `UnsupportedForMessageFormatError` if the topic uses format 0, whose records have no timestamps.
         """
         self._check_online()
         if not self._rules_of_topic.magic:
@@ -307,21 +308,21 @@ class PartitionLog(LogState):
             raise self._fail(error) from error
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp (KIP-734); None for an empty log."""
+        """Return the first record with the largest timestamp (KIP-734); None for an empty log."""
         newest = self._segments.newest_timestamp()
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
     # Truncate, start offset, retention
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything from `offset` on; nothing above the log end.
+        """Remove everything from `offset` on; does nothing above the log end.
 
-        Whole batches go: `log_end_offset` comes to lie at the begin of the batch that holds `offset`. Raises
-        `KafkaStorageError`.
+        Only whole batches can be removed, so `log_end_offset` becomes the first offset of the batch that contains
+        `offset`. Raises `KafkaStorageError`.
         """
         self._check_online()
         if offset >= self.log_end_offset:
-            # An epoch that began but got no record here may be another leader's by now.
+            # An epoch that began here but has no record may belong to another leader by now.
             self._epochs.truncate_from_end(self.log_end_offset)
             return
         if offset < self._segments.start_offset:
@@ -335,13 +336,13 @@ class PartitionLog(LogState):
         except StorageError as error:
             raise self._fail(error) from error
         if end < self._segments.start_offset:
-            # The first entry was an old wrapper that begins below its segment, as a follower's log may have it.
+            # The first entry is an old wrapper that begins below its segment, as can happen in a follower's log.
             self.truncate_fully_and_start_at(end)
         else:
             self._cut_to(end)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and go on at `offset`. Raises `KafkaStorageError`."""
+        """Remove everything and restart the log at `offset`. Raises `KafkaStorageError`."""
         self._begin_at(offset)
         self._cut_to(offset)
 
@@ -360,7 +361,7 @@ class PartitionLog(LogState):
         is_below_start = end < self.log_start_offset
         self._restart_from(end)
         if is_below_start:
-            # After a crash everything below the log start of the checkpoint counts as deleted.
+            # After a crash, recovery treats everything below the checkpointed log start as deleted.
             self._host.checkpoint_now(self)
 
     def _restart_from(self, end: int) -> None:
@@ -373,7 +374,10 @@ class PartitionLog(LogState):
         self._host.flush_soon(self)
 
     def increment_log_start_offset(self, offset: int) -> bool:
-        """Raise the log start; whether it changed. Raises `OffsetOutOfRangeError` above the high watermark."""
+        """Raise the log start offset. Returns whether it changed.
+
+        Raises `OffsetOutOfRangeError` above the high watermark.
+        """
         self._check_online()
         if offset > self.high_watermark:
             raise OffsetOutOfRangeError(
@@ -386,10 +390,10 @@ class PartitionLog(LogState):
         return True
 
     def delete_records_before(self, offset: int) -> int:
-        """Let the log begin at `offset`, -1 for the high watermark; the log start then (KIP-107).
+        """Raise the log start offset to `offset`, -1 for the high watermark. Returns the new log start (KIP-107).
 
-        It is durable with the next checkpoint, which is asked for. Segments that lie wholly below go with the next
-        retention. Raises `OffsetOutOfRangeError` above the high watermark and below 0.
+        The new start is durable with the next checkpoint, which is requested here. Segments wholly below it are removed
+        by the next retention run. Raises `OffsetOutOfRangeError` above the high watermark and below 0.
         """
         wanted = self.high_watermark if offset == -1 else offset
         if wanted < 0:
@@ -403,7 +407,7 @@ class PartitionLog(LogState):
         self._producers.start_at(offset)
 
     def delete_expired(self, now_ms: int) -> int:
-        """Remove the segments that retention lets go; how many. Raises `KafkaStorageError`."""
+        """Remove expired segments. Returns their number. Raises `KafkaStorageError`."""
         self._check_online()
         deletes = "delete" in self.config.cleanup_policy
         rules = RetentionRules(
@@ -434,18 +438,18 @@ class PartitionLog(LogState):
     # Compaction
 
     def cleanable(self) -> tuple[SegmentView, ...]:
-        """The segments that compaction may rewrite: sealed and durable, stable and replicated, from the begin on.
+        """Return the segments that compaction may rewrite: sealed, durable, replicated and stable, from the first on.
 
-        They lie below the recovery point that is checkpointed, as compaction leaves gaps that recovery would take for
-        lost batches above it. Transactions in them are over for good: a marker that a power cut may still take counts
-        for nothing, as records would be gone that another marker decides on; a flush is asked for when it holds
-        anything back. Empty for a log that is offline. Raises `KafkaStorageError`.
+        They lie below the checkpointed recovery point, because compaction leaves gaps, which recovery takes for lost
+        batches above it. Every transaction in them is decided by a durable marker: if a power failure took a marker
+        after compaction, the records it decided on would already be gone. If that holds segments back, a flush is
+        requested. Empty for an offline log. Raises `KafkaStorageError`.
         """
         return self._cleanable(self._durability.checkpointed)
 
     @property
     def awaits_checkpoint(self) -> bool:
-        """Whether more segments were cleanable if the recovery point were checkpointed. Raises `KafkaStorageError`."""
+        """Whether a checkpoint of the recovery point would make more segments cleanable. Raises `KafkaStorageError`."""
         reached, checkpointed = self._durability.recovery_point, self._durability.checkpointed
         return reached > checkpointed and len(self._cleanable(reached)) > len(self._cleanable(checkpointed))
 
@@ -453,7 +457,7 @@ class PartitionLog(LogState):
         if self._failure is not None or self._is_abandoned:
             return ()
         bound = min(self.high_watermark, durable)
-        # Where it really begins, even if that is below the log start: a crash may bring back what was deleted.
+        # The true first offset of the transaction, even below the log start: a crash may bring deleted records back.
         unstable = self._producers.first_unstable_offset(self.high_watermark)
         if unstable is not None:
             bound = min(bound, unstable)
@@ -466,12 +470,13 @@ class PartitionLog(LogState):
             raise self._fail(error) from error
 
     def swap_cleaned(self, swap: CleanedSwap) -> bool:
-        """Put cleaned segments in the place of old ones; False when the log changed meanwhile, and nothing was done.
+        """Replace segments with cleaned ones. Returns False, and changes nothing, if the log has changed meanwhile.
 
-        It changed when it was truncated, lost one of the segments to retention, was deleted or is offline; but for the
-        last two the cleaned files are removed. Several swaps of one pass come in rising order: `.cleaned` files below
-        are taken for those of a pass that failed, and removed. Readers, offsets and producers see no change. Raises
-        `KafkaStorageError`, and `CorruptMessageError` for cleaned files that are not whole, with nothing done.
+        It has changed if it was truncated, lost one of the segments to retention, was deleted, or is offline. In the
+        first two cases the cleaned files are removed. Several swaps of one pass must come in increasing order:
+        `.cleaned` files below are taken for those of a failed pass and removed. Readers, offsets and producers see no
+        change. Raises `KafkaStorageError`, and `CorruptMessageError`, with nothing changed, if the cleaned files are
+        not whole.
         """
         if self._failure is not None or self._is_abandoned:
             return False
@@ -487,7 +492,7 @@ class PartitionLog(LogState):
     # Flush, close
 
     def begin_flush(self) -> FlushTicket | None:
-        """What a flush has to do now; None when everything is durable. The caller runs it and calls `end_flush`."""
+        """Return what has to be flushed; None if everything is durable. The caller runs it and calls `end_flush`."""
         self._check_online()
         try:
             return self._durability.begin(
@@ -502,11 +507,11 @@ class PartitionLog(LogState):
             raise self._fail(error) from error
 
     def flush_failed(self, error: StorageError) -> KafkaStorageError:
-        """A sync failed: the kernel may have dropped the pages, so nothing unsynced can be trusted any more."""
+        """Take the directory offline after a failed sync: the kernel may have dropped any data that was not synced."""
         return self._fail(error)
 
     def flush(self) -> None:
-        """Make everything durable. Blocks. Raises `KafkaStorageError`."""
+        """Sync everything to disk. Blocks. Raises `KafkaStorageError`."""
         ticket = self.begin_flush()
         if ticket is None:
             return
@@ -519,9 +524,9 @@ class PartitionLog(LogState):
         self._flush_ms.observe(self._clock.monotonic_ms() - began_ms)
 
     def close(self) -> None:
-        """Flush, write indexes and the producer snapshot, close the files; idempotent. Raises `KafkaStorageError`.
+        """Flush, write indexes and the producer snapshot, and close the files. Idempotent. Raises `KafkaStorageError`.
 
-        A log that is offline only lets go of its files.
+        An offline log only releases its files.
         """
         if self._failure is None:
             active = self._segments.active
@@ -530,7 +535,7 @@ class PartitionLog(LogState):
                 active.seal()
                 self.flush()
                 if was_preallocated:
-                    # The cut must be durable before index files vouch for the length, even if all batches were.
+                    # The truncation must be durable before index files are trusted with the length.
                     active.file.sync()
                 if not active.indexes_written:
                     active.write_indexes()

@@ -1,8 +1,8 @@
-"""Producer state from files: the `.snapshot` files of a log directory, and the batches that follow the newest one.
+"""Loads producer state from the `.snapshot` files of a log directory and the batches after the newest one.
 
-A directory and its segments enter, a `ProducerState` leaves; `log.recovery` and `log.storage` call it. Snapshots are
-taken where segments begin and at a clean stop, so that what has to be replayed is seldom more than one segment.
-Invariant: the state is that of the batches from the log start to `end_offset`, no matter which snapshots are left.
+`log.recovery` and `log.storage` use it. Snapshots are written where segments begin and at a clean shutdown, so that
+seldom more than one segment has to be replayed. Invariant: the state is that of the batches from the log start to
+`end_offset`, whichever snapshots are left.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CONTROL_BATCH_LIMIT: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Expiration:
-    """Producers that are silent for `after_ms` at wall time `now_ms` are not taken over from a snapshot."""
+    """Producers that have been idle for `after_ms` at wall time `now_ms` are dropped from a snapshot."""
 
     now_ms: int
     after_ms: int
 
 
 def offset_of(name: str) -> int | None:
-    """The offset in the name of a file of a log; None for a file that has none."""
+    """Return the offset in the file name; None if the name has none."""
     digits = name.split(".", 1)[0]
     return int(digits) if digits.isdecimal() else None
 
@@ -41,9 +41,9 @@ def offset_of(name: str) -> int | None:
 def load_producers(
     files: Files, segments: Sequence[Segment], offsets: range, expiration: Expiration | None = None
 ) -> ProducerState:
-    """Producer state of the log in `offsets` (log start to log end): the newest good snapshot and the batches after.
+    """Load the producer state of the log in `offsets` (log start to log end): newest valid snapshot, then batches.
 
-    Snapshots that are corrupt or lie outside are removed, as Kafka does. Raises `StorageError`, `CorruptMessageError`.
+    Snapshots that are corrupt or out of range are removed, as in Kafka. Raises `StorageError`, `CorruptMessageError`.
     """
     producers = newest_snapshot(files, segments[0].directory, offsets, expiration, removes=True)
     replay(producers, segments, offsets)
@@ -51,7 +51,7 @@ def load_producers(
 
 
 def replay(producers: ProducerState, segments: Sequence[Segment], offsets: range) -> None:
-    """Bring the state up to the end of `offsets` by the batches after those that it knows."""
+    """Replay the batches after `producers.end_offset` up to the end of `offsets`."""
     start_offset, end_offset = max(producers.end_offset, offsets.start), offsets.stop
     for place, segment in enumerate(segments):
         successor = segments[place + 1].base_offset if place + 1 < len(segments) else end_offset
@@ -73,13 +73,13 @@ def replay(producers: ProducerState, segments: Sequence[Segment], offsets: range
 def newest_snapshot(
     files: Files, directory: str, offsets: range, expiration: Expiration | None, *, removes: bool
 ) -> ProducerState:
-    """The state of the newest good snapshot within `offsets`, or an empty one; `removes` those outside."""
+    """Return the state of the newest valid snapshot within `offsets`, or an empty one; `removes` those outside."""
     for name in reversed(files.list(directory)):
         offset = offset_of(name)
         if offset is None or not name.endswith(SNAPSHOT_SUFFIX):
             continue
         path = f"{directory}/{name}"
-        # What a snapshot at the log start tells is all about records that are deleted.
+        # A snapshot at the log start describes only deleted records.
         if not offsets.start < offset <= offsets.stop:
             if removes:
                 files.remove(path)
@@ -97,7 +97,7 @@ def newest_snapshot(
 
 
 def remove_stray_snapshots(files: Files, directory: str, kept: Iterable[int]) -> None:
-    """Keep only the snapshots at the `kept` offsets, segment begins and log end: clean stops leave others behind."""
+    """Remove all snapshots but those at the `kept` offsets (segment starts, log end): clean shutdowns leave others."""
     offsets = set(kept)
     for name in files.list(directory):
         if name.endswith(SNAPSHOT_SUFFIX) and offset_of(name) not in offsets:
@@ -105,7 +105,7 @@ def remove_stray_snapshots(files: Files, directory: str, kept: Iterable[int]) ->
 
 
 def read_marker(buffer: bytes | memoryview, position: int, header: BatchHeader) -> Marker | None:
-    """What a control batch says; None for one without a record or of a kind that ends no transaction."""
+    """Return the marker in a control batch; None if it has no record or a type that ends no transaction."""
     for record in decode_batch(buffer, position, header, limit=CONTROL_BATCH_LIMIT):
         kind = read_control_type(record.key)
         return None if kind is None else Marker(kind, read_coordinator_epoch(record.value))
@@ -113,7 +113,7 @@ def read_marker(buffer: bytes | memoryview, position: int, header: BatchHeader) 
 
 
 def write_snapshot(files: Files, directory: str, producers: ProducerState, offset: int) -> None:
-    """Write the producers as of `offset`; not synced: a torn one fails its CRC. Raises `StorageError`."""
+    """Write a snapshot at `offset` without a sync: a torn one fails its CRC. Raises `StorageError`."""
     content = producers.encode()
     file = files.open(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", create=True)
     try:

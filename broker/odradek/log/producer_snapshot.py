@@ -1,12 +1,13 @@
-"""The bytes of `.snapshot` files: what was known of each producer at an offset, as Kafka's ProducerStateManager has it.
+"""Encoding of `.snapshot` files: producer state at an offset, in the format of Kafka's ProducerStateManager.
 
-Entries enter, bytes leave, and the other way round; `producer_state` and `odradek log dump` call it. Layout: version
-int16, CRC-32C of the rest uint32, number of entries int32, the entries; then the appendix.
+`producer_state` and `odradek log dump` use it. Layout: version int16, CRC-32C of the rest uint32, number of entries
+int32, the entries, then the appendix.
 
-The appendix is ours. Kafka keeps the last batch of each producer: after a restart it takes the repeat of an earlier one
-for a gap, whereupon the producer begins anew under another epoch, and what it repeats is there twice. So the batches
-before the last follow the entries: a mark of 4 bytes, their number int32, and each with its producer. Kafka passes over
-what follows its entries, and counts it into the CRC; in its snapshots there is none.
+The appendix is an extension. Kafka stores only the last batch of each producer. After a restart it takes the repeat of
+an earlier batch for a gap; the producer then starts again under another epoch, and what it repeats is duplicated.
+Therefore the batches before the last follow the entries: a magic number of 4 bytes, the number of batches int32, and
+each batch with its producer id. Kafka ignores what follows its entries but includes it in the CRC. Snapshots that Kafka
+writes have no appendix.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class RememberedBatch(NamedTuple):
 
 
 class SnapshotEntry(NamedTuple):
-    """One producer; offsets and sequences of -1 say that there is no such batch, or no open transaction."""
+    """One producer. An offset or sequence of -1 means that there is no such batch, or no open transaction."""
 
     producer_id: int
     epoch: int
@@ -63,12 +64,12 @@ class SnapshotEntry(NamedTuple):
 
     @property
     def last_batch(self) -> RememberedBatch:
-        """Its last batch; of use only where `last_offset` is one."""
+        """Its last batch; valid only if `last_offset` is not -1."""
         return RememberedBatch(self.last_sequence, self.last_offset, self.offset_delta, self.last_timestamp)
 
 
 def pack_snapshot(entries: Sequence[SnapshotEntry], earlier: Sequence[tuple[int, RememberedBatch]]) -> bytes:
-    """The whole file. `earlier` are batches before the last of each producer, oldest first."""
+    """Encode a whole file. `earlier` are batches before the last of each producer, oldest first."""
     parts = [_COUNT.pack(len(entries)), *(_ENTRY.pack(*entry) for entry in entries)]
     if earlier:
         parts.append(_APPENDIX_HEAD.pack(_APPENDIX_MARK, len(earlier)))
@@ -78,9 +79,9 @@ def pack_snapshot(entries: Sequence[SnapshotEntry], earlier: Sequence[tuple[int,
 
 
 def unpack_snapshot(content: bytes) -> tuple[list[SnapshotEntry], Mapping[int, Sequence[RememberedBatch]]]:
-    """The entries, and by producer the batches before its last, oldest first.
+    """Decode the entries, and for each producer the batches before its last, oldest first.
 
-    Raises `CorruptMessageError` for a wrong version, size or CRC.
+    Raises `CorruptMessageError` for an invalid version, size or CRC.
     """
     head = _HEAD.size
     if len(content) < head + _COUNT.size:
@@ -98,7 +99,7 @@ def unpack_snapshot(content: bytes) -> tuple[list[SnapshotEntry], Mapping[int, S
 
 
 def _appendix(content: memoryview) -> Mapping[int, Sequence[RememberedBatch]]:
-    """The batches before the last of each producer; none in a snapshot that Kafka wrote."""
+    """Decode the batches before the last of each producer; empty if Kafka wrote the snapshot."""
     if not content:
         return {}
     mark, count = _APPENDIX_HEAD.unpack_from(content) if len(content) >= _APPENDIX_HEAD.size else (b"", 0)

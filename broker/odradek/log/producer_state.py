@@ -1,10 +1,9 @@
-"""What a log remembers of its producers: sequences for idempotence (KIP-98) and open transactions.
+"""Producer state of a log: sequence numbers for idempotence (KIP-98) and open transactions.
 
-Batch headers enter before they are appended (`check`) and again when they are in the log (`record`); duplicates,
-errors and the first unstable offset leave. One belongs to one `PartitionLog`; recovery replays headers into it.
-Theory of operation: a producer's next batch must continue its sequence, a repeat of one of its last five batches is
-answered with the old offsets, a higher epoch starts again at 0, and a lower one is fenced. A producer of which nothing
-is known may begin anywhere: its records may have been deleted.
+`check` validates batch headers before an append, and `record` adds them once they are in the log. Each `PartitionLog`
+has one; recovery replays headers into it. The next batch of a producer must continue its sequence. A repeat of one of
+its last five batches is answered with the original offsets. A higher epoch starts again at sequence 0, and a lower one
+is fenced. An unknown producer may start anywhere, because its earlier records may have been deleted.
 Invariant: `check` changes nothing, so that a failed write leaves no trace.
 """
 
@@ -31,11 +30,11 @@ from odradek.log.producer_snapshot import (
 from odradek.records.batch import BatchHeader, ControlType
 
 REMEMBERED_BATCHES: Final = 5
-"""Batches of a producer that are recognised as duplicates; a Java producer has at most five in flight."""
+"""Batches per producer that are recognized as duplicates; a Java producer has at most five in flight."""
 
 
 class Marker(NamedTuple):
-    """The control record that ends a transaction."""
+    """The control record that ends a transaction (transaction marker)."""
 
     kind: ControlType | None
     coordinator_epoch: int
@@ -52,13 +51,13 @@ class EndedTransaction(NamedTuple):
     last_offset: int
     """Offset of the marker."""
     last_stable_offset: int
-    """Where the log is stable up to once the marker is replicated: the begin of the next open transaction, or the
+    """The last stable offset once the marker is replicated: the first offset of the next open transaction, or the
     offset after the marker."""
     is_aborted: bool
 
 
 class Duplicate(NamedTuple):
-    """The offsets that a repeated batch got when it came first."""
+    """The offsets assigned to a repeated batch when it was first appended."""
 
     first_offset: int
     last_offset: int
@@ -81,7 +80,7 @@ class _Producer:
 
 
 class ActiveProducer(NamedTuple):
-    """One producer as DescribeProducers shows it."""
+    """One producer as reported by DescribeProducers."""
 
     producer_id: int
     producer_epoch: int
@@ -97,14 +96,14 @@ class ProducerState:
     __slots__ = ("_ended", "_producers", "_running", "end_offset")
 
     def __init__(self, end_offset: int = 0) -> None:
-        """Nothing known of the log below `end_offset`."""
+        """Empty state of a log that ends at `end_offset`."""
         self._producers: dict[int, _Producer] = {}
-        # First offset -> last offset of transactions: running ones (no last yet), and ended ones whose end is not
-        # yet below the high watermark.
+        # First offset -> last offset of transactions: running ones (no last offset yet), and ended ones whose marker
+        # is not yet below the high watermark.
         self._running: dict[int, int] = {}
         self._ended: dict[int, int] = {}
         self.end_offset = end_offset
-        """Offset up to which the log is taken into account."""
+        """Offset up to which the log is included."""
 
     def __len__(self) -> int:
         """Number of producers."""
@@ -118,16 +117,16 @@ class ProducerState:
         unwritten: bool = False,
         markers: Mapping[int, Marker] = NO_MARKERS,
     ) -> Duplicate | None:
-        """Whether the batches may be appended; a `Duplicate` when the first of them is in the log already.
+        """Check whether the batches may be appended; return a `Duplicate` if the first one is already in the log.
 
-        `sequenced` is true for batches of clients, whose sequence numbers count; coordinators' have none. `unwritten`
-        is true for a log that never had a record: nothing can have been forgotten there, so a producer's first
-        sequence must be 0. Elsewhere an unknown producer may begin with any (KIP-360), because retention or expiry
-        may have taken what was known of it.
-        `markers` has the content of control batches by their place in `headers`.
+        `sequenced` is true for batches of clients, whose sequence numbers are checked; those of coordinators have none.
+        `unwritten` is true for a log that never had a record: no state can have been lost, so a producer's first
+        sequence must be 0. Otherwise an unknown producer may start with any sequence (KIP-360), because retention or
+        expiration may have removed its state.
+        `markers` has the markers of control batches by their index in `headers`.
         Raises `OutOfOrderSequenceError`, `InvalidProducerEpochError` or `InvalidTransactionStateError`.
         """
-        # What the batches before make of each producer: epoch, last sequence, whether a transaction is open.
+        # State of each producer after the preceding batches: epoch, last sequence, whether a transaction is open.
         staged: dict[int, tuple[int, int, bool]] = {}
         for place, header in enumerate(headers):
             producer_id = header.producer_id
@@ -160,10 +159,10 @@ class ProducerState:
         return None
 
     def record(self, header: BatchHeader, base_offset: int, marker: Marker | None = None) -> EndedTransaction | None:
-        """Take in a batch of a producer that is in the log from `base_offset`, whatever its sequence.
+        """Add a batch that is in the log at `base_offset`, whatever its sequence; does nothing without a producer id.
 
-        The transaction that it ends, if it does. A control batch without a marker (compaction emptied it, as its
-        transaction is gone from the log) says nothing.
+        Returns the transaction that the batch ends, if any. A control batch without a marker is ignored: compaction
+        has emptied it, because its transaction is no longer in the log.
         """
         producer_id = header.producer_id
         if producer_id < 0 or (marker is None and header.is_control):
@@ -193,7 +192,7 @@ class ProducerState:
         producer.coordinator_epoch = marker.coordinator_epoch
         first_offset = producer.transaction_first_offset
         if first_offset == NO_OFFSET:
-            # A transaction that wrote nothing here leaves nothing to hide.
+            # A transaction without records in this log has nothing to hide from consumers.
             return None
         self._running.pop(first_offset, None)
         self._ended[first_offset] = last_offset
@@ -202,7 +201,7 @@ class ProducerState:
         return EndedTransaction(producer_id, first_offset, last_offset, stable, marker.kind is ControlType.ABORT)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the earliest transaction begins that is open, or whose end is not yet below the high watermark."""
+        """Return the first offset of the earliest transaction that is open or whose marker is not replicated."""
         if not self._running and not self._ended:
             return None
         for first_offset in [first for first, last in self._ended.items() if last < high_watermark]:
@@ -211,11 +210,11 @@ class ProducerState:
         return min(candidates) if candidates else None
 
     def first_open_offset(self) -> int | None:
-        """Where the earliest transaction begins that no marker has ended, replicated or not."""
+        """Return the first offset of the earliest transaction without a marker, replicated or not."""
         return min(self._running, default=None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget the producers that have been silent for so long and have no open transaction; how many."""
+        """Drop producers without an open transaction that were idle for `expiration_ms`. Returns their number."""
         idle = [
             producer_id
             for producer_id, producer in self._producers.items()
@@ -226,10 +225,10 @@ class ProducerState:
         return len(idle)
 
     def recall(self, before: ProducerState) -> None:
-        """After the log was cut: remember the batches again that are still there, as far as they were known `before`.
+        """Restore batches known `before` a truncation that are still in the log.
 
-        An older snapshot, or Kafka's, may lack batches of a producer that has sent several and was told of none: it
-        repeats the first of them to this log when it comes to lead.
+        An older snapshot, or one written by Kafka, may lack some batches of a producer. A producer that got no answer
+        for several batches repeats the first of them when this broker becomes the leader.
         """
         for producer_id, producer in self._producers.items():
             known = before._producers.get(producer_id)
@@ -240,12 +239,12 @@ class ProducerState:
             producer.batches = deque([*earlier, *producer.batches], maxlen=REMEMBERED_BATCHES)
 
     def start_at(self, log_start_offset: int) -> None:
-        """Forget ended transactions whose markers are deleted; they are stable by definition."""
+        """Drop ended transactions whose markers are deleted; they are stable by definition."""
         for first_offset in [first for first, last in self._ended.items() if last < log_start_offset]:
             del self._ended[first_offset]
 
     def active(self) -> list[ActiveProducer]:
-        """All producers, by id."""
+        """Return all producers, sorted by id."""
         return [
             ActiveProducer(
                 producer_id,
@@ -259,7 +258,7 @@ class ProducerState:
         ]
 
     def encode(self) -> bytes:
-        """Content of a `.snapshot` file."""
+        """Return the content of a `.snapshot` file."""
         entries, earlier = [], []
         for producer_id, producer in self._producers.items():
             *before, last = producer.batches or (RememberedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1),)
@@ -280,7 +279,7 @@ class ProducerState:
 
     @classmethod
     def decode(cls, content: bytes, end_offset: int) -> ProducerState:
-        """State as of `end_offset`. Raises `CorruptMessageError` for a wrong version, size or CRC."""
+        """Return the state at `end_offset`. Raises `CorruptMessageError` for an invalid version, size or CRC."""
         entries, earlier = unpack_snapshot(content)
         state = cls(end_offset)
         for entry in entries:
@@ -333,7 +332,7 @@ def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int, *, unwr
     first = header.base_sequence
     if epoch == NO_EPOCH:
         if unwritten and first != 0:
-            # The batch before it was refused, perhaps because this leader was not ready: it comes again, and first.
+            # The preceding batch was refused, perhaps because this leader was not ready: it is sent again, first.
             raise OutOfOrderSequenceError(
                 f"producer {header.producer_id} begins an empty log with sequence {first} instead of 0"
             )

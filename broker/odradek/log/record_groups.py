@@ -1,8 +1,8 @@
-"""Records of many entries side by side, so that compaction decides on thousands of them in one step.
+"""Groups the records of many entries, so that compaction decides on thousands of records in one step.
 
-Entries with their unpacked records enter; columns of keys, offsets and timestamps leave, whatever the format.
-`log.cleaning` fills groups and works them off, in a worker. Invariant: a group holds open entries of one kind only,
-batches or old messages, in the order of the log, and no more of them than its bounds allow.
+`log.cleaning` fills groups with unpacked entries in a worker, and reads their keys, offsets and timestamps as columns,
+whatever the format. Invariant: the open entries of a group are of one kind, batches or old messages, in log order, and
+within the size limits.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from odradek.records.record import Message, record_bytes
 Flags = NDArray[np.bool_]
 
 UNPACKED_LIMIT: Final = 128 << 20
-"""Largest entry, unpacked, that is looked into."""
+"""Largest entry that is unpacked, in decompressed bytes."""
 
 GROUP_BYTES: Final = 4 << 20
 GROUP_RECORDS: Final = 1 << 16
-"""So many unpacked bytes or records are looked at together; a single entry may exceed them."""
+"""Limits of a group in unpacked bytes and records; a single entry may exceed them."""
 
 _KEY_PADDING: Final = bytes(8)
 
 
 class Rows(NamedTuple):
-    """Records of several entries as columns; a key's length is -1 where it is null."""
+    """The records of several entries as columns; a key length of -1 means a null key."""
 
     buffer: bytes
     begin: Integers | None
-    """Where each record of a batch begins, and where the last one ends; old messages are no bytes any more."""
+    """Start of each record of a batch, and the end of the last one; None for old messages, which are decoded."""
     offset: Integers
     timestamp_ms: Integers
     key_start: Integers
     key_length: Integers
     is_tombstone: Flags
     end: list[int]
-    """Of each entry, the row behind its last one."""
+    """For each entry, the row after its last record."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """One entry and what is known of its fate; with neither `section` nor `messages` it is settled."""
+    """One entry and the decision on it; with neither `section` nor `messages` the decision is final."""
 
     header: BatchHeader
     raw: memoryview
     keeps_header: bool = False
-    """Where no record stays, an empty batch has to."""
+    """Whether an empty batch has to be kept if no record is."""
     section: bytes | memoryview | None = None
     messages: list[Message] | None = None
     output: Buffer | None = None
@@ -66,7 +66,7 @@ class Entry:
         return self.section is not None or self.messages is not None
 
     def unpack(self) -> int:
-        """Make its records accessible; their unpacked bytes."""
+        """Unpack the records. Returns the number of unpacked bytes."""
         header = self.header
         check_entry(self.raw, 0, header)
         if header.magic == MAGIC:
@@ -78,7 +78,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Group:
-    """Entries that are looked at together; all open ones of batches, or all of old messages."""
+    """Entries that are processed together; all open ones are batches, or all are old messages."""
 
     entries: list[Entry] = field(default_factory=list)
     size: int = 0
@@ -86,7 +86,7 @@ class Group:
     of_batches: bool | None = None
 
     def takes(self, entry: Entry) -> bool:
-        """Whether another entry may join before the group is worked off."""
+        """Whether the entry may be added before the group is processed."""
         if self.size >= GROUP_BYTES or self.records >= GROUP_RECORDS:
             return False
         return self.of_batches is None or not entry.is_open or self.of_batches == (entry.section is not None)
@@ -99,12 +99,12 @@ class Group:
             self.records += entry.header.record_count if entry.messages is None else len(entry.messages)
 
     def rows(self) -> tuple[list[Entry], Rows]:
-        """The open entries and their records."""
+        """Return the open entries and their records."""
         entries = [entry for entry in self.entries if entry.is_open]
         return entries, _rows_of_batches(entries) if self.of_batches else _rows_of_messages(entries)
 
     def keys(self) -> KeyColumns:
-        """The keys of the open entries' records."""
+        """Return the keys of the open entries' records."""
         entries = [entry for entry in self.entries if entry.is_open]
         if self.of_batches:
             return decode_keys(_sections(entries))

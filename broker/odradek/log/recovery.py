@@ -1,20 +1,21 @@
-"""The state of one log from its files, after a clean shutdown or a crash.
+"""Loads the state of one log from its files, after a clean shutdown or a crash.
 
-A directory enters; a `LoadedLog` leaves, from which `PartitionLog` is made. `log.manager` calls `load` on worker
-threads: it touches nothing but its arguments. After a clean shutdown only names, sizes and the last entries of indexes
-are looked at. After a crash every segment from the one that holds the recovery point on is walked batch by batch, by
-header and CRC; the log ends before the first batch that is wrong, and its indexes, leader epochs and producer state
-are made anew. Interrupted file operations are finished or undone first.
+`log.manager` calls `load` on worker threads; it touches only its arguments. The result, a `LoadedLog`, is what
+`PartitionLog` is built from. After a clean shutdown `load` reads only names, sizes and the last entries of indexes.
+After a crash it scans every segment from the one that contains the recovery point on, batch by batch, by header and
+CRC. The log then ends before the first invalid batch, and its indexes, leader epochs and producer state are rebuilt.
+Interrupted file operations are completed or undone first.
 
-Index files vouch for their segment: they are written after its batches are synced. Before the segment is written to
-again they are removed, by the first append and not by `load`, and durably so by the flush that raises the recovery
-point above what that append wrote; before the segment is cut, at once. So a recovery point that is too high, as a
-truncation leaves it until the next checkpoint, does no harm: what was written since has no index files and is walked.
+The presence of index files shows that a segment is valid: they are written after its batches are synced. They are
+removed before the segment is written to again, by the first append and not by `load`; the flush that raises the
+recovery point above what that append wrote makes the removal durable. Before the segment is truncated they are removed
+durably at once. A recovery point that is too high, as after a truncation until the next checkpoint, is therefore
+harmless: segments written since have no index files and are scanned.
 
-Compaction leaves gaps within and between segments. They lie below the recovery point, or at least in segments with
-index files; a gap behind a segment that has neither on its side shows that a crash took whole batches.
+Compaction leaves gaps within and between segments. These are below the recovery point, or at least in segments with
+index files. A gap after a segment that has neither shows that a crash lost whole batches.
 
-Invariant: `load` may be cut at any point and run again, with the same result.
+Invariant: `load` may be interrupted at any point and run again with the same result.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ from odradek.records.formats import MIN_ENTRY_SIZE, check_entry, read_entry
 logger = logging.getLogger(__name__)
 
 WALK_BYTES: Final = 1 << 20
-"""Read at once in a walk; a larger batch is read alone."""
+"""Bytes per read of a scan; a larger batch is read on its own."""
 
 _ZEROS: Final = bytes(WALK_BYTES)
 _TIME_ENTRY: Final = struct.Struct(">qi")
@@ -70,7 +71,7 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """Everything that a `PartitionLog` begins with. `segments` is never empty."""
+    """The initial state of a `PartitionLog`. `segments` is never empty."""
 
     topic_partition: TopicPartition
     directory: str
@@ -78,7 +79,7 @@ class LoadedLog:
     log_start_offset: int
     recovery_point: int
     checkpointed: int
-    """Recovery point that the checkpoint on the disk is known to have at least."""
+    """Lower bound of the recovery point in the checkpoint on disk."""
     next_offset: int
     epochs: EpochCache
     producers: ProducerState
@@ -87,10 +88,10 @@ class LoadedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """What is known of a log before it is read.
+    """What is known about a log before it is read.
 
-    `recovery_point` and `log_start_offset` are the checkpointed ones (0: none); `clean`: the broker stopped in order;
-    `now_ms`: wall time; `producer_expiration_ms`: silence after which a producer is forgotten, None for never.
+    `recovery_point` and `log_start_offset` come from the checkpoints (0: none). `clean`: the broker shut down cleanly.
+    `now_ms`: wall time. `producer_expiration_ms`: idle time after which producers are dropped; None for never.
     """
 
     topic_partition: TopicPartition
@@ -104,19 +105,19 @@ class LoadRequest:
 
 
 def load(files: Files, request: LoadRequest) -> LoadedLog:
-    """Read a log directory; makes the first segment when there is none. Raises `StorageError`."""
+    """Load a log directory; create the first segment if there is none. Raises `StorageError`."""
     directory = request.directory
     finish_interrupted(files, directory)
     recovery = _Recovery(files, request, _load_epochs(files, directory))
     recovery.run()
     segments, next_offset, epochs = recovery.kept, recovery.next_offset, recovery.epochs
     if segments and next_offset < request.log_start_offset:
-        # The records up to the log start were lost or never synced; what remains lies wholly below it.
+        # The records up to the log start were lost or never synced; all that is left is below the log start.
         for segment in segments:
             _remove_segment(files, segment)
         segments = []
     if segments:
-        # Those that were adopted go before the first append: thousands of logs would hold up a start.
+        # Trusted index files are removed by the first append: removing those of thousands of logs delays a start.
         if not segments[-1].indexes_vouch:
             segments[-1].remove_indexes()
     else:
@@ -124,7 +125,7 @@ def load(files: Files, request: LoadRequest) -> LoadedLog:
         first.create(request.config.segment_bytes if request.config.preallocate else 0)
         segments, next_offset = [first], first.base_offset
     log_start_offset = max(request.log_start_offset, segments[0].base_offset)
-    # In this order: of an empty log nothing is left then, and so the next start finds nothing to change.
+    # In this order an empty log keeps no entry, so that the next start has nothing to change.
     epochs.truncate_from_start(log_start_offset)
     epochs.truncate_from_end(next_offset)
     producers = recovery.producers_at_end(log_start_offset) if segments is recovery.kept else None
@@ -156,7 +157,7 @@ def _expiration(request: LoadRequest) -> Expiration | None:
 
 
 def _open_segments(files: Files, request: LoadRequest) -> list[Segment]:
-    """Segments of the `.log` files, in order; index files without one are removed."""
+    """Return the segments of the `.log` files in order; remove index files without a `.log` file."""
     names = files.list(request.directory)
     bases = sorted(offset for name in names if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None)
     known = set(bases)
@@ -174,21 +175,21 @@ def _open_segments(files: Files, request: LoadRequest) -> list[Segment]:
 
 
 class _Recovery:
-    """One pass over the segments of a log, in order: trusted by their index files, or walked."""
+    """One pass over the segments of a log in order; each is trusted because of its index files, or scanned."""
 
     def __init__(self, files: Files, request: LoadRequest, epochs: EpochCache) -> None:
         self.files = files
         self.request = request
         self.epochs = epochs
         self.kept: list[Segment] = []
-        """Segments that hold whole batches, with their state set."""
+        """Segments with whole batches, whose state is set."""
         self.next_offset = 0
-        """The offset after the last batch of them."""
+        """Offset after the last batch of the kept segments."""
         self._producers: ProducerState | None = None
         self._walked_from: int | None = None
 
     def producers_at_end(self, log_start_offset: int) -> ProducerState | None:
-        """The producers of the whole log, if the walk has come by them; None when they have to be read."""
+        """Return the producer state at the log end if the scan has built it; None if it has to be loaded."""
         known, producers = self._walked_from, self._producers
         if known is None or known < log_start_offset or producers is None or producers.end_offset != self.next_offset:
             return None
@@ -198,8 +199,8 @@ class _Recovery:
     def run(self) -> None:
         segments = _open_segments(self.files, self.request)
         if not self.request.clean:
-            # One that a clean stop left within a segment may tell of records that were cut, and written anew, since:
-            # like the cut itself its removal is durable with the next flush only.
+            # A snapshot that a clean shutdown left within a segment may describe records that were truncated and
+            # replaced since: like the truncation, its removal is durable only with the next flush.
             remove_stray_snapshots(self.files, self.request.directory, (segment.base_offset for segment in segments))
         for place, segment in enumerate(segments):
             following = segments[place + 1 :]
@@ -221,13 +222,13 @@ class _Recovery:
                 return
 
     def _check(self, segment: Segment, successor: int | None) -> bool:
-        """Set a segment's state and `next_offset`; whether `successor` may follow."""
+        """Set the state of a segment and `next_offset`. Returns whether `successor` may follow."""
         request = self.request
-        # A crash may have lost anything from the recovery point on, and so in the segment that holds it.
+        # A crash may have lost anything from the recovery point on, hence also in the segment that contains it.
         suspect = not request.clean and (successor is None or successor > request.recovery_point)
         vouched = _indexes_are_plausible(self.files, segment)
         if suspect:
-            # The batches that are walked tell their epochs better than a checkpoint that may be older.
+            # The scanned batches give the epochs more reliably than a checkpoint, which may be older.
             self.epochs.truncate_from_end(segment.base_offset)
         whole = True
         if suspect or not vouched or not _adopt(self.files, segment, is_last=successor is None):
@@ -247,10 +248,10 @@ class _Recovery:
         return walk.recover(successor)
 
     def _producers_at(self, offset: int) -> ProducerState:
-        """Producers as of a segment's begin: what transaction indexes are made from."""
+        """Return the producer state at the start of a segment, from which transaction indexes are rebuilt."""
         producers = self._producers
         if producers is None or producers.end_offset > offset:
-            # What lies below the first segment is gone: a snapshot from there tells of another log, or of nothing.
+            # Records below the first segment are gone: a snapshot from there describes another log, or nothing.
             start = max(self.request.log_start_offset, self.kept[0].base_offset if self.kept else offset)
             offsets = range(min(start, offset), offset)
             expiration = _expiration(self.request)
@@ -263,10 +264,10 @@ class _Recovery:
 
 
 def _joins(end_offset: int, successor: int, *, gap_is_loss: bool) -> bool:
-    """Whether a segment that begins at `successor` may follow.
+    """Whether a segment that begins at `successor` may follow a segment that ends at `end_offset`.
 
-    A log begins segments where the last batch ends; only a gap that relative offsets can not span is left between
-    them, until compaction.
+    A log starts a segment where its last batch ends. Until compaction, the only gaps between segments are those that
+    are too large for relative offsets.
     """
     if end_offset > successor:
         return False
@@ -275,7 +276,7 @@ def _joins(end_offset: int, successor: int, *, gap_is_loss: bool) -> bool:
 
 def _remove_segment(files: Files, segment: Segment) -> None:
     segment.close()
-    # The log file goes last: while it is there, a recovery that is cut short finds the segment again.
+    # The log file goes last: while it exists, an interrupted recovery finds the segment again.
     for suffix in (*SEGMENT_SUFFIXES[1:], SNAPSHOT_SUFFIX, LOG_SUFFIX):
         files.remove(segment.path(suffix))
 
@@ -284,7 +285,7 @@ def _remove_segment(files: Files, segment: Segment) -> None:
 
 
 def _indexes_are_plausible(files: Files, segment: Segment) -> bool:
-    """Whether the index files are there, with sizes and transactions that can be true."""
+    """Whether the index files exist, with possible sizes and valid transactions."""
     try:
         offset_bytes = files.size(segment.path(INDEX_SUFFIX))
         time_bytes = files.size(segment.path(TIME_INDEX_SUFFIX))
@@ -302,7 +303,7 @@ def _indexes_are_plausible(files: Files, segment: Segment) -> bool:
 
 
 def _adopt(files: Files, segment: Segment, *, is_last: bool) -> bool:
-    """Take over the plausible index files of a segment; False when they prove wrong."""
+    """Load the state of a segment from its plausible index files; False if they prove to be wrong."""
     segment.indexes_written = True
     try:
         return _adopt_last(files, segment) if is_last else _adopt_newest_timestamp(files, segment)
@@ -311,9 +312,9 @@ def _adopt(files: Files, segment: Segment, *, is_last: bool) -> bool:
 
 
 def _adopt_last(files: Files, segment: Segment) -> bool:
-    """The last segment gets more batches, so its indexes are read and its tail is walked.
+    """Load the indexes of the last segment, which gets more batches, and scan its tail.
 
-    Only after a clean stop, which sealed it; Apache Kafka's completes the time index, too.
+    This happens only after a clean shutdown, which sealed the segment; Apache Kafka also completes the time index then.
     """
     offset_index = OffsetIndex.decode(files.read(segment.path(INDEX_SUFFIX)))
     time_index = TimeIndex.decode(files.read(segment.path(TIME_INDEX_SUFFIX)))
@@ -339,7 +340,7 @@ def _adopt_newest_timestamp(files: Files, segment: Segment) -> bool:
     path = segment.path(TIME_INDEX_SUFFIX)
     time_bytes = files.size(path)
     if not time_bytes:
-        # Only records without timestamps leave no entry in a sealed segment.
+        # In a sealed segment, only records without timestamps leave no entry.
         return not segment.size or segment.load_first_timestamp() < 0
     file = files.open(path, read_only=True)
     try:
@@ -357,9 +358,9 @@ def _adopt_newest_timestamp(files: Files, segment: Segment) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class SegmentWalk:
-    """Walks one segment by header and CRC and makes its indexes anew.
+    """Scans one segment by header and CRC and rebuilds its indexes.
 
-    `epochs` and `producers` are as of the segment's begin and are brought to its end.
+    `epochs` and `producers` are those at the start of the segment; the scan updates them up to its end.
     """
 
     segment: Segment = field(kw_only=False)
@@ -368,10 +369,10 @@ class SegmentWalk:
     interval: int
 
     def recover(self, successor: int | None) -> bool:
-        """Cut the segment before its first wrong batch; whether nothing was lost.
+        """Truncate the segment before its first invalid batch. Returns whether nothing was lost.
 
-        A batch is wrong when it is cut short, fails its CRC, or its offsets do not follow. Zeros behind the last batch
-        are room that was taken in advance, unless the segment then ends before its `successor` begins. Raises
+        A batch is invalid if it is incomplete, fails its CRC, or has offsets that do not follow. Zeros after the last
+        batch are preallocated space, unless the segment then ends before its `successor` begins. Raises
         `StorageError`.
         """
         segment = self.segment
@@ -400,8 +401,8 @@ class SegmentWalk:
         )
         segment.file.truncate(segment.size)
         if not empty:
-            # Lest another crash bring the damage back under batches that are written over it: their offsets and
-            # epochs stand outside of the checksum.
+            # Otherwise another crash could bring the damage back under batches that overwrite it, whose offsets and
+            # epochs are not covered by the checksum.
             segment.file.sync()
         return empty
 
@@ -423,9 +424,9 @@ class SegmentWalk:
 
 
 def good_batches(file: File, file_size: int, base_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Header and memory of each entry from a file's begin up to the first wrong one. Raises `StorageError`.
+    """Yield the header and bytes of each entry from the start of a file up to the first invalid one.
 
-    The memory is good until the next step.
+    The bytes are valid until the next step. Raises `StorageError`.
     """
     position, next_offset, needed = 0, base_offset, 0
     while file_size - position >= MIN_ENTRY_SIZE:
@@ -441,7 +442,7 @@ def good_batches(file: File, file_size: int, base_offset: int) -> Iterator[tuple
                     return
                 check_entry(chunk, at, header)
             except CorruptMessageError:
-                # A header that is cut by the end of the chunk is read again with what follows it.
+                # A header that is cut off at the end of the chunk is read again with the next chunk.
                 if len(chunk) - at >= HEADER_SIZE or position + len(chunk) >= file_size:
                     return
                 break
@@ -478,7 +479,7 @@ def _load_epochs(files: Files, directory: str) -> EpochCache:
 
 
 def _load_topic_id(files: Files, directory: str) -> UUID | None:
-    """The topic id; None when it is not known. It is written without a sync, so a crash may leave an empty file."""
+    """Return the topic id; None if unknown. It is written without a sync, so a crash may leave an empty file."""
     path = f"{directory}/{checkpoints.PARTITION_METADATA_FILE}"
     try:
         return checkpoints.decode_partition_metadata(files.read(path), path)

@@ -1,8 +1,7 @@
-"""Which segments go: by age, by size of the log, by log start offset.
+"""Decides which segments retention removes: by age, by size of the log, and by log start offset.
 
-Facts about segments enter, a number of oldest segments with the reason leaves; `PartitionLog` removes them. Invariant:
-only segments wholly below the high watermark go, and the last one only when it holds something (its log then rolls
-first).
+`PartitionLog` removes the segments. Invariant: only segments wholly below the high watermark are removed, and the last
+one only if it is not empty (its log then rolls first).
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from typing import NamedTuple
 
 
 class SegmentFacts(NamedTuple):
-    """What retention needs to know of one segment."""
+    """What retention needs to know about one segment."""
 
     end_offset: int
-    """Base offset of the next segment; of the last one the log end offset."""
+    """Base offset of the next segment; for the last segment, the log end offset."""
     size: int
     newest_ms: int
-    """Largest timestamp; wall time of creation where records have none."""
+    """Largest timestamp; wall time of the last append if records have no timestamps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """Bounds in force. `retention_ms` and `retention_bytes` below 0: no bound."""
+    """Limits in force. `retention_ms` and `retention_bytes` below 0: no limit."""
 
     retention_ms: int
     retention_bytes: int
@@ -33,7 +32,7 @@ class RetentionRules:
 
 
 class Expired(NamedTuple):
-    """How many of the oldest segments go for each reason."""
+    """Number of oldest segments that are removed for each reason."""
 
     by_age: int
     by_size: int
@@ -41,12 +40,12 @@ class Expired(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All together."""
+        """Total number of segments."""
         return self.by_age + self.by_size + self.by_start_offset
 
 
 def expired_segments(segments: Sequence[SegmentFacts], rules: RetentionRules, now_ms: int) -> Expired:
-    """The oldest segments that go: first by age, of the rest by size, of the rest by log start offset."""
+    """Return the oldest segments to remove: first by age, then by size of the rest, then by log start offset."""
 
     def too_old(segment: SegmentFacts) -> bool:
         return rules.retention_ms >= 0 and now_ms - segment.newest_ms > rules.retention_ms
@@ -61,7 +60,7 @@ def expired_segments(segments: Sequence[SegmentFacts], rules: RetentionRules, no
         return True
 
     def below_start(segment: SegmentFacts) -> bool:
-        # Without a successor there is no proof that the segment lies below: it is where the log goes on.
+        # A last segment without a successor is never wholly below the log start: the log continues in it.
         return segment is not segments[-1] and segment.end_offset <= rules.log_start_offset
 
     by_age = _leading(segments, rules.high_watermark, too_old)

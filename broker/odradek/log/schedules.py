@@ -1,7 +1,7 @@
-"""What the logs of a broker need again and again: retention, flushes by time, checkpoints, idle producers, disk space.
+"""Periodic work of a broker's logs: retention, timed flushes, checkpoints, idle producers and disk space.
 
-`LogManager` starts it after loading. Invariant: retention leaves a log alone until its topic's settings are known, as
-the broker's defaults might delete what the topic keeps.
+`LogManager` starts it after loading. Invariant: retention skips a log until its topic's settings are known, because the
+broker's defaults might delete what the topic keeps.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from odradek.log.table import LogTable
 logger = logging.getLogger(__name__)
 
 PRODUCER_CHECK_INTERVAL_MS: Final = 600_000
-"""How often idle producers are looked for (Kafka's producer.id.expiration.check.interval.ms)."""
+"""Interval of checks for idle producers (Kafka's producer.id.expiration.check.interval.ms)."""
 
 YIELD_EVERY: Final = 64
-"""Logs that a schedule goes through before it lets the loop do other things."""
+"""Number of logs that a schedule processes before it yields to the event loop."""
 
 NEVER_MS: Final = 2**63 - 1
 
@@ -35,7 +35,7 @@ class LogSchedules:
     def __init__(
         self, table: LogTable, clock: Clock, config: BrokerConfig, *, disk_work: DiskWork, space: DiskSpace
     ) -> None:
-        """Nothing runs before `start`."""
+        """Create the schedules; nothing runs before `start`."""
         self._table = table
         self._clock = clock
         self._config = config
@@ -43,7 +43,7 @@ class LogSchedules:
         self._space = space
 
     def start(self, background: Background) -> None:
-        """Begin; most of it only when the broker has taken up its partitions (`log.initial.task.delay.ms`)."""
+        """Start the schedules; most wait until the broker serves its partitions (`log.initial.task.delay.ms`)."""
         config = self._config
         first_ms = config.log_initial_task_delay_ms
         plan: list[tuple[int, int, Callable[[], Awaitable[object]]]] = [
@@ -58,7 +58,7 @@ class LogSchedules:
             background.spawn(self._repeat(delay_ms, every_ms, work))
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Put other settings in force; the intervals are those of the start."""
+        """Apply new settings, except for the intervals, which do not change after the start."""
         self._config = config
 
     async def _repeat(self, first_ms: int, every_ms: int, work: Callable[[], Awaitable[object]]) -> None:
@@ -68,7 +68,7 @@ class LogSchedules:
             await self._clock.sleep_ms(every_ms)
 
     async def apply_retention(self) -> int:
-        """Remove the segments that retention lets go, of every log whose settings are known; how many."""
+        """Remove expired segments of all logs whose topic settings are known. Returns their number."""
         removed = 0
         for count, log in enumerate(list(self._table.current.values()), 1):
             if log.topic_partition in self._table.configured and not log.is_offline:
@@ -81,19 +81,19 @@ class LogSchedules:
         return removed
 
     async def expire_producers(self) -> None:
-        """Forget producers that were idle for `producer.id.expiration.ms`."""
+        """Drop producers that were idle for `producer.id.expiration.ms`."""
         for count, log in enumerate(list(self._table.current.values()), 1):
             log.expire_producers(self._clock.wall_ms(), self._config.producer_id_expiration_ms)
             if count % YIELD_EVERY == 0:
                 await self._clock.sleep_ms(0)
 
     async def write_checkpoints(self) -> None:
-        """Checkpoint recovery points and log starts of all directories."""
+        """Checkpoint recovery points and log start offsets of all directories."""
         for directory in list(self._table.directories.values()):
             await self._disk_work.write_checkpoints(directory)
 
     async def flush_due(self) -> None:
-        """Flush the logs whose `flush.ms` has passed since their last flush."""
+        """Flush the logs whose last flush is at least `flush.ms` ago."""
         now_ms = self._clock.monotonic_ms()
         for log in list(self._table.current.values()):
             if now_ms - log.last_flush_ms >= log.config.flush_ms:

@@ -1,12 +1,12 @@
-"""One segment: a run of batches in one `.log` file with its indexes.
+"""One segment of a log: record batches in one `.log` file, with their indexes.
 
-Whole, checked batches (or old messages and wrappers: entries of any record format) enter by `append`; positions leave
-by `locate` and the find functions. `log.storage` owns segments, `log.recovery` makes them from files. Invariant: bytes
-[0, size) of the file are whole entries with rising offsets. What lies behind `size` is room that was taken in advance,
-or the debris of a failed write, which is cut before the next one.
+`append` adds whole, validated batches, or messages and wrappers of the old formats ("entries" of any record format).
+`locate` and the find functions return positions. `log.storage` owns segments; `log.recovery` builds them from files.
+Invariant: bytes [0, size) of the file are whole entries with increasing offsets. Bytes after `size` are preallocated
+space or the remains of a failed write, which are truncated before the next write.
 
-A sealed segment (not the last of its log) keeps no open file and no index in memory until a read needs them, so that
-a broker may hold many more segments than it has descriptors.
+A sealed segment (any but the last of its log) opens its file and loads its indexes only when a read needs them, so
+that a broker can hold many more segments than it has file descriptors.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACT
 INT32_MAX: Final = 2**31 - 1
 
 SCAN_BYTES: Final = 8192
-"""Read at once when batch headers are followed; twice the default distance between index entries."""
+"""Bytes per read when batch headers are scanned; twice the default distance between index entries."""
 
 UNPACKED_LIMIT: Final = 128 << 20
-"""Largest batch or wrapper, decompressed, that is looked into."""
+"""Largest decompressed batch or wrapper that is read."""
 
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
 _PREFIX: Final = struct.Struct(">qi4xB6xi")
-"""Offset, length and magic of any entry; the last number is the delta of the last offset in format 2 only."""
+"""Offset, length, magic and last offset delta of an entry; the delta is valid in format 2 only."""
 _LENGTH_OVERHEAD: Final = 12
 _SMALLEST_LENGTH: Final = HEADER_SIZE - _LENGTH_OVERHEAD
 _SMALLEST_OLD_LENGTH: Final = MIN_ENTRY_SIZE - _LENGTH_OVERHEAD
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """Kafka's name of a file that belongs to the segment at `offset`."""
+    """Return the name that Kafka gives to a file of the segment at base offset `offset`."""
     return f"{offset:020d}{suffix}"
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch lies in a segment."""
+    """Position of a batch in a segment, with its size and offsets."""
 
     position: int
     size: int
@@ -71,13 +71,13 @@ class BatchPlace(NamedTuple):
 
 
 def whole_batches(records: Buffer) -> int:
-    """How many bytes of a fetched record set are whole batches; a fetch may cut the last one."""
+    """Return the length of the whole batches in a fetched record set; a fetch may truncate the last batch."""
     size = len(records)
     position = 0
     while size - position > MAGIC_AT:
         _, length = _OFFSET_AND_LENGTH.unpack_from(records, position)
         following = position + length + _LENGTH_OVERHEAD
-        # A length that cannot be true stays in the result: the check of the batch says what is wrong with it.
+        # Keep an impossible length in the result: validation of the batch then reports what is wrong with it.
         if length < _SMALLEST_LENGTH and (records[position + MAGIC_AT] >= MAGIC or length < _SMALLEST_OLD_LENGTH):
             return size
         if following > size:
@@ -87,10 +87,13 @@ def whole_batches(records: Buffer) -> int:
 
 
 def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch from `position`, which begins one, to `end`. Raises as `Segment.locate`."""
+    """Yield (position, header) of each batch from `position`, a batch boundary, to `end`.
+
+    Raises as `Segment.locate`.
+    """
     while end - position >= MIN_ENTRY_SIZE:
         chunk = file.pread(min(SCAN_BYTES, end - position), position)
-        # Old messages are shorter than a header of today, but only the last one has nothing behind it.
+        # Old messages are shorter than a current header, but only the last entry has nothing after it.
         needed = HEADER_SIZE if position + len(chunk) < end else MIN_ENTRY_SIZE
         at = 0
         while len(chunk) - at >= needed:
@@ -131,7 +134,7 @@ class Segment:
     )
 
     def __init__(self, files: Files, directory: str, base_offset: int, *, created_ms: int) -> None:
-        """An empty segment; touches no file. `created_ms` is wall time: the age of records without timestamps."""
+        """Create an empty segment; touches no file. `created_ms` (wall time) dates records without timestamps."""
         self.files = files
         self.directory = directory
         self.base_offset = base_offset
@@ -140,19 +143,19 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
-        """Largest timestamp of the first batch; rolling by time counts from it. -1: not known."""
+        """Largest timestamp of the first batch, from which `segment.ms` counts. -1 if it is not known."""
         self.bytes_since_index_entry = 0
         self.indexes_written = False
         self.indexes_vouch = False
-        """Whether index files stand beside the last segment of its log, since it was loaded, that have to go before it
-        is written to or cut: most logs of a broker that starts get no batch for a while, and many never."""
+        """Whether valid index files of the last segment exist since the log was loaded. They must be removed before the
+        segment is written to or truncated. Most logs get no batch for some time after a start, and many never."""
         self.has_aborted = False
-        """Whether its transaction index has an entry: most have none, and none is looked for then."""
+        """Whether the transaction index has entries. Most have none; then no file is read."""
         self.is_preallocated = False
-        """Whether the file is longer than `size`, of zeros, until the segment is sealed."""
+        """Whether the file has preallocated zeros after `size`; they are removed when the segment is sealed."""
         self._changed_ms: int | None = None
         self._file: File | None = None
-        # Numbers of unfinished index files: a flush whose waiter was cancelled may still write beside a close.
+        # Numbers of temporary index files: a flush whose caller was cancelled may still write during a close.
         self._drafts = count()
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -162,19 +165,19 @@ class Segment:
         self._time_index_room = INT32_MAX
 
     def __repr__(self) -> str:
-        """For assertions: base offset and size."""
+        """Show base offset and size, for assertions."""
         return f"Segment({self.base_offset}, {self.size} bytes)"
 
     # Files
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
-        """Path of one of its files."""
+        """Return the path of one of the segment's files."""
         return f"{self.directory}/{file_name(self.base_offset, suffix)}"
 
     def create(self, allocate_bytes: int = 0) -> None:
-        """Make an empty `.log` file; an old one of the name is cut to nothing. Raises `StorageError`.
+        """Create the `.log` file; an existing file is truncated to nothing. Raises `StorageError`.
 
-        `allocate_bytes` (`preallocate`): room on the disk that the file takes at once.
+        `allocate_bytes` (`preallocate`): disk space to reserve at once.
         """
         self._file = self.files.open(self.path(), create=True)
         if self._file.size():
@@ -187,7 +190,7 @@ class Segment:
 
     @property
     def changed_ms(self) -> int:
-        """Wall time of its last batch, as far as it is known: of its file, for a segment that this broker found."""
+        """Wall time of the last append if known, otherwise the modification time of the file."""
         if self._changed_ms is None:
             self._changed_ms = self.files.modified_ms(self.path())
         return self._changed_ms
@@ -198,39 +201,39 @@ class Segment:
 
     @property
     def newest_ms(self) -> int:
-        """Largest timestamp; where records have none, when the segment got its last batch."""
+        """Largest timestamp; if records have no timestamps, `changed_ms`."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.changed_ms
 
     @property
     def file(self) -> File:
-        """The `.log` file, opened at first use. Raises `StorageError`."""
+        """The `.log` file, opened on first use. Raises `StorageError`."""
         if self._file is None:
             self._file = self.files.open(self.path())
         return self._file
 
     def holds(self, file: File) -> bool:
-        """Whether a reader's file is the one that is open here."""
+        """Whether `file` is the file that is currently open here."""
         return file is self._file
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """The offset index, read at first use. A corrupt file counts as empty: lookups then walk the segment."""
+        """The offset index, loaded on first use. A corrupt file counts as empty: lookups then scan the segment."""
         if self._offset_index is None:
             self._offset_index = OffsetIndex.decode(self._read(INDEX_SUFFIX)) or OffsetIndex()
         return self._offset_index
 
     @property
     def time_index(self) -> TimeIndex:
-        """The time index, read at first use; see `offset_index`."""
+        """The time index, loaded on first use; see `offset_index`."""
         if self._time_index is None:
             self._time_index = TimeIndex.decode(self._read(TIME_INDEX_SUFFIX)) or TimeIndex()
         return self._time_index
 
     @property
     def transaction_index(self) -> TransactionIndex:
-        """The aborted transactions that end here, read at first use. Raises `CorruptMessageError`, `StorageError`.
+        """The transactions aborted in this segment, loaded on first use. Raises `CorruptMessageError`, `StorageError`.
 
-        Unlike the other two it tells what can not be found elsewhere when a consumer asks.
+        A corrupt file is an error here: unlike the other indexes, lookups cannot do without it.
         """
         if self._transaction_index is None:
             if not self.has_aborted:
@@ -253,7 +256,7 @@ class Segment:
     def set_indexes(
         self, offset_index: OffsetIndex, time_index: TimeIndex, transaction_index: TransactionIndex
     ) -> None:
-        """Take over indexes that differ from the files'."""
+        """Replace the indexes in memory; the index files no longer match."""
         self._offset_index = offset_index
         self._time_index = time_index
         self._transaction_index = transaction_index
@@ -262,17 +265,17 @@ class Segment:
         self.indexes_written = False
 
     def limit_indexes(self, index_bytes: int) -> None:
-        """Bound the index files (`segment.index.bytes`)."""
+        """Limit the size of the index files (`segment.index.bytes`)."""
         self._has_index_room = False
         self._index_room = max(index_bytes // OFFSET_ENTRY_BYTES, 1)
-        # One entry is kept back for the one that sealing adds.
+        # Reserve one entry for the one that sealing adds.
         self._time_index_room = max(index_bytes // TIME_ENTRY_BYTES - 1, 1)
 
     @property
     def index_full(self) -> bool:
-        """Whether no further index entry fits: time to roll."""
+        """Whether no further index entry fits, so that the log has to roll."""
         if not self._has_index_room:
-            # Asked with every append, while an entry comes with every few: so what was found stays known until then.
+            # Every append asks, but few appends add an entry: cache the answer until the next entry.
             self._has_index_room = (
                 len(self.offset_index) < self._index_room and len(self.time_index) < self._time_index_room
             )
@@ -281,10 +284,11 @@ class Segment:
     # Writing
 
     def append(self, records: Buffer, headers: Sequence[BatchHeader], first_offset: int, interval: int) -> None:
-        """Write whole batches at the end. Raises `StorageError` and leaves `size` and indexes as they were.
+        """Write whole batches at the end. On `StorageError`, `size` and the indexes are unchanged.
 
-        `first_offset` is where the first batch got its offset; the others follow. `headers` carry final timestamps.
-        An index entry is due after more than `interval` bytes. Followers' batches may leave gaps, see `append_at`.
+        `first_offset` is the offset assigned to the first batch; the others follow without gaps. `headers` have their
+        final timestamps. An index entry is added after more than `interval` bytes. See `append_at` for the batches of
+        a follower, which may have gaps.
         """
         position = self.size
         self.file.pwritev((records,), position)
@@ -297,7 +301,7 @@ class Segment:
         self.size = position
 
     def append_at(self, records: Buffer, headers: Sequence[BatchHeader], interval: int) -> None:
-        """Write batches that carry their offsets already."""
+        """Write batches that already have their offsets. Raises `StorageError`."""
         position = self.size
         self.file.pwritev((records,), position)
         for header in headers:
@@ -321,25 +325,25 @@ class Segment:
         self.bytes_since_index_entry += header.batch_length + _LENGTH_OVERHEAD
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
-        """Note a transaction whose abort marker was just written here."""
+        """Add an aborted transaction whose marker was just appended to this segment."""
         self.transaction_index.append(aborted)
         self.has_aborted = True
         self.indexes_written = False
 
     def rebuild_note(self, header: BatchHeader, interval: int) -> None:
-        """Take in a batch that lies at `size` already: recovery builds a segment's state by these."""
+        """Add the batch at `size` to the state; recovery rebuilds a segment with this method."""
         self._note(header, header.base_offset + header.last_offset_delta, self.size, interval)
         self.size += header.batch_length + _LENGTH_OVERHEAD
 
     def cut_debris(self) -> None:
-        """Cut the file back to `size` after a failed write. Raises `StorageError`."""
+        """Truncate the file to `size` after a failed write. Raises `StorageError`."""
         self.file.truncate(self.size)
         self.is_preallocated = False
 
     def truncate(self, offset: int) -> int | None:
-        """Cut the batch that holds `offset` and all later ones; where that batch began, None when nothing was cut.
+        """Truncate from the batch that contains `offset`; an old wrapper is removed as a whole.
 
-        An old wrapper goes as a whole, too.
+        Returns the first offset of that batch, or None if nothing was truncated. Raises `StorageError`.
         """
         place = self.locate(offset)
         if place is None:
@@ -363,15 +367,15 @@ class Segment:
         try:
             return first_offset(self.read_batch(place.position, header), 0, header, limit=UNPACKED_LIMIT)
         except (CorruptMessageError, InvalidRecordError) as error:
-            # It goes anyway. The caller ends the log no higher than where it wanted it to end.
+            # The entry is removed anyway. The caller ends the log at the requested offset at most.
             logger.warning("%s has an unreadable wrapper at position %d: %s", self.path(), place.position, error)
             return place.base_offset
 
     def restore_max_timestamp(self, *, was_sealed: bool = False) -> None:
-        """Find the largest timestamp again: the last time index entry, then the batches after it.
+        """Recompute the largest timestamp from the last time index entry and the batches after it.
 
-        In a segment that `was_sealed` none of these is later than its last entry, and they may be a gigabyte: of
-        records that all have the same time, or were loaded newest first.
+        If the segment `was_sealed`, its last entry has the largest timestamp, and the batches are not scanned. There
+        may be a gigabyte of them if all records have the same time or were written newest first.
         """
         last = self.time_index.last()
         self.max_timestamp = NO_TIMESTAMP
@@ -391,7 +395,7 @@ class Segment:
             self.first_timestamp = NO_TIMESTAMP
 
     def seal(self) -> None:
-        """Complete the time index and give back unused room, as the segment gets no more batches for now.
+        """Complete the time index and release preallocated space; no more batches are appended for now.
 
         Raises `StorageError`.
         """
@@ -406,12 +410,12 @@ class Segment:
                 self._has_index_room = False
 
     def write_indexes(self) -> None:
-        """Put the indexes into their files and make them durable.
+        """Write the index files and sync them. Blocks. Raises `StorageError`.
 
-        Only for segments that get no batch meanwhile: it runs on a flush thread, and whoever started that sets
-        `indexes_written` afterwards. Blocks, raises `StorageError`.
+        No batch may be appended meanwhile. It runs on a flush thread; the caller that started the flush sets
+        `indexes_written` afterwards.
         """
-        # The other two vouch for the transaction index, whose file is missing where it is empty.
+        # Written first: the presence of the other two implies that a missing transaction index is empty.
         if self.has_aborted:
             self._write_index(TRANSACTION_INDEX_SUFFIX, self.transaction_index.encode())
         else:
@@ -420,7 +424,7 @@ class Segment:
         self._write_index(TIME_INDEX_SUFFIX, self.time_index.encode())
 
     def _write_index(self, suffix: str, content: bytes) -> None:
-        """Under its name only when it is durable: a torn one of the right size would vouch for the segment."""
+        """Rename the file into place only when it is durable: recovery would trust a torn index of the right size."""
         temporary = f"{self.path(suffix)}.{next(self._drafts)}{TEMPORARY_SUFFIX}"
         file = self.files.open(temporary, create=True)
         try:
@@ -439,11 +443,11 @@ class Segment:
         self.indexes_vouch = False
 
     def sync(self) -> None:
-        """Make the batches durable. Blocks, raises `StorageError`."""
+        """Sync the batches to disk. Blocks. Raises `StorageError`."""
         self.file.sync()
 
     def release(self) -> None:
-        """Let go of file and indexes of a sealed segment; a reader that holds the file keeps it open."""
+        """Release the file and indexes of a sealed segment; the file stays open while a reader holds it."""
         self._file = None
         if self.indexes_written:
             self._offset_index = None
@@ -451,9 +455,9 @@ class Segment:
             self._transaction_index = None
 
     def mark_deleted(self, *, keep_snapshot: bool = False) -> list[str]:
-        """Rename its files, and the producer snapshot of its start unless kept; their new paths.
+        """Rename the segment's files, and its producer snapshot unless kept, to `.deleted`. Returns the new paths.
 
-        A reader that holds the `.log` file keeps it. Raises `StorageError`.
+        A reader that holds the `.log` file can go on reading. Raises `StorageError`.
         """
         paths = []
         for suffix in SEGMENT_SUFFIXES if keep_snapshot else (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
@@ -465,13 +469,13 @@ class Segment:
         return paths
 
     def move_to(self, directory: str) -> None:
-        """The log's directory has another name now; an open file goes on."""
+        """Follow a rename of the log's directory; an open file stays open."""
         self.directory = directory
         if self._file is not None:
             self._file.renamed_to(self.path())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the `.log` file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -479,10 +483,10 @@ class Segment:
     # Reading
 
     def locate(self, offset: int, *, within: int | None = None) -> BatchPlace | None:
-        """The first batch that ends at or above `offset`; None when there is none below position `within`.
+        """Return the first batch that ends at or above `offset`; None if there is none below position `within`.
 
-        One index lookup and mostly one read, whatever the segment's size. Raises `CorruptMessageError` when the
-        bytes are no batches, `StorageError` when they cannot be read.
+        Takes one index lookup and usually one read, whatever the size of the segment. Raises `CorruptMessageError` if
+        the bytes are not batches, `StorageError` if they cannot be read.
         """
         limit = self.size if within is None else within
         relative = offset - self.base_offset
@@ -496,7 +500,7 @@ class Segment:
             while at <= last_start:
                 base_offset, length, magic, delta = unpack(chunk, at)
                 if magic != MAGIC:
-                    # What stands there is no delta: an old entry has one offset, that of its last message.
+                    # The field is not a delta here: an old entry has one offset, that of its last message.
                     delta = self._old_delta(magic, length, position + at)
                 elif length < _SMALLEST_LENGTH:
                     raise self._corrupt(position + at)
@@ -504,7 +508,7 @@ class Segment:
                     return BatchPlace(position + at, length + _LENGTH_OVERHEAD, base_offset, base_offset + delta)
                 at += length + _LENGTH_OVERHEAD
             if at == 0:
-                # A message of format 0 without key and value is a byte shorter than what is unpacked above.
+                # A format 0 message without key and value is one byte shorter than what is unpacked above.
                 header = read_entry(chunk)
                 if header.base_offset >= offset:
                     return BatchPlace(position, header.size, header.base_offset, header.base_offset)
@@ -518,15 +522,15 @@ class Segment:
         return 0
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each batch from `position`, which begins one. Raises as `locate`."""
+        """Yield (position, header) of each batch from `position`, a batch boundary. Raises as `locate`."""
         return walk_headers(self.file, position, self.size)
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
-        """The bytes of one batch."""
+        """Return the bytes of one batch. Raises `StorageError`."""
         return self.file.pread(header.batch_length + _LENGTH_OVERHEAD, position)
 
     def batches_for_timestamp(self, timestamp: int, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of batches that may hold the first record at or after a time and an offset."""
+        """Yield (position, header) of the batches that may hold the first record at or after a time and an offset."""
         entry = self.time_index.floor(timestamp)
         start = max(entry.offset if entry is not None else 0, offset - self.base_offset)
         position = self.offset_index.floor_position(start) if start > 0 else 0
@@ -535,7 +539,7 @@ class Segment:
                 yield at, header
 
     def next_offset(self) -> int:
-        """The offset after its last batch, by walking from the last index entry."""
+        """Return the offset after the last batch, found by a scan from the last index entry."""
         _, position = self.offset_index.last()
         last_offset = self.base_offset - 1
         for _, header in self.headers(position):
@@ -543,14 +547,14 @@ class Segment:
         return last_offset + 1
 
     def age_ms(self, timestamp: int, wall_ms: Callable[[], int]) -> int:
-        """Age at a record's `timestamp`, counted from the first batch's; from its creation when records have none."""
+        """Return the age at `timestamp`, counted from the first batch, or from creation if it has no timestamp."""
         first = self.first_timestamp
         if first < 0:
             first = self.load_first_timestamp()
         return timestamp - first if first >= 0 else wall_ms() - self.created_ms
 
     def load_first_timestamp(self) -> int:
-        """The largest timestamp of the first batch; -1 for an empty segment."""
+        """Return the largest timestamp of the first batch; -1 for an empty segment."""
         if self.first_timestamp < 0 and self.size:
             self.first_timestamp = read_entry(self.file.pread(min(HEADER_SIZE, self.size), 0)).max_timestamp
         return self.first_timestamp

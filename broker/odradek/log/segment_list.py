@@ -1,7 +1,7 @@
-"""The segments of one log in order, and reading across them.
+"""The segments of one log in order, and reads across them.
 
-Offsets and timestamps enter, slices of files and found records leave; `PartitionLog` owns one. Invariant: the tuple of
-segments is replaced, never changed, so whoever took it sees one state; base offsets rise strictly.
+Each `PartitionLog` owns one. Invariants: the tuple of segments is replaced, never modified, so that whoever holds it
+sees one state; base offsets strictly increase.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.records.formats import iterate_records
 
 
 class ReadBounds(NamedTuple):
-    """How much to read: all below offset `end` of a log that ends at `log_end`, and at most `max_bytes`."""
+    """Limits of a read: all below offset `end` of a log that ends at `log_end`, and at most `max_bytes`."""
 
     end: int
     log_end: int
@@ -26,7 +26,7 @@ class ReadBounds(NamedTuple):
 
 
 class SegmentList:
-    """Segments of one log; never empty."""
+    """The segments of one log; never empty."""
 
     __slots__ = ("_bases", "_limit", "_warm", "active", "all")
 
@@ -36,13 +36,13 @@ class SegmentList:
         self.replace(tuple(segments))
 
     def replace(self, segments: tuple[Segment, ...]) -> None:
-        """Put other segments in place."""
+        """Replace all segments."""
         self.all = segments
         """All segments in order."""
         self.active = segments[-1]
-        """The last one, which is appended to."""
+        """The last segment, to which batches are appended."""
         self._bases = [segment.base_offset for segment in segments]
-        # The end of readable data found last, as (offset, segment, position): many fetches ask for the same.
+        # The last computed end of readable data, as (offset, segment, position): many fetches need the same one.
         self._limit: tuple[int, Segment | None, int] = (-1, None, 0)
         if self._warm not in segments:
             self._warm = None
@@ -54,24 +54,24 @@ class SegmentList:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all `.log` files."""
+        """Total size of the `.log` files."""
         return sum(segment.size for segment in self.all)
 
     def holding(self, offset: int) -> int:
-        """Place of the segment in whose range `offset` lies; 0 when it lies below all."""
+        """Return the index of the segment whose range contains `offset`; 0 if it is below all segments."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def is_older(self, offset: int, upper_offset: int) -> bool:
-        """Whether `offset` lies in an older segment than `upper_offset`."""
+        """Whether `offset` is in an older segment than `upper_offset`."""
         return self.holding(offset) < self.holding(upper_offset)
 
     def facts(self, log_end: int) -> list[SegmentFacts]:
-        """What retention needs to know. Raises `StorageError`."""
+        """Return what retention needs to know about each segment. Raises `StorageError`."""
         ends = [*self._bases[1:], log_end]
         return [SegmentFacts(end, segment.size, segment.newest_ms) for end, segment in zip(ends, self.all, strict=True)]
 
     def read(self, offset: int, bounds: ReadBounds) -> LogSlice:
-        """Batches from the one that holds `offset`; empty when there is none below `bounds.end`.
+        """Return the batches from the one that contains `offset`; empty if there is none below `bounds.end`.
 
         Raises `StorageError`, `CorruptMessageError`.
         """
@@ -91,7 +91,7 @@ class SegmentList:
         return LogSlice(self.active.file, self.active.size, 0)
 
     def _bound(self, slot: int, bounds: ReadBounds) -> int:
-        """Position in a segment at which the batches below `bounds.end` stop."""
+        """Return the position in a segment at which the batches below `bounds.end` stop."""
         segment = self.all[slot]
         end = bounds.end
         if end >= (self._bases[slot + 1] if slot + 1 < len(self._bases) else bounds.log_end):
@@ -105,7 +105,7 @@ class SegmentList:
         return position
 
     def warmed(self, segment: Segment) -> Segment:
-        """The segment; of sealed ones only the one that was asked for last keeps its file and indexes."""
+        """Return the segment; of the sealed segments, only the last one used keeps its file and indexes loaded."""
         warm = self._warm
         if segment is warm or segment is self.active:
             return segment
@@ -115,12 +115,12 @@ class SegmentList:
         return segment
 
     def cool(self, segment: Segment) -> None:
-        """Let go of a sealed segment's file and indexes unless it is being read."""
+        """Release a sealed segment's file and indexes unless it is in use for reads."""
         if segment is not self._warm and segment is not self.active:
             segment.release()
 
     def aborted(self, offset: int, upper_offset: int) -> tuple[tuple[int, int], ...]:
-        """(producer id, first offset) of the aborted transactions that overlap a range of offsets.
+        """Return (producer id, first offset) of the aborted transactions that overlap [`offset`, `upper_offset`).
 
         Raises `StorageError`, `CorruptMessageError`.
         """
@@ -135,7 +135,7 @@ class SegmentList:
         return tuple(found)
 
     def end_of(self, offset: int, found: LogSlice) -> int | None:
-        """An offset above all in a slice that `read` gave for `offset`, as near as an index tells; None: unknown."""
+        """Return an offset above all in a slice that `read` returned for `offset`; None if no index entry gives one."""
         for slot in range(self.holding(offset), len(self.all)):
             segment = self.all[slot]
             if segment.holds(found.file):
@@ -146,7 +146,7 @@ class SegmentList:
         return None
 
     def find_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
-        """The first record at or after a time and an offset. Raises `StorageError`, `CorruptMessageError`."""
+        """Return the first record at or after a time and an offset. Raises `StorageError`, `CorruptMessageError`."""
         for segment in self.all:
             if segment.max_timestamp < timestamp_ms:
                 continue
@@ -156,7 +156,7 @@ class SegmentList:
         return None
 
     def newest_timestamp(self) -> int:
-        """The largest timestamp; -1 when there is none."""
+        """Return the largest timestamp; -1 if there is none."""
         return max(segment.max_timestamp for segment in self.all)
 
 

@@ -1,10 +1,10 @@
-"""The free bytes of each log directory, and whether it still takes writes.
+"""The free space of each log directory, and whether it accepts writes.
 
-Measurements enter from a thread every few seconds and with every roll; a refusal in one sentence leaves, which a log
-raises before it writes anything. Reads, retention and removals go on, so that the directory heals by itself. What a
-burst writes between two looks may still fill the disk: then the write itself fails and is undone (`PartitionLog`).
+A thread measures it every few seconds and after each roll. While space is short, a log refuses appends before it writes
+anything. Reads, retention and removals continue, so that the directory recovers by itself. A burst of writes between
+two measurements may still fill the disk: then the write itself fails and is undone (`PartitionLog`).
 
-Invariant: `refusals` holds exactly the directories whose last measurement was below their reserve.
+Invariant: `refusals` contains exactly the directories whose last measurement was below their reserve.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from odradek.base.ports import Files, RunBlocking
 logger = logging.getLogger(__name__)
 
 LARGEST_SHARE: Final = 20
-"""The reserve is at most one of this many parts of the file system, so that small disks are of use."""
+"""The reserve is at most 1/20 of the file system, so that small disks are usable."""
 
 
 class Room(NamedTuple):
-    """One directory's last measurement, in bytes; `free_bytes` and `total_bytes` are -1 when it failed."""
+    """The last measurement of one directory in bytes; `free_bytes` and `total_bytes` are -1 if it failed."""
 
     free_bytes: int
     total_bytes: int
@@ -32,7 +32,7 @@ class Room(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        """Whether writes are to be refused; never on a measurement that failed."""
+        """Whether writes are refused; never after a measurement that failed."""
         return 0 <= self.free_bytes < self.reserve_bytes
 
 
@@ -40,24 +40,24 @@ UNKNOWN: Final = Room(-1, -1, 0)
 
 
 def reserve_of(min_free_bytes: int, total_bytes: int) -> int:
-    """What `log.dir.min.free.bytes` comes to on a file system of this size; 0: nothing is kept free."""
+    """Return the reserve under `log.dir.min.free.bytes` on a file system of this size; 0: nothing is kept free."""
     return max(min(min_free_bytes, total_bytes // LARGEST_SHARE), 0)
 
 
 class DiskSpace:
-    """Free space of the directories of one broker."""
+    """Free space of one broker's log directories."""
 
     def __init__(self, files: Files, min_free_bytes: Callable[[], int], *, run_blocking: RunBlocking) -> None:
-        """`min_free_bytes` is asked at each look, since the setting may change."""
+        """`min_free_bytes` is called at each measurement, because the setting may change."""
         self._files = files
         self._min_free_bytes = min_free_bytes
         self._run_blocking = run_blocking
         self.rooms: dict[str, Room] = {}
         self.refusals: dict[str, str] = {}
-        """Sentence of each directory that refuses writes; mostly empty, so that an append asks in no time."""
+        """Error message of each directory that refuses writes; usually empty, so that appends check it quickly."""
 
     async def look(self, paths: Iterable[str]) -> None:
-        """Measure directories off the loop; one that cannot be measured keeps its last answer."""
+        """Measure directories off the loop; one that cannot be measured keeps its last result."""
         measured = await self._run_blocking(partial(measure, self._files, tuple(paths)))
         for path, found in measured.items():
             self._note(path, *found)
@@ -78,23 +78,23 @@ class DiskSpace:
             logger.info("log directory %s takes writes again: %d bytes are free", path, free_bytes)
 
     def forget(self, path: str) -> None:
-        """The directory is offline."""
+        """Drop the measurement of a directory that went offline."""
         self.rooms.pop(path, None)
         self.refusals.pop(path, None)
 
     def room(self, path: str) -> Room:
-        """A directory's last measurement."""
+        """Return the last measurement of a directory."""
         return self.rooms.get(path, UNKNOWN)
 
     def check(self, path: str) -> None:
-        """Raise `KafkaStorageError` when the directory refuses writes."""
+        """Raise `KafkaStorageError` if the directory refuses writes."""
         refusal = self.refusals.get(path)
         if refusal is not None:
             raise KafkaStorageError(refusal)
 
 
 def measure(files: Files, paths: Iterable[str]) -> Mapping[str, tuple[int, int]]:
-    """(free, total) bytes of the file system of each path. Blocks; a path that fails is left out and told."""
+    """Return (free, total) bytes of each path's file system. Blocks. A path that fails is logged and left out."""
     found: dict[str, tuple[int, int]] = {}
     for path in paths:
         try:

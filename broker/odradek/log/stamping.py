@@ -1,12 +1,12 @@
-"""What a leader writes into batches before they are kept: offsets, leader epoch, time; and what markers say.
+"""What a leader writes into batches before an append: offsets, leader epoch and log append time.
 
-Record memory and headers enter; the memory is changed in place, new values leave. `PartitionLog` calls it on every
-append, so nothing here looks at a record except in control batches. Invariant: only bytes outside of the CRC change,
-or the CRC is made new.
+`PartitionLog` calls it on every append, so it reads records only in control batches, to return their markers. The
+record memory is changed in place. Invariant: only bytes outside of the CRC change, or the CRC is recomputed.
 
 Headers are those of `records/admission`: each entry, of any format, takes `last_offset_delta` + 1 offsets. A batch is
-numbered by its first record, an old message by its own, a wrapper of old messages by its last; those inside are right
-already, as they count from the first (format 1) or were written with their true offsets (format 0).
+numbered by its first record, an old message by itself, and a wrapper of old messages by its last message. The offsets
+of inner messages are already right: they are relative to the first (format 1) or were written as absolute offsets
+(format 0).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from odradek.records.batch import (
 from odradek.records.message_set import stamp_offset, stamp_timestamp
 
 _LENGTH_OVERHEAD = 12
-"""Bytes of an entry that its length field does not count; added here, as a property call for each would cost more."""
+"""Bytes of an entry that its length field does not count; a constant, because a property call per entry costs more."""
 
 
 def markers_in(records: memoryview, headers: Sequence[BatchHeader]) -> Mapping[int, Marker]:
-    """Content of the control batches, by their place in `headers`. Raises `CorruptMessageError`."""
+    """Return the markers of the control batches by their index in `headers`. Raises `CorruptMessageError`."""
     if len(headers) == 1 and not headers[0].attributes & CONTROL_FLAG:
         return NO_MARKERS
     found: dict[int, Marker] | None = None
@@ -49,7 +49,7 @@ def markers_in(records: memoryview, headers: Sequence[BatchHeader]) -> Mapping[i
 def stamp_offsets(
     records: memoryview, headers: Sequence[BatchHeader], offset: int, leader_epoch: int
 ) -> tuple[int, int]:
-    """Number the entries from `offset` on; the offset after the last record and the largest timestamp."""
+    """Assign offsets to the entries from `offset` on. Returns the offset after the last and the largest timestamp."""
     position = 0
     max_timestamp = NO_TIMESTAMP
     for header in headers:
@@ -66,9 +66,9 @@ def stamp_offsets(
 
 
 def stamp_time(records: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> tuple[BatchHeader, ...]:
-    """Give the entries log-append time, but for those of format 0, which have no time; their headers as they are then.
+    """Set the log append time of all entries but those of format 0, which have no timestamp. Returns the new headers.
 
-    An entry that has this time already, as one that was rewritten on its way in, is left as it is.
+    An entry that already has this time, because it was converted before the append, is not changed.
     """
     position = 0
     stamped: list[BatchHeader] = []

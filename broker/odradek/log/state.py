@@ -1,7 +1,7 @@
-"""What one partition's log consists of, and what may be asked and told of it without touching its records.
+"""The state of one partition's log, and the operations that do not touch its records.
 
-What `log.recovery` loaded enters; offsets, epochs, producers and flushes leave. `PartitionLog` is the only subclass and
-adds what is done with a log: append, read, cut. Invariant: the offsets are those of `PartitionLog`.
+It is built from what `log.recovery` loaded. `PartitionLog` is the only subclass and adds the operations on records:
+append, read, truncate. Invariant: the offsets are those of `PartitionLog`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LogState:
     )
 
     def __init__(self, context: LogContext, loaded: LoadedLog, config: TopicConfig, topic_id: UUID | None) -> None:
-        """A log that goes on where `loaded` ends. `topic_id` is None where none is known."""
+        """Continue the log where `loaded` ends. `topic_id` is None if it is unknown."""
         self._files = context.files
         self._clock = context.clock
         self._host = context.host
@@ -62,7 +62,7 @@ class LogState:
         self.log_end_offset = loaded.next_offset
         self.high_watermark = loaded.log_start_offset
         """Set by replication."""
-        # Up to where the transactions were decided at a recovery point below the end shows with the first flush.
+        # If the recovery point is below the log end, the first flush finds out which transactions are decided.
         is_durable = loaded.recovery_point == loaded.next_offset
         self._durability = Durability(
             loaded.recovery_point,
@@ -79,7 +79,7 @@ class LogState:
         self.update_config(config)
 
     def __repr__(self) -> str:
-        """For assertions: name, start, high watermark, end."""
+        """Show name, start, high watermark and end, for assertions."""
         return (
             f"{type(self).__name__}({self.topic_partition}, {self.log_start_offset}..{self.high_watermark}"
             f"..{self.log_end_offset}, {len(self._segments.all)} segments)"
@@ -94,21 +94,21 @@ class LogState:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """All segments in order; a snapshot."""
+        """All segments in order, as a snapshot."""
         return self._segments.all
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments, without indexes."""
+        """Total size of the `.log` files in bytes."""
         return self._segments.size_bytes
 
     def is_sealed_below(self, offset: int, upper_offset: int) -> bool:
-        """Whether a read of `offset` ends in a segment that is older than that of `upper_offset`, so never grows."""
+        """Whether a read at `offset` ends in an older segment than `upper_offset`, so that it never returns more."""
         return self._segments.is_older(offset, upper_offset)
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Begin of the earliest transaction that is open or whose end is not replicated; None when there is none.
+        """First offset of the earliest transaction that is open or whose marker is not replicated; None if none.
 
         Never below the log start, even if the transaction began there.
         """
@@ -117,7 +117,7 @@ class LogState:
 
     @property
     def recovery_point(self) -> int:
-        """Every batch below is durable."""
+        """Every batch below this offset is durable."""
         return self._durability.recovery_point
 
     @property
@@ -127,12 +127,12 @@ class LogState:
 
     @property
     def generation(self) -> int:
-        """Counts truncations: what was planned for the log's content in an earlier one is void."""
+        """Number of truncations: what was planned for the log's content in an earlier generation is void."""
         return self._durability.generation
 
     @property
     def latest_epoch(self) -> int:
-        """The newest leader epoch in the log; -1 when there is none."""
+        """The newest leader epoch in the log; -1 if there is none."""
         return self._epochs.latest_epoch
 
     @property
@@ -141,10 +141,10 @@ class LogState:
         return self._failure is not None
 
     def take_over(self, current: LogState, directory: str) -> None:
-        """Stand in for `current`, whose records it has, from now on and by the name of `directory`.
+        """Replace `current`, whose records this log has, at the end of a move to `directory`.
 
-        The end of a move: this log's directory was just renamed so. What the records do not tell comes along: who is
-        waited for, how far they are replicated, epochs that have no record yet.
+        This log's directory was just renamed to that path. State that the records do not contain is copied: the host,
+        the high watermark, producers, and epochs without records.
         """
         assert self.log_end_offset == current.log_end_offset, f"{self} is no copy of {current}"
         self._host = self._storage.host = current._host
@@ -161,11 +161,11 @@ class LogState:
         self.update_config(current.config)
 
     def active_producers(self) -> list[ActiveProducer]:
-        """The producers that are remembered, by id."""
+        """Return the known producers, sorted by id."""
         return self._producers.active()
 
     def update_config(self, config: TopicConfig) -> None:
-        """Put other settings in force."""
+        """Apply new topic settings."""
         self.config = config
         self._timestamp_type = (
             TimestampType.LOG_APPEND_TIME
@@ -176,32 +176,32 @@ class LogState:
         self._storage.update_config(config)
 
     def validate_records(self, wanted: bool) -> None:
-        """Look at each record of what clients produce from now on, or at batches alone (`log.record.validation`)."""
+        """Set whether each record that clients produce is validated, or only batches (`log.record.validation`)."""
         self._validate_records = wanted
         self._rules_of_topic = rules_of_topic(self.config, validate_records=wanted)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget idle producers (`producer.id.expiration.ms`); how many."""
+        """Drop idle producers (`producer.id.expiration.ms`). Returns their number."""
         return self._producers.expire(now_ms, expiration_ms)
 
     # Leader epochs
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
-        """Where a leader epoch ends in this log; (-1, -1) when it is not known (KIP-279)."""
+        """Return where a leader epoch ends in this log; (-1, -1) if it is unknown (KIP-279)."""
         return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     def assign_epoch_start(self, leader_epoch: int, start_offset: int) -> None:
-        """Note that this broker leads in `leader_epoch` from `start_offset` on. Durable with the next flush."""
+        """Record that this broker leads in `leader_epoch` from `start_offset` on. Durable with the next flush."""
         self._epochs.assign(leader_epoch, start_offset)
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`; -1 when unknown."""
+        """Return the leader epoch of the record at `offset`; -1 if unknown."""
         return self._epochs.epoch_of(offset)
 
     # Flush
 
     def end_flush(self, ticket: FlushTicket) -> None:
-        """Take note of a flush that is done."""
+        """Record that a flush is complete."""
         self._durability.end(ticket, self._segments, self.log_end_offset)
 
     def is_current(self, ticket: FlushTicket) -> bool:
@@ -209,11 +209,11 @@ class LogState:
         return self._durability.is_current(ticket)
 
     def checkpointed(self, recovery_point: int) -> None:
-        """The checkpoint of recovery points on the disk now says this of the log."""
+        """Record that the recovery point checkpoint on disk now contains `recovery_point` for this log."""
         self._durability.note_checkpoint(recovery_point)
 
     def abandon(self) -> None:
-        """Let go of all files without a flush; those in use by a reader stay open until it is done."""
+        """Release all files without a flush; a file stays open until its readers are done."""
         self._is_abandoned = True
         for segment in self._segments.all:
             segment.release()

@@ -1,9 +1,9 @@
-"""The segments of one log as files: made, rolled, cut, replaced and removed.
+"""The segment files of one log: create, roll, truncate, replace and remove.
 
-Offsets and decisions of `PartitionLog` enter, which owns one; changed files and a changed `SegmentList` stay behind.
-What has to go is marked deleted at once and handed to the `LogHost`. Invariant: an operation that raises
-`StorageError` leaves the list as it was; its caller then takes the log's directory offline, unless nothing was changed
-(a new segment for which there is no room).
+Each `PartitionLog` owns one and makes the decisions; the operations change the files and the `SegmentList`. Files to be
+removed are marked deleted at once and handed to the `LogHost`. Invariant: an operation that raises `StorageError`
+leaves the list unchanged. Its caller then takes the log's directory offline, unless nothing was changed (no space for a
+new segment).
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from odradek.log.values import CleanedSwap, LogContext, LogHost
 
 
 class LogStorage:
-    """Files of one log."""
+    """The files of one log."""
 
     __slots__ = ("_clock", "_config", "_files", "_jitter_ms", "_segment_ms", "directory", "host", "segments")
 
     def __init__(self, context: LogContext, directory: str, segments: Iterable[Segment], config: TopicConfig) -> None:
-        """The segments as they were loaded."""
+        """`segments` are the loaded segments, in order."""
         self._files: Files = context.files
         self._clock: Clock = context.clock
         self.host: LogHost = context.host
         self.directory = directory
         self.segments = SegmentList(tuple(segments))
-        """The same object for good; its content is replaced."""
+        """Always the same object; its content is replaced."""
         self.update_config(config)
         self.draw_jitter()
 
     def update_config(self, config: TopicConfig) -> None:
-        """Put other settings in force."""
+        """Apply new settings."""
         self._config = config
         self._segment_ms = config.segment_ms
         if config.compacted:
-            # What lies in the active segment can not be cleaned, so it may not stay there for longer than that.
+            # The active segment cannot be cleaned, so records may not stay in it longer than the maximum lag.
             self._segment_ms = min(config.segment_ms, config.max_compaction_lag_ms)
         self.segments.active.limit_indexes(config.segment_index_bytes)
 
     def move_to(self, directory: str) -> None:
-        """The directory has another name now; open files go on."""
+        """Follow a rename of the log's directory; open files stay open."""
         self.directory = directory
         for segment in self.segments.all:
             segment.move_to(directory)
@@ -54,7 +54,7 @@ class LogStorage:
     # Roll
 
     def is_full(self, size: int, last_offset: int, max_timestamp: int) -> bool:
-        """Whether an append of `size` bytes needs a new segment: for lack of room, or as the active one is too old."""
+        """Whether an append of `size` bytes needs a new segment: no space is left, or the active one is too old."""
         active = self.segments.active
         if (
             active.size + size > self._config.segment_bytes
@@ -67,23 +67,23 @@ class LogStorage:
         first = active.first_timestamp
         if first < 0:
             return self.is_due(max_timestamp)
-        # What `is_due` comes to then; it is asked with every append.
+        # The same result as `is_due`, but cheaper: every append asks.
         return max_timestamp - first > self._segment_ms - self._jitter_ms
 
     def is_due(self, timestamp: int) -> bool:
-        """Whether the active segment is older than `segment.ms`: by the records' own time, if they have one."""
+        """Whether the active segment is older than `segment.ms`, by record timestamps if there are any."""
         return self.segments.active.age_ms(timestamp, self._clock.wall_ms) > self._segment_ms - self._jitter_ms
 
     def draw_jitter(self) -> None:
-        """Draw how much earlier than `segment.ms` the next segment is rolled (`segment.jitter.ms`)."""
+        """Draw by how much the next roll is earlier than `segment.ms` (`segment.jitter.ms`)."""
         bound = min(self._config.segment_jitter_ms, self._config.segment_ms)
         self._jitter_ms = int(self._clock.random() * bound) if bound > 0 else 0
 
     def roll(self, first_offset: int, last_offset: int, producers: ProducerState) -> bool:
-        """Begin a segment that can hold the offsets from `first_offset` to `last_offset`; False when there is one.
+        """Start a segment for the offsets from `first_offset` to `last_offset`. False if an empty one already fits.
 
-        It begins where the last batch ends, even if the next one leaves a gap: recovery then knows by a gap between
-        two segments that a crash took batches.
+        It starts where the last batch ends, even if the next batch leaves a gap: a gap between two segments then tells
+        recovery that a crash lost batches.
         """
         active = self.segments.active
         base_offset = active.next_offset()
@@ -113,15 +113,15 @@ class LogStorage:
     # Cut, remove
 
     def cut(self, offset: int) -> int:
-        """Drop everything from `offset` on, which is not below the first segment; where the log ends then.
+        """Remove everything from `offset` on, which is not below the first segment. Returns the new log end.
 
-        Whole batches go: it ends at the begin of the one that holds `offset`.
+        Only whole batches can be removed: the log ends at the start of the batch that contains `offset`.
         """
         place = self.segments.holding(offset) + 1
         kept, dropped = self.segments.all[:place], self.segments.all[place:]
         if dropped or kept[-1].indexes_vouch:
-            # Before the cut: a crash that brought later segments back would leave a gap before them, and index
-            # files would vouch for batches that are not synced.
+            # Before the truncation: otherwise a crash that brought later segments back would leave a gap before them,
+            # and index files would vouch for batches that are not synced.
             self.discard(reversed(dropped), 0)
             kept[-1].remove_indexes()
             self._files.sync_directory(self.directory)
@@ -131,22 +131,22 @@ class LogStorage:
         return offset if begin is None else min(offset, begin)
 
     def restart_at(self, offset: int) -> None:
-        """Drop everything and go on with a new segment at `offset`."""
+        """Remove everything and continue with a new segment at `offset`."""
         self.discard(reversed(self.segments.all), 0)
-        # The old files must be gone before new ones come: a crash that brings them back would mix two logs.
+        # The old files must be gone before new ones are created: a crash that brings them back would mix two logs.
         self._files.sync_directory(self.directory)
         self.segments.replace((self._make(offset),))
 
     def remove_oldest(self, count: int) -> None:
-        """Remove the first segments, of which some are left, after `file.delete.delay.ms`."""
+        """Remove the first `count` segments, but not all, after `file.delete.delay.ms`."""
         gone = self.segments.all[:count]
         self.segments.replace(self.segments.all[count:])
         self.discard(gone, self._config.file_delete_delay_ms)
 
     def discard(self, segments: Iterable[Segment], delay_ms: int) -> None:
-        """Mark the files of segments deleted, at once, and have them removed.
+        """Mark the files of segments deleted at once, and schedule their removal.
 
-        In the order given: from the side that is cut off inwards, so that a crash in between leaves no gap.
+        Segments must be ordered from the end that is cut off inwards, so that a crash in between leaves no gap.
         """
         self._remove_later([path for segment in segments for path in segment.mark_deleted()], delay_ms)
 
@@ -157,10 +157,10 @@ class LogStorage:
     # Compaction
 
     def swap(self, swap: CleanedSwap, *, is_current: bool) -> bool:
-        """Put cleaned segments in place; False, with the cleaned files removed, when the log changed meanwhile.
+        """Swap in cleaned segments. Returns False, with the cleaned files removed, if the log has changed meanwhile.
 
-        Readers that hold a file of a replaced segment go on with it. Raises also `CorruptMessageError` for cleaned
-        files that are not whole.
+        Readers of a replaced segment's file can go on reading. Also raises `CorruptMessageError` if the cleaned files
+        are not whole.
         """
         place = place_of(self.segments.all, swap) if is_current else None
         if place is None:

@@ -1,10 +1,10 @@
-"""Rewritten segments take the place of old ones, so that a crash at any point leaves the old or the new ones.
+"""Replaces segments with rewritten ones, so that after a crash at any point either the old or the new ones are left.
 
 `PartitionLog.swap_cleaned` calls it on the loop, with files that `log.cleaning` has written and synced as `.cleaned`.
-Order: `.cleaned` becomes `.swap`, from the highest base offset to the lowest, so that a `.cleaned` file shows that the
-replacements from its offset on are not complete; the old segments become `.deleted`, from the lowest to the highest;
-then `.swap` goes. `log.interrupted` finishes or undoes the rest. Invariant: renames in one directory become durable in
-their order, as in a journalling file system; nothing is synced here.
+First `.cleaned` is renamed to `.swap`, from the highest base offset to the lowest, so that a remaining `.cleaned` file
+shows that the replacements from its offset on are incomplete. Then the old segments are renamed to `.deleted`, from the
+lowest to the highest, and finally the `.swap` suffix is removed. `log.interrupted` completes or undoes the rest.
+Invariant: renames in one directory become durable in order, as in a journaling file system; nothing is synced here.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class Swapped(NamedTuple):
-    """What a swap made of a log."""
+    """Result of a swap."""
 
     segments: tuple[Segment, ...]
     deleted: list[str]
-    """Files to be removed."""
+    """Files to remove."""
 
 
 def cleanable_segments(segments: Sequence[Segment], bound: int) -> tuple[SegmentView, ...]:
-    """The sealed and durable segments from the log's begin on that lie wholly below `bound`. Raises `StorageError`."""
+    """Return the sealed, durable segments from the first on that are wholly below `bound`. Raises `StorageError`."""
     views = []
     for segment, following in pairwise(segments):
         if following.base_offset > bound or not segment.indexes_written:
@@ -62,7 +62,7 @@ def cleanable_segments(segments: Sequence[Segment], bound: int) -> tuple[Segment
 
 
 def place_of(segments: Sequence[Segment], swap: CleanedSwap) -> int | None:
-    """Where the run of replaced segments begins; None when they are not all there, side by side, and sealed."""
+    """Return the index of the first replaced segment; None unless all are present, contiguous and sealed."""
     bases = [segment.base_offset for segment in segments[:-1]]
     if not swap.replaced or swap.cleaned[:1] != swap.replaced[:1] or swap.replaced[0] not in bases:
         return None
@@ -71,7 +71,7 @@ def place_of(segments: Sequence[Segment], swap: CleanedSwap) -> int | None:
 
 
 def remove_cleaned(files: Files, directory: str, below: int, bases: Iterable[int] = ()) -> None:
-    """Remove the `.cleaned` files with base offsets below one, or among `bases`. Raises `StorageError`."""
+    """Remove the `.cleaned` files with base offsets below `below`, or among `bases`. Raises `StorageError`."""
     named = frozenset(bases)
     for name in files.list(directory):
         offset = offset_of(name)
@@ -80,14 +80,14 @@ def remove_cleaned(files: Files, directory: str, below: int, bases: Iterable[int
 
 
 def swap_segments(files: Files, segments: Sequence[Segment], place: int, swap: CleanedSwap) -> Swapped:
-    """Do the swap for the run of segments at `place`.
+    """Swap the run of segments at index `place`.
 
-    Raises `CorruptMessageError` when the cleaned files are not whole, with nothing done, and `StorageError`.
+    Raises `CorruptMessageError`, with nothing changed, if the cleaned files are not whole, and `StorageError`.
     """
     old = segments[place : place + len(swap.replaced)]
     directory = old[0].directory
     made = [_measured(files, directory, base_offset, old) for base_offset in swap.cleaned]
-    # What an earlier pass left below would make this swap look incomplete after a crash.
+    # Files of an earlier pass below would make this swap look incomplete after a crash.
     remove_cleaned(files, directory, swap.cleaned[0])
     for segment in reversed(made):
         files.set_modified_ms(segment.path() + CLEANED_SUFFIX, segment.changed_ms)
@@ -108,7 +108,7 @@ def _rename(files: Files, segment: Segment, source: str, target: str) -> None:
 
 
 def _measured(files: Files, directory: str, base_offset: int, old: Sequence[Segment]) -> Segment:
-    """A cleaned segment with what is to be known of it, from its `.cleaned` files."""
+    """Return a cleaned segment with its state, read from its `.cleaned` files."""
     segment = Segment(files, directory, base_offset, created_ms=old[-1].created_ms)
     segment.changed_ms = old[-1].changed_ms
     segment.size = files.size(segment.path(LOG_SUFFIX) + CLEANED_SUFFIX)

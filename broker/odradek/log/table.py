@@ -1,8 +1,8 @@
-"""Which logs a broker has, and in which directory each of them lies.
+"""The table of a broker's logs and the directory of each.
 
-`log.manager` owns the table; loading, disk work, moves and schedules look things up in it. Nothing here touches a file.
-Invariants: a partition has at most one current log and at most one future one, in another directory (KIP-113); each
-log has one home, which is online; a partition whose directory failed is `offline` and has no current log.
+`log.manager` owns it; loading, disk work, moves and schedules use it. It touches no files. Invariants: a partition has
+at most one current log and at most one future log, in different directories (KIP-113); each log is in one directory,
+which is online; a partition whose directory failed is `offline` and has no current log.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ class LogTable:
     )
 
     def __init__(self) -> None:
-        """Empty."""
+        """Create an empty table."""
         self.directories: dict[str, LogDirectory] = {}
-        """Directories that work, by path."""
+        """Online directories by path."""
         self.failed: dict[str, str] = {}
-        """Path and reason of those that do not."""
+        """Failed directories: path and reason."""
         self.current: dict[TopicPartition, PartitionLog] = {}
         self.future: dict[TopicPartition, PartitionLog] = {}
-        """Logs that are being filled to take the current one's place."""
+        """Logs that are being filled to replace the current one."""
         self.offline: set[TopicPartition] = set()
         self.configured: set[TopicPartition] = set()
-        """Partitions whose topic's settings are known."""
+        """Partitions whose topic settings are known."""
         self.preferred: dict[TopicPartition, str] = {}
-        """Where a log is to be made that does not exist yet."""
+        """The directory in which to create a log that does not exist yet."""
         self._homes: dict[PartitionLog, LogDirectory] = {}
         self._counts: Counter[str] = Counter()
-        """How many logs each directory is home to: a controller has thousands made at once."""
+        """Number of logs per directory; kept because a controller creates thousands of logs at once."""
 
     def add(self, directory: LogDirectory, log: PartitionLog) -> None:
-        """Take in a partition's current log."""
+        """Add the current log of a partition."""
         self.current[log.topic_partition] = log
         self._settle(log, directory)
 
     def add_future(self, directory: LogDirectory, log: PartitionLog) -> None:
-        """Take in a log that is to become a partition's current one."""
+        """Add the future log of a partition."""
         self.future[log.topic_partition] = log
         self._settle(log, directory)
 
     def remove(self, log: PartitionLog) -> LogDirectory | None:
-        """Forget a log, current or future; its home, None when it was not here."""
+        """Remove a current or future log. Returns its directory; None if the log is not in the table."""
         for logs in (self.current, self.future):
             if logs.get(log.topic_partition) is log:
                 del logs[log.topic_partition]
         return self._leave(log)
 
     def promote(self, topic_partition: TopicPartition) -> PartitionLog:
-        """Put the future log in the current one's place; the log that was current."""
+        """Replace the current log with the future log. Returns the replaced log."""
         replaced = self.current[topic_partition]
         self.current[topic_partition] = self.future.pop(topic_partition)
         self._leave(replaced)
@@ -84,21 +84,21 @@ class LogTable:
         return home
 
     def home(self, log: PartitionLog) -> LogDirectory | None:
-        """The directory that a log lies in; None when the log is not here any more."""
+        """Return the directory of a log; None if the log is no longer in the table."""
         return self._homes.get(log)
 
     def within(self, directory: LogDirectory) -> list[PartitionLog]:
-        """The logs in a directory, current and future."""
+        """Return the current and future logs in a directory."""
         return [log for log, home in self._homes.items() if home is directory]
 
     def is_future(self, log: PartitionLog) -> bool:
-        """Whether the log is one that is being filled."""
+        """Whether the log is a future log."""
         return self.future.get(log.topic_partition) is log
 
     def choose(self, topic_partition: TopicPartition) -> LogDirectory:
-        """Where to make a new log: the preferred directory if it works, else the one with the fewest logs.
+        """Choose the directory of a new log: the preferred one if it is online, else the one with the fewest logs.
 
-        Raises `KafkaStorageError` when no directory works.
+        Raises `KafkaStorageError` if no directory is online.
         """
         preferred = self.directories.get(self.preferred.get(topic_partition, ""))
         if preferred is not None:

@@ -1,9 +1,8 @@
-"""The aborted transactions of one segment: what a consumer that reads committed records has to leave out.
+"""The transaction index of one segment: the aborted transactions, whose records read-committed consumers skip.
 
-Entries enter when an abort marker is appended or found in recovery, those that overlap a fetch leave; `log.segment`
-owns one index a segment. The file is Kafka's `.txnindex`: entries of 34 bytes, big endian (version int16 0, producer
-id, first offset, last offset, last stable offset, each int64). Invariant: last offsets, those of the markers, rise
-strictly.
+Entries are added when an abort marker is appended or found in recovery. `log.segment` owns one index per segment. The
+file is Kafka's `.txnindex`: big-endian entries of 34 bytes (version int16 0, then int64 producer id, first offset, last
+offset, last stable offset). Invariant: last offsets, which are those of the markers, strictly increase.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _ENTRY: Final = Struct(">hqqqq")
 
 
 class AbortedTransaction(NamedTuple):
-    """One transaction that was aborted."""
+    """One aborted transaction."""
 
     producer_id: int
     first_offset: int
@@ -26,36 +25,36 @@ class AbortedTransaction(NamedTuple):
     last_offset: int
     """Offset of its abort marker."""
     last_stable_offset: int
-    """The log's last stable offset once the marker was appended: below it no later transaction begins."""
+    """The log's last stable offset once the marker was appended: no later transaction begins below it."""
 
 
 class TransactionIndex:
-    """Aborted transactions whose markers lie in one segment, by the offset of the marker."""
+    """The aborted transactions whose markers are in one segment, by the offset of the marker."""
 
     __slots__ = ("_entries",)
 
     def __init__(self) -> None:
-        """An empty index."""
+        """Create an empty index."""
         self._entries: list[AbortedTransaction] = []
 
     def __len__(self) -> int:
-        """Number of entries."""
+        """Return the number of entries."""
         return len(self._entries)
 
     def entries(self) -> tuple[AbortedTransaction, ...]:
-        """All of them."""
+        """Return all entries."""
         return tuple(self._entries)
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Add an entry at the end; `ValueError` when its marker does not lie above all others."""
+        """Add an entry at the end. Raises `ValueError` if its marker is not above all others."""
         if self._entries and aborted.last_offset <= self._entries[-1].last_offset:
             raise ValueError(f"{aborted} does not follow {self._entries[-1]}")
         self._entries.append(aborted)
 
     def collect(self, offset: int, upper_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that overlap the offsets from `offset` to below `upper_offset`, and whether no later one can.
+        """Return the entries that overlap [`offset`, `upper_offset`), and whether no later entry can overlap it.
 
-        The second is true once an entry's last stable offset reaches `upper_offset`: later markers then end
+        The second value is true once an entry's last stable offset reaches `upper_offset`: later markers then end
         transactions that begin at or above it.
         """
         found = []
@@ -68,19 +67,19 @@ class TransactionIndex:
         return found, False
 
     def truncate(self, offset: int) -> bool:
-        """Drop the entries whose markers lie at or above `offset`; whether there were any."""
+        """Remove the entries whose markers are at or above `offset`. Returns whether there were any."""
         kept = bisect_left(self._entries, offset, key=_last_offset)
         dropped = kept < len(self._entries)
         del self._entries[kept:]
         return dropped
 
     def encode(self) -> bytes:
-        """Content of the `.txnindex` file."""
+        """Return the content of the `.txnindex` file."""
         return b"".join(_ENTRY.pack(TRANSACTION_ENTRY_VERSION, *entry) for entry in self._entries)
 
     @classmethod
     def decode(cls, content: bytes, base_offset: int = 0) -> TransactionIndex | None:
-        """The index of a segment's file; None when size, version, order or offsets show that it is corrupt."""
+        """Return the index in a file; None if its size, version, order or offsets show that it is corrupt."""
         if len(content) % TRANSACTION_ENTRY_BYTES:
             return None
         index = cls()

@@ -1,6 +1,6 @@
-"""What goes in and out of a `PartitionLog`: results of appends and reads, and what a log needs of its surroundings.
+"""Values that `PartitionLog` returns and accepts, and the protocol through which a log uses its host.
 
-Plain values and one protocol; `log.partition_log` makes them, replication and the server read them.
+`log.partition_log` creates most of them; replication and the server read them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AppendInfo(NamedTuple):
-    """What an append did. A tuple, because one is made for each append."""
+    """Result of an append. A tuple, because one is created for each append."""
 
     first_offset: int
     last_offset: int
@@ -26,29 +26,29 @@ class AppendInfo(NamedTuple):
     size_bytes: int
     max_timestamp: int
     log_append_time: int
-    """-1 unless the topic's timestamps are those of the append."""
+    """-1 unless the topic uses log append time."""
     log_start_offset: int
     leader_epoch: int
     duplicate: bool = False
-    """Nothing was written: the offsets are those of the batch when it came first."""
+    """Nothing was written: the offsets are those of the original batch."""
     converted: int = 0
-    """Records that were written anew for another format or codec."""
+    """Number of records that were converted to another format or codec."""
 
 
 class LogSlice(NamedTuple):
-    """A run of bytes in a segment's file, beginning with a batch and perhaps ending within one.
+    """A range of a segment file that starts with a batch; the last batch may be incomplete.
 
-    Good for as long as its holder keeps it: a removed segment's file stays open until then.
+    Valid for as long as it is held: the file of a removed segment stays open until then.
     """
 
     file: File
     position: int
     length: int
     first_batch_incomplete: bool = False
-    """The first batch is larger than was asked for; `length` is then 0."""
+    """The first batch is larger than the requested size; `length` is then 0."""
 
     def load(self) -> bytes:
-        """The bytes. Raises `StorageError`."""
+        """Read the bytes. Raises `StorageError`."""
         return self.file.pread(self.length, self.position) if self.length else b""
 
 
@@ -62,7 +62,7 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentView:
-    """One sealed segment as the cleaner sees it: files that do not change until a swap replaces them."""
+    """One sealed segment as seen by the cleaner: its files do not change until a swap replaces them."""
 
     base_offset: int
     next_offset: int
@@ -70,54 +70,53 @@ class SegmentView:
     size: int
     """Bytes of the `.log` file."""
     newest_ms: int
-    """Largest timestamp of its records; `changed_ms` where they have none."""
+    """Largest timestamp of its records; `changed_ms` if they have none."""
     path: str
-    """Path of the `.log` file; index files stand beside it."""
+    """Path of the `.log` file; the index files are in the same directory."""
     changed_ms: int
-    """Wall time at which the segment got its last batch, kept by a swap: what delete horizons of old formats and
-    records without timestamps go by."""
+    """Wall time at which the segment got its last batch, preserved by a swap. Used for the delete horizons of old
+    formats and for records without timestamps."""
     has_aborted: bool = False
-    """Whether a `.txnindex` file stands beside it."""
+    """Whether the segment has a `.txnindex` file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedSwap:
-    """Segments that were rewritten: `cleaned` are to stand in the place of `replaced`.
+    """A swap of rewritten segments: `cleaned` replaces `replaced`.
 
-    Both are base offsets in rising order. `replaced` is an unbroken run of the segments that `cleanable` told, and
-    `cleaned` begins with the same offset, so that the log keeps its begin. Of each cleaned segment these files are
-    there, complete and synced, in the log's directory: `.log.cleaned`, `.index.cleaned`, `.timeindex.cleaned`, and
+    Both are base offsets in increasing order. `replaced` is a contiguous run of the segments that `cleanable` returned.
+    `cleaned` starts with the same offset, so that the start of the log does not change. The files of each cleaned
+    segment are complete and synced in the log's directory: `.log.cleaned`, `.index.cleaned`, `.timeindex.cleaned`, and
     `.txnindex.cleaned` if it has an entry.
     """
 
     generation: int
-    """`PartitionLog.generation` when `cleanable` was asked."""
+    """`PartitionLog.generation` when `cleanable` was called."""
     replaced: tuple[int, ...]
     cleaned: tuple[int, ...]
 
 
 class LogHost(Protocol):
-    """What a log asks of the one who keeps it.
+    """What a log needs from its owner.
 
-    After every write of the recovery point checkpoint that succeeded, for each log in it, the host calls
-    `log.checkpointed(recovery_point)` on the loop with the value that was written: the cleaner may only touch what
-    lies below.
+    After each successful write of the recovery point checkpoint, the host calls `log.checkpointed(recovery_point)` on
+    the loop for each log in it, with the value that was written: the cleaner may only rewrite segments below it.
     """
 
     def flush_soon(self, log: PartitionLog) -> None:
-        """Flush off the loop, soon."""
+        """Flush the log off the loop, soon."""
         ...
 
     def checkpoint_soon(self, log: PartitionLog) -> None:
-        """The recovery point or log start may differ from the checkpointed one for the worse: write them again."""
+        """Write the checkpoints again soon: the recovery point or log start may be below the checkpointed one."""
         ...
 
     def checkpoint_now(self, log: PartitionLog) -> None:
-        """Write the recovery points of the log's directory before returning, and tell `log.checkpointed`.
+        """Write the recovery points of the log's directory before returning, and call `log.checkpointed`.
 
-        Asked for when a log that was truncated below its checkpointed recovery point begins a segment before
-        `checkpoint_soon` was heard: a crash must not find a recovery point above batches that are not durable.
-        Blocks the loop for one small synced write; rare. A failure takes the directory offline.
+        Needed if a log that was truncated below its checkpointed recovery point rolls before `checkpoint_soon` has
+        taken effect: a crash must not find a recovery point above batches that are not durable. Blocks the loop for
+        one small synced write, but rarely. A failure takes the directory offline.
         """
         ...
 
@@ -126,11 +125,11 @@ class LogHost(Protocol):
         ...
 
     def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
-        """The log's directory can not be trusted any more."""
+        """Take the log's directory offline."""
         ...
 
     def check_room(self, log: PartitionLog) -> None:
-        """Raise `KafkaStorageError` while the log's directory keeps its last free bytes (`log.space`)."""
+        """Raise `KafkaStorageError` while the log's directory has less free space than its reserve (`log.space`)."""
         ...
 
 
@@ -142,6 +141,6 @@ class LogContext:
     clock: Clock
     host: LogHost
     validate_records: bool = True
-    """`log.record.validation` is `full`: look at each record of what clients produce."""
+    """Whether `log.record.validation` is `full`: validate each record that clients produce."""
     flush_ms: Quantiles = field(default_factory=Quantiles)
-    """How long flushes take, waiting for a thread included."""
+    """Durations of flushes in milliseconds, including the wait for a thread."""
