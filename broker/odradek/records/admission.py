@@ -1,13 +1,12 @@
-"""From what came to what is kept: a record set is checked, and rewritten where the topic asks for another form.
+"""Validates a record set for an append and converts it if the topic requires another form.
 
-A record set and the topic's rules enter; the entries to be numbered, stamped and written leave, with their headers.
-`PartitionLog.append_as_leader` calls it once per append. Invariant: a set that already has the topic's form leaves as
-the very memory that came.
+`PartitionLog.append_as_leader` calls it once per append with the topic's rules. The result is the entries to number,
+stamp and write, with their headers. Invariant: a set that already has the required form is returned in the same memory.
 
-What a topic may ask for: a record format (`message.format.version`), a codec (`compression.type`), true newest
-timestamps. A batch of format 2 keeps its records section byte for byte but for the packing; everything else is taken
-apart and written anew. The headers that leave tell what is to be numbered: `last_offset_delta` + 1 records in each
-entry, also in a wrapper of formats 0 and 1, whose own offset is to become that of its last message.
+A topic may require a record format (`message.format.version`), a codec (`compression.type`) and correct largest
+timestamps. The records section of a format 2 batch is kept unchanged except for compression; everything else is decoded
+and encoded again. In the returned headers each entry takes `last_offset_delta` + 1 offsets, also a wrapper of formats 0
+and 1, whose own offset then becomes that of its last message.
 """
 
 from __future__ import annotations
@@ -36,33 +35,33 @@ from odradek.records.validate import AppendOrigin, AppendRules, check_append, ch
 
 _TAKEN_APART_LIMIT_BYTES: Final = 16 << 20
 _TAKEN_APART_RECORDS: Final = 1 << 18
-"""Most unpacked bytes and records of a set whose records become objects here, which takes microseconds each."""
+"""Maximum decompressed bytes and records of a set that is decoded to objects here, which takes microseconds each."""
 
 
 _CLIENT: Final = AppendOrigin.CLIENT
 _REPLICATION: Final = AppendOrigin.REPLICATION
 _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
-"""See `validate`: names of their own are looked up faster."""
+"""Module-level constants are faster to look up; see `validate`."""
 
 _LOG_OVERHEAD: Final = 12
 
 
 class Prepared(NamedTuple):
-    """What is to be numbered and written."""
+    """The records to number and write."""
 
     records: memoryview
     headers: tuple[BatchHeader, ...]
     converted: int = 0
-    """Records that were written anew for another format or codec."""
+    """Number of records that were converted to another format or codec."""
 
 
 def prepare(records: memoryview, rules: AppendRules, first_offset: int) -> Prepared:
-    """Check a record set and bring it into the topic's form; its first record is to get `first_offset`.
+    """Validate a record set and convert it to the topic's form; its first record gets `first_offset`.
 
-    Raises what `check_append`, `check_records` and `check_messages` raise; `UnsupportedForMessageFormatError` when an
-    idempotent or transactional batch, or a record with headers, would have to become older;
-    `UnsupportedCompressionTypeError` when zstd would have to go into format 0 or 1; `MessageTooLargeError` when the new
-    form is too large.
+    Raises what `check_append`, `check_records` and `check_messages` raise; `UnsupportedForMessageFormatError` if an
+    idempotent or transactional batch, or a record with headers, would need down-conversion;
+    `UnsupportedCompressionTypeError` if format 0 or 1 would need zstd; `MessageTooLargeError` if the converted set is
+    too large.
     """
     if rules.origin is _CLIENT and rules.codec is None and rules.magic == MAGIC:
         header = usual_batch(records, rules)
@@ -85,7 +84,7 @@ def prepare(records: memoryview, rules: AppendRules, first_offset: int) -> Prepa
 
 
 def _is_kept(records: memoryview, header: BatchHeader, rules: AppendRules) -> bool:
-    """Whether the records of a batch that passed all other checks do, too, and tell the time that its header has."""
+    """Whether the records of an otherwise valid batch are valid and match the header's largest timestamp."""
     section = records[HEADER_SIZE:]
     if header.record_count * MIN_RECORD_BYTES > len(section):
         return False
@@ -94,9 +93,9 @@ def _is_kept(records: memoryview, header: BatchHeader, rules: AppendRules) -> bo
 
 
 def _raise_usual(records: memoryview, rules: AppendRules) -> Prepared | None:
-    """A client's plain messages as the batch that is kept, when they pass every check; None says nothing.
+    """Convert a client's plain messages to a batch if they pass every check; None means that the full check decides.
 
-    What takes four walks over the messages in general is one here, and no object for each.
+    Needs one pass over the messages instead of four, and no object per message.
     """
     size = len(records)
     if MAGIC_AT < size <= rules.max_message_bytes and records[MAGIC_AT] < MAGIC and not rules.judges_records:
@@ -108,9 +107,9 @@ def _raise_usual(records: memoryview, rules: AppendRules) -> Prepared | None:
 
 
 def _as_produced(records: memoryview, headers: tuple[BatchHeader, ...]) -> tuple[memoryview, tuple[BatchHeader, ...]]:
-    """A client's whole entries, without a piece of one behind them, and as create time what claims log-append time.
+    """Return a client's whole entries, without part of an entry after them, and with create time.
 
-    Whoever sends that passes on what it fetched. As in Kafka its records get their own times back.
+    A client that sends log append time forwards what it fetched. As in Kafka, its records get their own times back.
     """
     size = claims = 0
     for header in headers:
@@ -159,7 +158,7 @@ def _admit_batches(records: memoryview, headers: tuple[BatchHeader, ...], rules:
 
 
 def _repacked(before: BatchHeader, after: BatchHeader) -> int:
-    """Records of a batch that got another codec."""
+    """Return the number of records in a batch whose codec has changed."""
     return after.record_count if (before.attributes ^ after.attributes) & CODEC_MASK else 0
 
 
@@ -190,12 +189,12 @@ def _admit_batch(records: memoryview, header: BatchHeader, rules: AppendRules) -
 
 
 def _target_codec(source: Codec, rules: AppendRules, *, is_control: bool = False) -> Codec:
-    """Markers stay as they were written, as in Kafka: nothing but their key and value says what they are."""
+    """Return the codec to use. Uncompressed markers are not compressed, as in Kafka."""
     return source if rules.codec is None or (is_control and source is Codec.NONE) else rules.codec
 
 
 def _unpack(records: memoryview, header: BatchHeader, limit: int) -> bytes | memoryview:
-    """The records section. The CRC was true, so what does not unpack was written so and would fail again: code 87."""
+    """Return the records section. The CRC is correct, so a retry would fail again: hence error code 87."""
     try:
         return record_bytes(records, 0, header, limit=limit)
     except CorruptMessageError as error:
@@ -220,7 +219,7 @@ def _lower(records: memoryview, headers: tuple[BatchHeader, ...], rules: AppendR
         limit = min(rules.decompressed_limit_bytes, _TAKEN_APART_LIMIT_BYTES)
         if rules.origin is AppendOrigin.CLIENT:
             check_records(_unpack(batch, header, limit), header, rules)
-        # The record's own offset does not count: it gets its true one here.
+        # The record's own offset is ignored: its final offset is assigned here.
         for record in iterate_batch(batch, 0, header, limit=limit):
             if record.headers:
                 raise UnsupportedForMessageFormatError(
@@ -248,7 +247,7 @@ def _write_messages(messages: Sequence[Message], codec: Codec, rules: AppendRule
 
 
 def _counted(header: BatchHeader, count: int) -> BatchHeader:
-    """The header with the number of records in a wrapper, which only one who unpacked it knows."""
+    """Return the header with the number of records in a wrapper, which is known only after decompressing it."""
     if header.record_count != UNKNOWN_COUNT:
         return header
     return header._replace(last_offset_delta=count - 1, record_count=count)
@@ -286,7 +285,7 @@ def _raise(messages: Sequence[Message], codec: Codec, rules: AppendRules) -> Pre
 def _keep_wrapper(
     records: memoryview, header: BatchHeader, messages: Sequence[Message], rules: AppendRules
 ) -> Prepared:
-    """A wrapper of format 1 that counts from 0 as it should; its own timestamp has to be the newest of all."""
+    """Keep a format 1 wrapper whose offsets count from 0; make its own timestamp the largest of its messages."""
     newest = max(message[1] for message in messages)
     if newest != header.max_timestamp and rules.timestamp_type is TimestampType.CREATE_TIME:
         kept = bytearray(records)

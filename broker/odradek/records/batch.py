@@ -1,11 +1,10 @@
-"""Record batches: the fixed header, what is stamped into it, and how a batch is built.
+"""Record batches of format 2: reads, stamps and builds them.
 
-Raw record sets enter, as memory that the caller lends; headers as named tuples and finished batches leave. The log, the
-fetch path, the coordinators and the clients call it. Invariant: nothing here looks at a single record of a batch that
-is read, so the cost of a batch is one unpacked header and one CRC, whatever it holds.
+The log, the fetch path, the coordinators and the clients use it on record sets in borrowed memory. Invariant: reading a
+batch never looks at a single record, so its cost is one header and one CRC, whatever the batch contains.
 
-Format: https://kafka.apache.org/documentation/#recordbatch (magic 2). The CRC-32C covers everything from the
-attributes on, so base offset and leader epoch may be stamped in place without touching it.
+Format: https://kafka.apache.org/documentation/#recordbatch (magic 2). The CRC-32C covers everything from the attributes
+on, so base offset and leader epoch can be stamped in place without changing it.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ MAGIC: Final = 2
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 UNPACK_FIELDS: Final = _HEADER.unpack_from
-"""The fields of a `BatchHeader` as they lie in memory, for who checks them all by itself; others `read_header`."""
+"""Unpacks the raw fields of a `BatchHeader`, for callers that validate all of them; others use `read_header`."""
 _LENGTH_END: Final = 12
-"""`batch_length` counts what follows itself."""
+"""`batch_length` counts the bytes after itself."""
 _LEADER_EPOCH_AT: Final = 12
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
@@ -49,7 +48,7 @@ CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
 _MAX_OFFSET: Final = (1 << 63) - 2
-"""The next offset has to exist too."""
+"""The next offset must be representable, too."""
 _SEQUENCE_MASK: Final = 0x7FFF_FFFF
 _CODECS: Final = tuple(Codec)
 
@@ -57,7 +56,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class TimestampType(IntEnum):
-    """What a record's timestamp says: nothing, when its producer made it, or when the leader appended it."""
+    """Who set a record's timestamp: nobody, the producer when it created the record, or the leader on append."""
 
     NONE = -1
     CREATE_TIME = 0
@@ -72,7 +71,7 @@ class ControlType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, field for field as it lies in memory; timestamps in milliseconds."""
+    """The header of one batch, with the fields of the binary format in order; timestamps are in milliseconds."""
 
     base_offset: int
     batch_length: int
@@ -90,22 +89,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """Size of the whole batch in bytes, including the header."""
         return _LENGTH_END + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, as the producer counted it: compaction may have removed that record."""
+        """Offset of the last record as the producer sent it; compaction may have removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset that follows the batch."""
+        """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def codec(self) -> Codec:
-        """Compression of the records; `CorruptMessageError` when the attributes name none that exists."""
+        """Compression of the records. Raises `CorruptMessageError` if the attributes contain an unknown codec."""
         index = self.attributes & CODEC_MASK
         if index >= len(_CODECS):
             raise CorruptMessageError(f"the batch at offset {self.base_offset} names an unknown codec, {index}")
@@ -123,34 +122,34 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds a transaction's end instead of records for consumers."""
+        """Whether the batch contains a transaction marker instead of records for consumers."""
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop the batch's tombstones or its marker; None while that is open (KIP-534).
+        """When compaction may remove the batch's tombstones or marker; None if that is not set yet (KIP-534).
 
-        It stands where the base timestamp does, and the records' deltas count from it.
+        It is stored as the base timestamp, and the timestamp deltas of the records are relative to it.
         """
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record, which wraps to 0 after 2**31 - 1; -1 when there is none."""
+        """Sequence number of the last record, which wraps to 0 after 2**31 - 1; -1 if there is none."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`.
+    """Return the header at `position`.
 
-    `CorruptMessageError` when fewer than 61 bytes are there or a field cannot be true. The rest of the batch need not
+    Raises `CorruptMessageError` if there are fewer than 61 bytes or a field is invalid. The rest of the batch need not
     be in `buffer`: compare `position + header.size`.
     """
     if len(buffer) - position < HEADER_SIZE:
         raise CorruptMessageError(f"a batch header takes {HEADER_SIZE} bytes, only {len(buffer) - position} are there")
-    # As many fields as the format has: this is read for every batch, and what a named tuple does beyond takes as long.
+    # The number of fields is fixed; the checks of a NamedTuple call would double the cost, for every batch.
     header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC:
         raise CorruptMessageError(f"record format {header.magic} is not read here, only {MAGIC}")
@@ -169,7 +168,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iterate(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch; an incomplete one at the end, as fetches may cut it, ends the walk."""
+    """Yield position and header of each whole batch; stops before an incomplete one, as fetches may truncate it."""
     position = 0
     end = len(buffer)
     while end - position >= HEADER_SIZE:
@@ -182,7 +181,7 @@ def iterate(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """`CorruptMessageError` unless the whole batch is in `buffer` and its CRC-32C fits."""
+    """Raise `CorruptMessageError` unless the whole batch is in `buffer` and its CRC-32C is correct."""
     end = position + _LENGTH_END + header.batch_length
     if end > len(buffer):
         raise CorruptMessageError(f"the batch at offset {header.base_offset} is cut short")
@@ -195,7 +194,7 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write base offset and leader epoch into the batch at `position`; neither is under the CRC."""
+    """Write base offset and leader epoch into the batch at `position`; the CRC covers neither."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
 
@@ -203,7 +202,7 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
 def stamp_log_append_time(
     buffer: bytearray | memoryview, position: int, header: BatchHeader, timestamp_ms: int
 ) -> None:
-    """Turn the batch into one of log-append time `timestamp_ms`, with a new CRC; the records stay as they are."""
+    """Set the log append time of the batch to `timestamp_ms` and update the CRC; the records do not change."""
     _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_FLAG)
     _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_AT, timestamp_ms)
     covered = memoryview(buffer)[position + _ATTRIBUTES_AT : position + header.size]
@@ -211,9 +210,9 @@ def stamp_log_append_time(
 
 
 class BatchBuilder:
-    """Gathers records of one partition into one batch.
+    """Collects records of one partition into one batch.
 
-    Bounded by `limit_bytes` of the batch before compression; only a first record may exceed it alone.
+    `limit_bytes` limits the uncompressed size of the batch; only a single first record may exceed it.
     """
 
     __slots__ = (
@@ -228,7 +227,7 @@ class BatchBuilder:
     )
 
     def __init__(self, *, codec: Codec = Codec.NONE, limit_bytes: int, level: int | None = None) -> None:
-        """`level` is the codec's own measure of effort, None its default."""
+        """`level` is the compression level of the codec; None for its default."""
         self._codec = codec
         self._level = level
         self._limit_bytes = limit_bytes
@@ -240,7 +239,7 @@ class BatchBuilder:
 
     @property
     def record_count(self) -> int:
-        """Records so far."""
+        """Number of records so far."""
         return self._record_count
 
     @property
@@ -250,11 +249,11 @@ class BatchBuilder:
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The newest timestamp so far, -1 when empty."""
+        """The largest timestamp so far; -1 if empty."""
         return self._max_timestamp_ms
 
     def append(self, key: bytes | None, value: bytes | None, *, timestamp_ms: int, headers: Headers = ()) -> bool:
-        """Add a record; False, and nothing changed, when it does not fit behind those that are there."""
+        """Add a record. Returns False, and changes nothing, if it does not fit after the existing records."""
         count = self._record_count
         if count == 0:
             self._base_timestamp_ms = timestamp_ms
@@ -292,7 +291,7 @@ class BatchBuilder:
         is_transactional: bool = False,
         is_control: bool = False,
     ) -> bytes:
-        """The finished batch; may be called again with other values. `ValueError` when there is no record."""
+        """Return the batch; may be called again with other values. Raises `ValueError` if there is no record."""
         if not self._record_count:
             raise ValueError("a batch needs at least one record")
         records = b"".join(self._parts)
@@ -325,7 +324,7 @@ _NULL: Final = encode_varint(-1)
 
 
 def assemble(header: BatchHeader, records: Buffer) -> bytes:
-    """A batch of `header`, with its length and CRC made to fit, and the records section as it is (packed or not)."""
+    """Build a batch from `header` and a records section (compressed or not); sets the length and the CRC."""
     header = header._replace(batch_length=_MIN_BATCH_LENGTH + len(records))
     head = _HEADER.pack(*header)
     crc = crc32c(records, crc32c(head[_ATTRIBUTES_AT:]))
@@ -333,7 +332,7 @@ def assemble(header: BatchHeader, records: Buffer) -> bytes:
 
 
 def assemble_pieces(header: BatchHeader, pieces: Iterable[Buffer]) -> bytearray:
-    """The same of a records section in pieces, which are copied once."""
+    """Build a batch like `assemble`, from a records section in pieces, which are copied once."""
     batch = bytearray().join((bytes(HEADER_SIZE), *pieces))
     _HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - _LENGTH_END))
     _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
@@ -363,7 +362,7 @@ def control_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_EPOCH,
 ) -> bytes:
-    """The marker that ends a transaction (KIP-98): one control record, versions 0 of key and value."""
+    """Build a transaction marker (KIP-98): one control record, with version 0 of key and value."""
     builder = BatchBuilder(limit_bytes=0)
     builder.append(
         _CONTROL_KEY.pack(0, control_type), _END_TRANSACTION_VALUE.pack(0, coordinator_epoch), timestamp_ms=timestamp_ms
@@ -379,9 +378,9 @@ def control_batch(
 
 
 def read_control_type(key: bytes | None) -> ControlType | None:
-    """Which end a control record's key means; None for types that are not a transaction's end.
+    """Return how the transaction ended, from a control record's key; None for other types of control records.
 
-    `CorruptMessageError` when the key is too short. Newer key versions only append fields.
+    Raises `CorruptMessageError` if the key is too short. Newer key versions only append fields.
     """
     if key is None or len(key) < _CONTROL_KEY.size:
         raise CorruptMessageError("a control record's key is shorter than its version and type")
@@ -390,7 +389,7 @@ def read_control_type(key: bytes | None) -> ControlType | None:
 
 
 def read_coordinator_epoch(value: bytes | None) -> int:
-    """The transaction coordinator's epoch in a marker's value; `CorruptMessageError` when it is too short."""
+    """Return the coordinator epoch in a marker's value. Raises `CorruptMessageError` if the value is too short."""
     if value is None or len(value) < _END_TRANSACTION_VALUE.size:
         raise CorruptMessageError("a transaction marker's value is shorter than its version and epoch")
     epoch: int = _END_TRANSACTION_VALUE.unpack_from(value)[1]

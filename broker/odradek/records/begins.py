@@ -1,10 +1,9 @@
-"""Where the records of an unpacked records section begin: the one step that needs the one before it.
+"""Finds where the records of a decompressed records section begin, by following their lengths.
 
-A section and its number of records enter, their begins leave. `records.columns`, `records.transcription` and
-`log.filtering` ask. Records of
-one size, as many producers write them, are found together: as long as the bytes of the length repeat at the distance
-that they tell, each record proves the next one's begin. Others are followed one by one. Invariant: begins that leave
-are those that following the lengths one by one would tell.
+`records.columns`, `records.transcription` and `log.filtering` use it. Records of one size, as many producers write
+them, are found together: as long as the bytes of the length repeat at that distance, each record proves where the next
+one begins. Other records are followed one by one. Invariant: the result is the same as if all lengths were followed one
+by one.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ Integers = NDArray[np.int64]
 
 _FEWEST_AHEAD: Final = 16
 _MOST_AHEAD: Final = 1 << 16
-"""Records that are compared in one step; the more were alike, the more are tried next."""
+"""Bounds of the number of records compared in one step; it grows as long as records are alike."""
 _MOST_ALONE: Final = 512
-"""Records that are followed one by one before the next try; the more tries were in vain, the more they are."""
+"""Limit of the records followed one by one before the next attempt; the number grows with failed attempts."""
 
 
 def find_begins(data: bytes, position: int, count: int) -> tuple[list[Integers], int]:
-    """Where each of `count` records from `position` on begins, in parts, and where the last one ends.
+    """Return the positions of `count` records from `position` on, in parts, and the end of the last one.
 
-    A length's sign is ignored, so the caller has to look at it. `CorruptMessageError` when a record reaches beyond the
-    data.
+    The sign of a length is ignored, so the caller has to check it. Raises `CorruptMessageError` if a record extends
+    beyond the data.
     """
     parts: list[Integers] = []
     ahead, alone = _FEWEST_AHEAD, 0
@@ -50,9 +49,9 @@ def find_begins(data: bytes, position: int, count: int) -> tuple[list[Integers],
 
 
 def count_alike(data: bytes, position: int, most: int) -> tuple[int, int]:
-    """Size of the record there, and how many from it on, at least it and at most `most`, tell the same length.
+    """Return the size of the record at `position`, and how many records (1 .. `most`) from it on have that length.
 
-    `CorruptMessageError`: see `find_begins`.
+    Raises `CorruptMessageError`: see `find_begins`.
     """
     length, body = decode_varint(data, position)
     size = body - position + abs(length)
@@ -68,7 +67,7 @@ def count_alike(data: bytes, position: int, most: int) -> tuple[int, int]:
 
 
 def _follow(data: bytes, position: int, count: int) -> tuple[list[int], int]:
-    """The begins of the next records, one by one, and where the last one ends."""
+    """Return the positions of the next records, found one by one, and the end of the last one."""
     begins: list[int] = []
     append = begins.append
     try:

@@ -1,11 +1,11 @@
-"""Many batches at once as numpy columns: where keys and values lie, offsets, timestamps; no object per record.
+"""Decodes many batches at once into numpy columns (keys, values, offsets, timestamps), without an object per record.
 
-Headers with unpacked records sections enter; one contiguous buffer and arrays of positions in it leave. The Spark
-source, the clients' batch interface and compaction call it. Invariant: every position and length that leaves lies
-inside the buffer and inside its own record; a set that contradicts itself raises and yields nothing.
+The Spark source, the batch interface of the clients and compaction use it. The result is one contiguous buffer and
+arrays of positions in it. Invariant: every returned position and length is inside the buffer and inside its record; an
+inconsistent set raises and yields nothing.
 
-How: `records.begins` follows the record lengths, which is the only step that needs the one before it. Then each field
-of all records is read by one vectorised step, of which the first one proves the chain that was followed.
+`records.begins` follows the record lengths, the only step in which one record depends on the previous one. Then one
+vectorized step per field reads it for all records; the first such step verifies the chain of lengths.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from odradek.records.varint import decode_varint
 
 Integers = NDArray[np.int64]
 Unpacked = tuple[BatchHeader, bytes | memoryview]
-"""A batch's header and its records section without compression."""
+"""A batch's header and its decompressed records section."""
 
 _MAX_OFFSET: Final = (1 << 63) - 1
 _MAX_VARINT_BYTES: Final = 10
 _PADDING: Final = bytes(_MAX_VARINT_BYTES)
-"""Behind the records, so that reading a number at the very end needs no test: it reads zeros and is then refused."""
+"""Follows the records, so that reading a number at the very end needs no check: it reads zeros and is then refused."""
 
 _MARKER_LIMIT_BYTES: Final = 64 * 1024
-"""A transaction's marker is one small record."""
+"""Size limit of a transaction marker, which is one small record."""
 
 _VECTORISED_HEADERS: Final = 32
-"""Headers of a record that are read column by column; the few records with more finish one by one, because a step for
-a handful of records costs as much as one for thousands."""
+"""Headers per record that are read column by column. The few records with more are finished one by one, because a step
+for a handful of records costs as much as one for thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderColumns:
-    """Headers of all records one after the other: `count` of each record, then a row for each header.
+    """Headers of all records in sequence: `count` for each record, and one row for each header.
 
-    A value's length is -1 where the value is null.
+    A value length of -1 means a null value.
     """
 
     count: Integers
@@ -59,11 +59,11 @@ class HeaderColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Records as columns of equal length; starts are positions in `buffer`, a length of -1 is a null."""
+    """Records as columns of equal length; starts are positions in `buffer`, and a length of -1 means null."""
 
     buffer: bytes
     begin: Integers
-    """Where each record begins, with its length."""
+    """Position of each record, at its length field."""
     offset: Integers
     timestamp_ms: Integers
     timestamp_type: Integers
@@ -74,12 +74,12 @@ class Columns:
     headers: HeaderColumns | None
 
     def __len__(self) -> int:
-        """Number of records."""
+        """Return the number of records."""
         return len(self.offset)
 
 
 class KeyColumns(NamedTuple):
-    """Keys alone: positions in `buffer`; a length of -1 is a null."""
+    """Keys only: positions in `buffer`; a length of -1 means null."""
 
     buffer: bytes
     offset: Integers
@@ -96,16 +96,16 @@ def unpack(
     aborted: Iterable[tuple[int, int]] = (),
     check_crcs: bool = True,
 ) -> Iterator[Unpacked]:
-    """The batches in `buffer` that may hold records of [start_offset, end_offset), unpacked to at most `limit` each.
+    """Yield the batches in `buffer` that may have records in [start_offset, end_offset), decompressed.
 
-    Control batches, those of `aborted` transactions (producer id, first offset) and a cut-off end are left out.
-    Without `check_crcs` the checksums of batches of format 2 are not computed.
-    Messages and wrappers of formats 0 and 1 come as the batches that they would be. `CorruptMessageError` when a CRC is
-    false or a batch is unsound, `InvalidRecordError` when a wrapper breaks its format's rules.
+    `limit` is the decompressed size of each. Control batches, batches of `aborted` transactions (producer id, first
+    offset) and an incomplete batch at the end are left out. Without `check_crcs` the CRCs of format 2 batches are not
+    checked. Messages and wrappers of formats 0 and 1 are converted to batches. Raises `CorruptMessageError` for a wrong
+    CRC or an invalid batch, `InvalidRecordError` for a wrapper that breaks the rules of its format.
     """
     transactions = _AbortedTransactions(aborted)
     for position, header in iterate_entries(buffer):
-        # A marker before the wanted range still ends a transaction that is listed as aborted.
+        # A marker before the requested range still ends a transaction that is listed as aborted.
         if header.next_offset <= start_offset and not header.is_control:
             continue
         if header.magic < MAGIC:
@@ -124,7 +124,7 @@ def unpack(
 
 
 class _AbortedTransactions:
-    """Which producers' records do not count at the current offset, as a fetch with read_committed lists them."""
+    """Tracks the producers whose records are aborted at the current offset, as listed in a read-committed fetch."""
 
     __slots__ = ("_open", "_waiting")
 
@@ -133,7 +133,7 @@ class _AbortedTransactions:
         self._open: set[int] = set()
 
     def cover(self, header: BatchHeader, buffer: Buffer, position: int) -> bool:
-        """Whether the batch belongs to an aborted transaction. Batches come in the order of their offsets."""
+        """Whether the batch belongs to an aborted transaction. Call it for batches in the order of their offsets."""
         while self._waiting and self._waiting[-1][1] <= header.last_offset:
             self._open.add(self._waiting.pop()[0])
         if header.producer_id not in self._open:
@@ -155,9 +155,9 @@ def decode(
     end_offset: int = _MAX_OFFSET,
     with_headers: bool = False,
 ) -> Columns:
-    """The records of [start_offset, end_offset) in `batches`, in their order, without control batches.
+    """Return the records of [start_offset, end_offset) in `batches` in order, without control batches.
 
-    `CorruptMessageError` when a batch's records do not fill it exactly or a number in it cannot be true.
+    Raises `CorruptMessageError` if the records of a batch do not fill it exactly or a number in it is invalid.
     """
     wanted = [
         (header, payload)
@@ -190,9 +190,9 @@ def decode(
 
 
 def decode_keys(batches: Sequence[Unpacked]) -> KeyColumns:
-    """The keys of all records in `batches`, of which none is a control batch; what follows a key is not looked at.
+    """Return the keys of all records in `batches`, none of which is a control batch; the rest is not checked.
 
-    `CorruptMessageError`: see `decode`.
+    Raises `CorruptMessageError`: see `decode`.
     """
     data = b"".join([*(payload for _, payload in batches), _PADDING])
     reader = _Reader(data, _find_begins(data, batches))
@@ -203,7 +203,7 @@ def decode_keys(batches: Sequence[Unpacked]) -> KeyColumns:
 
 
 def _find_begins(data: bytes, batches: Sequence[Unpacked]) -> Integers:
-    """Where each record begins. A length's sign is ignored here and refused by `read_record_lengths`."""
+    """Return where each record begins. The sign of a length is ignored here; `read_record_lengths` checks it."""
     parts: list[Integers] = [np.zeros(0, dtype=np.int64)]
     position = end = 0
     for header, payload in batches:
@@ -216,7 +216,7 @@ def _find_begins(data: bytes, batches: Sequence[Unpacked]) -> Integers:
 
 
 class _Reader:
-    """One cursor for each record, moved on together."""
+    """One cursor per record; all advance together."""
 
     __slots__ = ("array", "data", "position")
 
@@ -226,12 +226,12 @@ class _Reader:
         self.position = position
 
     def check(self, sound: NDArray[np.bool_]) -> None:
-        """`CorruptMessageError` unless all are true."""
+        """Raise `CorruptMessageError` unless all are true."""
         if not sound.all():
             raise CorruptMessageError("a record contradicts its own length")
 
     def read_record_lengths(self) -> Integers:
-        """Where each record ends, having proved that it ends where the next begins, and the last one with the data."""
+        """Return the end of each record, after checking that it ends where the next begins, or where the data ends."""
         following = np.append(self.position[1:], len(self.data) - len(_PADDING))
         length = self.read_numbers()
         end = self.position + length
@@ -240,22 +240,22 @@ class _Reader:
         return end
 
     def read_deltas(self, end: Integers) -> tuple[Integers, Integers]:
-        """Timestamp and offset deltas, which must lie before `end`, of cursors behind the lengths."""
+        """Return timestamp and offset deltas, which must end before `end`; the cursors are after the lengths."""
         self.position += 1  # attributes of a record are unused
         timestamp_delta, offset_delta = self.read_numbers(), self.read_numbers()
         self.check(self.position <= end)
         return timestamp_delta, offset_delta
 
     def read_numbers(self) -> Integers:
-        """The varint at each cursor; a cursor may stand up to ten bytes before the end of the padding."""
+        """Return the varint at each cursor; it may start up to ten bytes before the end of the padding."""
         value, self.position = _varints(self.array, self.position)
         return value
 
     def read_field(self, end: Integers) -> tuple[Integers, Integers]:
-        """Start and length (-1: null) of the bytes at each cursor, which then stands behind them."""
+        """Return start and length (-1: null) of the field at each cursor, and move the cursors after it."""
         length = self.read_numbers()
         start = self.position
-        # Compared by subtraction: an absurd length must not wrap around.
+        # Compare by subtraction: a huge length must not wrap around.
         self.check((length >= -1) & (length <= end - start))
         self.position = start + np.maximum(length, 0)
         return start, length
@@ -279,7 +279,7 @@ def _varints(data: NDArray[np.uint8], position: Integers) -> tuple[Integers, Int
 def _long_varints(
     data: NDArray[np.uint8], byte: NDArray[np.uint8], position: Integers, going_on: Integers
 ) -> tuple[Integers, Integers]:
-    """The same for numbers of any widths: `position` is behind the first `byte` of each."""
+    """Decode numbers of any width: `position` is after the first `byte` of each."""
     value = (byte & 0x7F).astype(np.uint64)
     shift = 7
     while going_on.size:
@@ -298,7 +298,7 @@ def _long_varints(
 def _add_bases(
     batches: Sequence[Unpacked], offset_delta: Integers, timestamp_delta: Integers
 ) -> tuple[Integers, Integers, Integers]:
-    """Offsets, timestamps and their types from the deltas and each batch's header."""
+    """Return offsets, timestamps and their types, computed from the deltas and each batch's header."""
     headers = [header for header, _ in batches]
     counts = np.array([header.record_count for header in headers], dtype=np.int64)
 
@@ -307,7 +307,7 @@ def _add_bases(
 
     base_timestamp = spread([header.base_timestamp for header in headers])
     timestamp = base_timestamp + timestamp_delta
-    # A sum has wrapped around when both terms have the other sign.
+    # The sum has wrapped around if both terms have the opposite sign.
     if bool((((base_timestamp ^ timestamp) & (timestamp_delta ^ timestamp)) < 0).any()):
         raise CorruptMessageError("a record's timestamp is longer than 64 bits")
     timestamp_type = spread([header.timestamp_type for header in headers])
@@ -326,15 +326,15 @@ def _offsets(batches: Sequence[Unpacked], offset_delta: Integers) -> Integers:
 
 
 def _read_headers(reader: _Reader, end: Integers, *, collect: bool) -> HeaderColumns | None:
-    """Walk over all headers, which must end where their record does; with `collect`, as columns."""
+    """Read all headers, which must end where their record does; return them as columns if `collect`."""
     count = reader.read_numbers()
-    # Two bytes are the least that a header takes.
+    # A header takes at least two bytes.
     reader.check((count >= 0) & (count <= (end - reader.position) // 2))
     rows = _walk_headers(reader, end, count)
     reader.check(reader.position == end)
     if not collect:
         return None
-    # Rounds went across the records; a stable sort by record brings each record's headers together in order.
+    # Each round has one header of each record; a stable sort by record groups each record's headers in order.
     order = np.argsort(rows[0], kind="stable")
     _, name_start, name_length, value_start, value_length = (column[order] for column in rows)
     return HeaderColumns(
@@ -347,7 +347,7 @@ def _read_headers(reader: _Reader, end: Integers, *, collect: bool) -> HeaderCol
 
 
 def _walk_headers(reader: _Reader, end: Integers, count: Integers) -> list[Integers]:
-    """Record number, name start, name length, value start, value length of every header, round by round."""
+    """Return record number, name start, name length, value start and value length of every header, by round."""
     rounds: list[tuple[Integers, ...]] = []
     position = reader.position
     active = np.flatnonzero(count)
@@ -368,7 +368,7 @@ def _walk_headers(reader: _Reader, end: Integers, count: Integers) -> list[Integ
 
 
 def _walk_rest(reader: _Reader, record: int, end: int, count: int) -> tuple[Integers, ...]:
-    """The last `count` headers of one record."""
+    """Read the last `count` headers of one record."""
     data = reader.data
     position = int(reader.position[record])
     rows: list[tuple[int, int, int, int, int]] = []

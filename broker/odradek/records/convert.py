@@ -1,13 +1,14 @@
-"""From one record format to another: old sets up to format 2, batches down to formats 0 and 1.
+"""Converts records between formats: message sets up to format 2, batches down to formats 0 and 1.
 
-Memory of record sets enters, new bytes leave, all of them or none. `records/admission` calls it on an append that comes
-in another format than the log's, `server/data` on the fetch of a client that does not know the log's; both also in
-worker processes, so everything here is a module's function and takes and gives plain values. Invariants: keys, values,
-offsets, timestamps and their type survive wherever the other format can hold them; every CRC is checked before its
-bytes get a new one; no entry unpacks to more than the caller's `limit`.
+`records/admission` uses it for an append in another format than the log's, `server/data` for a fetch by a client that
+does not support the log's format. Both also call it in worker processes, so it has only module-level functions with
+plain arguments and results. A conversion returns new bytes for all records or raises. Invariants: keys, values,
+offsets, timestamps and their type are kept wherever the target format can represent them; every CRC is checked before
+the bytes get a new one; no entry decompresses to more than the caller's `limit`.
 
-Downward, as Kafka does it: control batches are left out, headers, producer ids and epochs are dropped, a packed batch
-becomes a wrapper of the same codec, a plain one becomes plain messages without those before the wanted offset.
+Down-conversion works as in Kafka: control batches are dropped, and so are headers, producer ids and epochs. A
+compressed batch becomes a wrapper with the same codec, an uncompressed one becomes plain messages without those before
+the requested offset.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ from odradek.records.transcription import Target, Transcript, transcribe_alike
 from odradek.records.varint import decode_varint, encode_varint
 
 UNPACKED_LIMIT_BYTES: Final = 128 << 20
-"""What one entry may unpack to unless the caller says otherwise."""
+"""Default limit of the decompressed size of one entry."""
 
 _SLICE_RECORDS: Final = 4096
 _FEWEST_ALONE: Final = 32
 _ANY: Final = 0xFF
-"""All attributes of a message."""
+"""Mask of all attributes of a message."""
 _LOG_OVERHEAD: Final = 12
 _MESSAGE_OVERHEAD: Final = 34
 _MAX_DELTA: Final = (1 << 31) - 1
 _MAX_TIME: Final = 1 << 61
-"""In milliseconds; beyond, deltas between two times may need more bits than a record has for them."""
+"""In milliseconds; beyond, the difference of two timestamps may not fit into the 64 bits of a delta."""
 _NULL: Final = encode_varint(-1)
 _LEAD_1: Final = Struct(">BBqi")
 _LEAD_0: Final = Struct(">BBi")
@@ -58,13 +59,13 @@ _INT: Final = Struct(">i")
 
 
 class Converted(NamedTuple):
-    """Outcome of a conversion down."""
+    """Result of a down-conversion."""
 
     records: bytes
     record_count: int
-    """Records that were rewritten; entries that were old enough already do not count."""
+    """Number of converted records, without those of entries that were old enough already."""
     consumed_bytes: int
-    """How much of the input this stands for, entries that were left out included."""
+    """Number of input bytes that the result covers, including dropped entries."""
 
 
 # --------------------------------------------------------------------------------------------------------------- up
@@ -80,13 +81,13 @@ def up(
     leader_epoch: int = NO_EPOCH,
     limit: int = UNPACKED_LIMIT_BYTES,
 ) -> bytes:
-    """One batch of format 2 with all records of a message set of format 0 or 1.
+    """Return one format 2 batch with all records of a message set of format 0 or 1.
 
-    `base_offset` numbers the records anew, one after the other; None keeps their offsets, which then have to ascend.
-    `codec` None keeps the set's own. `append_time_ms` makes it a batch of log-append time; otherwise create times are
-    kept, -1 for those of format 0. `limit` bounds the unpacked bytes in sum.
+    `base_offset` renumbers the records consecutively; None keeps their offsets, which then must ascend. `codec` None
+    keeps the codec of the set. `append_time_ms` sets log append time; otherwise create times are kept, -1 for format
+    0. `limit` is the total decompressed size.
 
-    `CorruptMessageError`, `InvalidRecordError`: see `message_set.read_set`; the latter also for an empty set.
+    Raises `CorruptMessageError`, `InvalidRecordError`: see `message_set.read_set`; the latter also for an empty set.
     """
     messages = read_set(records, limit=limit)
     if not messages:
@@ -110,7 +111,7 @@ def up_messages(
     append_time_ms: int | None = None,
     leader_epoch: int = NO_EPOCH,
 ) -> bytes:
-    """As `up`, of messages that were read already; there has to be one."""
+    """Like `up`, for messages that are already decoded; at least one."""
     deltas: Sequence[int] = range(len(messages))
     if base_offset is None:
         base_offset, deltas = _offset_deltas(messages)
@@ -119,9 +120,9 @@ def up_messages(
 
 
 def up_plain(records: Buffer, *, magic: int) -> bytes | None:
-    """As `up` with the base offset 0, of plain messages of format `magic` without attributes alone, and quickly.
+    """Like `up` with base offset 0, but fast, and only for plain messages of format `magic` without attributes.
 
-    None says nothing: something in the set is unsound or unusual, and `up` knows what it makes of it.
+    Returns None if the set contains anything invalid or unusual; `up` then has to decide.
     """
     data = bytes(records)
     try:
@@ -131,7 +132,7 @@ def up_plain(records: Buffer, *, magic: int) -> bytes | None:
 
 
 def _raise_all(data: bytes, magic: int) -> bytes | None:
-    """Messages that are alike go together, others one by one; see `_transcribe`, whose way back it is."""
+    """Convert runs of similar messages together and others one by one; the inverse of `_transcribe`."""
     pieces: list[Buffer] = []
     position = count = alone = 0
     base_timestamp = newest = read_message(data).base_timestamp
@@ -159,7 +160,7 @@ def _raise_all(data: bytes, magic: int) -> bytes | None:
 
 
 def _raise_each(source: MessageSet, position: int, number: int, most: int) -> Raised | None:
-    """The records of the next messages, at most so many, numbered from `number`; None before any other entry."""
+    """Convert at most `most` messages, numbered from `number`; None if another kind of entry comes before."""
     data, magic, base_timestamp = source
     messages: list[Message] = []
     end = read_run(data, position, magic, messages, most=most, end_at=_ANY)
@@ -179,14 +180,14 @@ def _oldest_and_newest(messages: Sequence[Message]) -> tuple[int, int]:
 
 
 def _times_fit(oldest_ms: int, newest_ms: int) -> bool:
-    """Whether a delta between any two such times has 64 bits at most."""
+    """Whether the difference of any two such timestamps fits into 64 bits."""
     return oldest_ms >= -_MAX_TIME and newest_ms <= _MAX_TIME
 
 
 def up_entry(buffer: Buffer, position: int, header: BatchHeader, *, limit: int = UNPACKED_LIMIT_BYTES) -> bytes:
-    """The message or wrapper at `position` as a batch of format 2 without compression; for readers.
+    """Return the message or wrapper at `position` as an uncompressed format 2 batch, for readers.
 
-    Offsets, timestamps and their type are kept, the CRC is checked. Errors: see `up`.
+    Keeps offsets, timestamps and their type, and checks the CRC. Raises as `up`.
     """
     check_entry(buffer, position, header)
     messages = read_messages(buffer, position, header, limit=limit)
@@ -199,7 +200,7 @@ def up_entry(buffer: Buffer, position: int, header: BatchHeader, *, limit: int =
 
 
 def _offset_deltas(messages: Sequence[Message]) -> tuple[int, Sequence[int]]:
-    """The first offset and what each one is above it."""
+    """Return the first offset, and the difference of each offset to it."""
     base = messages[0][0]
     deltas = [message[0] - base for message in messages]
     ascending = all(earlier < later for earlier, later in pairwise(deltas))
@@ -209,7 +210,7 @@ def _offset_deltas(messages: Sequence[Message]) -> tuple[int, Sequence[int]]:
 
 
 def _batch_header(base_offset: int, leader_epoch: int, *, attributes: int, append_time_ms: int | None) -> BatchHeader:
-    """A header whose counts are still open; `base_timestamp` -1 unless it is the log-append time."""
+    """Return a header without counts; `base_timestamp` is -1 unless it is the log append time."""
     timestamp = -1 if append_time_ms is None else append_time_ms
     return BatchHeader(
         base_offset=base_offset,
@@ -234,7 +235,7 @@ def _encode_batch(header: BatchHeader, messages: Sequence[Message], deltas: Sequ
         messages = [(offset, base_timestamp, key, value) for offset, _, key, value in messages]
     else:
         oldest, newest = _oldest_and_newest(messages)
-        # Deltas from 0 have 64 bits whatever the times are, and a producer may write any.
+        # Deltas from 0 always fit into 64 bits, whatever timestamps a producer writes.
         base_timestamp = messages[0][1] if _times_fit(oldest, newest) else 0
     packed = b"".join(_encode_records(messages, deltas, base_timestamp))
     codec = header.codec
@@ -279,15 +280,15 @@ def down(
     max_bytes: int | None = None,
     limit: int = UNPACKED_LIMIT_BYTES,
 ) -> Converted:
-    """The entries of `records` as a client reads them that knows no format above `magic` (0 or 1).
+    """Convert `records` for a client that supports no format above `magic` (0 or 1).
 
-    Entries that are old enough stay as they are. Plain records below `first_offset` are left out, since old clients
-    expect nothing before the offset that they asked for; wrappers they cut themselves. Before an entry that would make
-    more than `max_bytes` the conversion ends, unless it is the first one with records: a client that gets nothing
-    would ask for the same again. An incomplete entry at the end stays out.
+    Entries in an older format are copied. Plain messages below `first_offset` are dropped, because old clients expect
+    nothing before the offset that they requested; they skip such messages in wrappers themselves. The conversion stops
+    before the entry that would exceed `max_bytes`, unless it is the first one with records: a client that receives
+    nothing would repeat its request. An incomplete entry at the end is ignored.
 
-    `UnsupportedCompressionTypeError`: zstd, which no old client knows. `CorruptMessageError`, `InvalidRecordError`: an
-    entry is unsound.
+    Raises `UnsupportedCompressionTypeError` for zstd, which old clients do not support, and `CorruptMessageError` or
+    `InvalidRecordError` for an invalid entry.
     """
     pieces: list[Buffer] = []
     size = count = consumed = 0
@@ -304,17 +305,17 @@ def down(
 
 
 def converted_down(records: Buffer, magic: int, first_offset: int) -> tuple[bytes, int]:
-    """Records from `first_offset` on in the format `magic`, and how many of them were written anew.
+    """Return records from `first_offset` on in format `magic`, and the number of converted records.
 
-    Whole entries of no more bytes than came, but at least one. It stands here for the sake of worker processes, which
-    load this module and nothing of the server. Raises as `down`.
+    The result has whole entries, at most as many bytes as the input but at least one entry. It is defined here for
+    worker processes, which load this module but not the server. Raises as `down`.
     """
     done = down(records, magic=magic, first_offset=first_offset, max_bytes=len(records))
     return done.records, done.record_count
 
 
 class _Wanted(NamedTuple):
-    """What a fetch may be answered with."""
+    """What the client of a fetch can read."""
 
     magic: int
     first_offset: int
@@ -322,7 +323,7 @@ class _Wanted(NamedTuple):
 
 
 def _lower_entry(view: memoryview, position: int, header: BatchHeader, target: _Wanted) -> tuple[Buffer, int]:
-    """The entry as `target` wants it, empty if nothing is left of it, and how many of its records were rewritten."""
+    """Return the entry as `target` requires it, empty if nothing is left, and the number of converted records."""
     if header.is_control:
         return b"", 0
     if header.attributes & CODEC_MASK == Codec.ZSTD:
@@ -334,7 +335,7 @@ def _lower_entry(view: memoryview, position: int, header: BatchHeader, target: _
 
 
 def _lower_message(view: memoryview, position: int, header: BatchHeader, target: _Wanted) -> tuple[bytes, int]:
-    """A message or wrapper of format 1 in format 0."""
+    """Convert a message or wrapper from format 1 to format 0."""
     messages = read_messages(view, position, header, limit=target.limit)
     codec = header.codec
     if codec is Codec.NONE and header.base_offset < target.first_offset:
@@ -343,13 +344,13 @@ def _lower_message(view: memoryview, position: int, header: BatchHeader, target:
 
 
 def _lower_batch(view: memoryview, position: int, header: BatchHeader, target: _Wanted) -> tuple[bytes, int]:
-    """A batch of format 2 as a wrapper or as plain messages."""
+    """Convert a format 2 batch to a wrapper or to plain messages."""
     codec = header.codec
     data = bytes(record_bytes(view, position, header, limit=target.limit))
     if len(data) + header.record_count * _MESSAGE_OVERHEAD > target.limit:
         raise CorruptMessageError(f"the batch at offset {header.base_offset} unpacks to more than {target.limit} bytes")
-    # Offsets inside a wrapper of format 1 count from its first message. From the batch's first offset is as good, and
-    # the same unless compaction removed that record: readers find the base by the last message.
+    # Offsets in a format 1 wrapper are relative to its first message. Offsets relative to the batch's base offset work
+    # too, and differ only if compaction removed that record: readers derive the base from the last message.
     base_offset = 0 if codec and target.magic else header.base_offset
     try:
         plain, last_delta = _transcribe(data, header, target.magic, base_offset)
@@ -367,7 +368,7 @@ def _lower_batch(view: memoryview, position: int, header: BatchHeader, target: _
 
 
 def _find_offset(plain: bytes, offset: int) -> tuple[int, int]:
-    """How many plain messages are below `offset`, and where the others begin."""
+    """Return the number of plain messages below `offset`, and the position of the first other one."""
     count = position = 0
     while position < len(plain):
         found, size, _ = PREFIX.unpack_from(plain, position)
@@ -379,11 +380,11 @@ def _find_offset(plain: bytes, offset: int) -> tuple[int, int]:
 
 
 def _transcribe(data: bytes, header: BatchHeader, magic: int, base_offset: int) -> tuple[bytes, int]:
-    """The records of a batch as plain messages numbered from `base_offset`, and the last one's offset delta.
+    """Convert the records of a batch to plain messages numbered from `base_offset`; also return the last offset delta.
 
-    Records that are alike go together, others one by one; the more tries to find some were in vain, the more. What is
-    made is joined every few thousand records, so that tiny ones take no more memory than others. Raises `IndexError` or
-    `struct.error` where a number reaches beyond the data or its field.
+    Similar records are converted together, others one by one, in longer runs the more attempts to find similar ones
+    have failed. The output is joined every few thousand records, so that tiny records take no more memory than others.
+    Raises `IndexError` or `struct.error` if a number exceeds the data or its field.
     """
     is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     base_timestamp, scale = (header.max_timestamp, 0) if is_append_time else (header.base_timestamp, 1)
@@ -408,16 +409,16 @@ def _transcribe(data: bytes, header: BatchHeader, magic: int, base_offset: int) 
 
 
 def _transcribe_each(data: bytes, at: int, count: int, target: Target) -> Transcript:
-    """The messages of the next `count` records, of any kind.
+    """Convert the next `count` records of any kind.
 
-    It is one loop that reads and writes, since an object for each record in between would cost half of its speed.
+    Reads and writes in one loop: creating an object per record in between would halve the speed.
     """
     magic, attributes, base_offset, base_timestamp, scale, last_offset_delta = target
     pack_lead, pack_prefix, pack_length = _LEADS[magic], PREFIX.pack, _INT.pack
     parts: list[bytes] = []
     highest = last_offset_delta << 1
     number = 0
-    # Numbers stay in their zigzag form until they are used: a null's length, -1, is 1 there, and half of it is nothing.
+    # Numbers stay zigzag-encoded until they are used: the null length, -1, is encoded as 1, which halves to 0.
     for _ in range(count):
         length = data[at]
         at += 1
@@ -456,14 +457,14 @@ def _transcribe_each(data: bytes, at: int, count: int, target: Target) -> Transc
 
 
 def _check_unusual(data: bytes, position: int, end: int, *, is_sound: bool) -> None:
-    """A record with headers, or one that is wrong."""
+    """Check a record that has headers or is invalid."""
     if not is_sound:
         raise CorruptMessageError("a record has impossible lengths or an offset outside its batch")
     check_headers(data, position, end)
 
 
 def _long_number(data: bytes, position: int) -> tuple[int, int]:
-    """The number that began one byte before `position`, still in zigzag form, and where it ends."""
+    """Return the number that began one byte before `position`, still zigzag-encoded, and the position after it."""
     following = data[position]
     if following < 0x80:
         return data[position - 1] & 0x7F | following << 7, position + 1
@@ -472,9 +473,9 @@ def _long_number(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _pack_lead_0(magic: int, attributes: int, timestamp: int, key_length: int) -> bytes:
-    """As format 1 without the timestamp, which format 0 does not have."""
+    """Like format 1, but without the timestamp, which format 0 does not have."""
     return _LEAD_0.pack(magic, attributes, key_length)
 
 
 _LEADS: Final[tuple[Callable[[int, int, int, int], bytes], ...]] = (_pack_lead_0, _LEAD_1.pack)
-"""What a message says between its CRC and its key, by format."""
+"""Encoders of the fields between a message's CRC and its key, by format."""

@@ -1,13 +1,14 @@
-"""Entries of a log in any record format: what everything that walks a log reads it with.
+"""Reads the entries of a log in any record format.
 
-Memory of a log or a record set enters; headers and records leave. `log`, `records/admission`, compaction, the clients
-and the tools call it. An entry is a batch (magic 2) or a message, which may be a wrapper (magic 0 and 1); all three
-have their magic byte at the same place, and all three are told as a `BatchHeader`. Invariant: a walk by `size` is
-right for any sequence of formats, and looks at no record.
+`log`, `records/admission`, compaction, the clients and the tools use it for record sets and logs in memory. An entry is
+a batch (magic 2) or a message, which may be a wrapper (magic 0 and 1). All have their magic byte at the same position,
+and all headers are returned as a `BatchHeader`. Invariant: a walk by `size` works for any sequence of formats, and
+reads no records.
 
-What a header says of an old message: `base_offset` is its offset (of a wrapper: that of the *last* message inside),
-`last_offset_delta` 0, so that `last_offset` and `next_offset` are true; leader epoch, producer id and sequence -1;
-timestamps -1 in format 0; `record_count` 1, of a wrapper -1. Only `first_offset` tells where a wrapper begins.
+The header of an old message: `base_offset` is its offset (for a wrapper, that of the *last* message inside) and
+`last_offset_delta` is 0, so that `last_offset` and `next_offset` are right. Leader epoch, producer id and sequence are
+-1, and timestamps are -1 in format 0. `record_count` is 1, or -1 for a wrapper. Only `first_offset` returns where a
+wrapper begins.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from odradek.records.message_set import (
 from odradek.records.record import Record, iterate_batch
 
 MIN_ENTRY_SIZE: Final = MIN_MESSAGE_SIZE
-"""No entry of any format is smaller, and so many bytes are enough to read the header of an old message."""
+"""Minimum size of an entry of any format, and enough bytes to read the header of an old message."""
 
 ENTRY_PREFIX: Final = 27
-"""Bytes that tell offset, size and magic of any entry, and of a batch the delta of its last offset."""
+"""Bytes that contain offset, size and magic of any entry, and the last offset delta of a batch."""
 
 MAGIC_AT: Final = 16
-"""Where the magic byte stands, in all formats."""
+"""Position of the magic byte in all formats."""
 
 
 def read_entry(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the entry at `position`; the rest of the entry need not be in `buffer`.
+    """Return the header of the entry at `position`; the rest of the entry need not be in `buffer`.
 
-    `CorruptMessageError` when the header (61 bytes of a batch, 26 of a message) is not all there, the format is unknown
-    or a field cannot be true.
+    Raises `CorruptMessageError` if the header (61 bytes for a batch, 26 for a message) is incomplete, the format is
+    unknown, or a field is invalid.
     """
     if len(buffer) - position < MIN_ENTRY_SIZE:
         raise CorruptMessageError(
@@ -53,9 +54,9 @@ def read_entry(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iterate_entries(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole entry; an incomplete one at the end, as fetches may cut it, ends the walk.
+    """Yield position and header of each whole entry; stops before an incomplete one, as fetches may truncate the last.
 
-    `CorruptMessageError` at the first header that cannot be true.
+    Raises `CorruptMessageError` at the first invalid header.
     """
     position = 0
     end = len(buffer)
@@ -74,7 +75,7 @@ def iterate_entries(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def check_entry(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """`CorruptMessageError` unless the whole entry is in `buffer` and its CRC (CRC-32, of a batch CRC-32C) fits."""
+    """Raise `CorruptMessageError` unless the whole entry is in `buffer` and its CRC is correct."""
     if header.magic == MAGIC:
         check_crc(buffer, position, header)
     else:
@@ -82,11 +83,11 @@ def check_entry(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def iterate_records(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> Iterator[Record]:
-    """The records of the entry at `position` in order; `limit` bounds its unpacked bytes. The CRC is the caller's.
+    """Yield the records of the entry at `position` in order; `limit` is its decompressed size. Does not check the CRC.
 
-    `CorruptMessageError` when something does not fit; `InvalidRecordError` when a wrapper breaks the rules of its
-    format (empty, nested twice, formats mixed, zstd). A batch may have yielded sound records before the error, an old
-    message or wrapper has not.
+    Raises `CorruptMessageError` for corrupt data, `InvalidRecordError` for a wrapper that breaks the rules of its
+    format (empty, nested twice, mixed formats, zstd). A batch may yield valid records before the error; an old message
+    or wrapper does not.
     """
     if header.magic == MAGIC:
         return iterate_batch(buffer, position, header, limit=limit)
@@ -94,9 +95,9 @@ def iterate_records(buffer: Buffer, position: int, header: BatchHeader, *, limit
 
 
 def first_offset(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> int:
-    """Offset at which the entry begins; unpacks a wrapper (to at most `limit` bytes), and only that.
+    """Return the first offset of the entry; decompresses only wrappers (to at most `limit` bytes).
 
-    Of a batch it is the base offset, whether or not that record is still there. Errors: as `iterate_records`.
+    For a batch it is the base offset, even if that record no longer exists. Raises as `iterate_records`.
     """
     if header.magic == MAGIC:
         return header.base_offset

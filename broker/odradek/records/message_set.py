@@ -1,17 +1,18 @@
-"""Message formats 0 and 1: what clients before 0.11 send and fetch, and what an old log may still hold.
+"""Message formats 0 and 1: what clients before 0.11 send and fetch, and what an old log may still contain.
 
-Memory of message sets enters; headers, messages and finished sets leave. `records/formats` dispatches here by the
-magic byte, `records/convert` and `records/admission` rewrite with it. Invariant: nothing is yielded of a wrapper unless
-all of it is sound, and unpacking it never takes more than the caller's `limit`.
+`records/formats` dispatches here by the magic byte; `records/convert` and `records/admission` use it for conversions.
+Invariant: a wrapper yields nothing unless all of it is valid, and decompressing it never takes more than the caller's
+`limit`.
 
     offset 8 | size 4 | CRC-32 4 | magic 1 | attributes 1 | timestamp 8 (format 1 only)
     key length 4 | key | value length 4 | value
 
-`size` counts from the CRC on, the CRC from the magic on, so the offset may be numbered in place. A length of -1 is a
-null. A message with a codec in its attributes is a *wrapper*: its value is a packed set. The offsets in there are the
-true ones in format 0; in format 1 they count from the set's first message and the wrapper carries the true offset of
-the last (KIP-31), so a broker numbers a wrapper without unpacking it. In format 1 the wrapper's timestamp is the newest
-of the inner ones, unless its attributes say log-append time: then it holds for all of them (KIP-32).
+`size` counts from the CRC on, and the CRC covers everything from the magic on, so the offset can be set in place. A
+length of -1 means null. A message with a codec in its attributes is a *wrapper*: its value is a compressed message set.
+In format 0 the inner offsets are absolute. In format 1 they are relative to the first message of the set, and the
+wrapper has the absolute offset of the last (KIP-31), so a broker assigns offsets without decompressing. In format 1 the
+wrapper's timestamp is the largest of the inner ones, unless its attributes specify log append time: then it applies to
+all of them (KIP-32).
 
 Sources: https://kafka.apache.org/documentation/#messageset, KIP-31, KIP-32, KIP-57 (lz4 frames).
 """
@@ -37,29 +38,29 @@ from odradek.records.batch import CODEC_MASK, LOG_APPEND_TIME_FLAG, BatchHeader,
 from odradek.records.record import Message, Record
 
 MIN_MESSAGE_SIZE: Final = 26
-"""A message of format 0 without key and value; one of format 1 takes eight bytes more."""
+"""Size of a format 0 message without key and value; a format 1 message takes eight bytes more."""
 
 UNKNOWN_COUNT: Final = -1
-"""Record count of a wrapper that has not been unpacked."""
+"""Record count of a wrapper that has not been decompressed."""
 
 _LOG_OVERHEAD: Final = 12
-"""Offset and size, which `size` does not count."""
+"""Bytes of offset and size, which `size` does not count."""
 _CRC_AT: Final = 12
 _MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = 17
 _TIMESTAMP_AT: Final = 18
 _KEY_AT: Final = (18, 26)
-"""Where the key's length stands, by format."""
+"""Position of the key length, by format."""
 _MIN_SIZE: Final = (14, 22)
 _KNOWN_ATTRIBUTES: Final = (CODEC_MASK, CODEC_MASK | LOG_APPEND_TIME_FLAG)
 MAX_OFFSET: Final = (1 << 63) - 2
 MIN_OFFSET: Final = -1
-"""Producers that leave the numbering to the broker write 0 or -1."""
+"""Producers that let the broker assign offsets send 0 or -1."""
 
 _HEAD: Final = Struct(">qiIBBq")
-"""All that comes before the key in format 1; in format 0 its timestamp is the lengths' bytes and means nothing."""
+"""All fields before the key in format 1; in format 0 the timestamp contains bytes of the lengths and is meaningless."""
 PREFIX: Final = Struct(">qiI")
-"""Offset, size and CRC, which come before what the CRC covers."""
+"""Offset, size and CRC: the fields that the CRC does not cover."""
 _INT: Final = Struct(">i")
 _LONG: Final = Struct(">q")
 _CRC: Final = Struct(">I")
@@ -71,11 +72,11 @@ _NULL: Final = _INT.pack(-1)
 
 
 def read_message(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the message at `position`, in the shape of a batch's.
+    """Return the header of the message at `position` as a `BatchHeader`.
 
-    `base_offset` is the message's offset (a wrapper's: that of its last one), `record_count` 1 or `UNKNOWN_COUNT`;
-    of the attributes only those that the format defines. `CorruptMessageError` when fewer than 26 bytes are there or a
-    field cannot be true.
+    `base_offset` is the message's offset (for a wrapper, that of its last message) and `record_count` is 1 or
+    `UNKNOWN_COUNT`. Attributes that the format does not define are cleared. Raises `CorruptMessageError` if there are
+    fewer than 26 bytes or a field is invalid.
     """
     if len(buffer) - position < MIN_MESSAGE_SIZE:
         raise CorruptMessageError(
@@ -109,7 +110,7 @@ def read_message(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_message_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """`CorruptMessageError` unless the whole message is in `buffer` and its CRC-32 fits."""
+    """Raise `CorruptMessageError` unless the whole message is in `buffer` and its CRC-32 is correct."""
     end = position + header.size
     if end > len(buffer):
         raise CorruptMessageError(f"the message at offset {header.base_offset} is cut short")
@@ -122,9 +123,9 @@ def check_message_crc(buffer: Buffer, position: int, header: BatchHeader) -> Non
 
 
 def iterate_message(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> Iterator[Record]:
-    """The record of the message at `position`, or those of the wrapper, with their true offsets.
+    """Yield the record of the message at `position`, or those of the wrapper, with their absolute offsets.
 
-    Errors: see `read_messages`. The message's own CRC is the caller's to check, inner ones are checked here.
+    Raises as `read_messages`. Checks inner CRCs; the caller has to check the CRC of the message itself.
     """
     timestamp_type = timestamp_type_of(header)
     for offset, timestamp, key, value in read_messages(buffer, position, header, limit=limit):
@@ -132,16 +133,16 @@ def iterate_message(buffer: Buffer, position: int, header: BatchHeader, *, limit
 
 
 def timestamp_type_of(header: BatchHeader) -> TimestampType:
-    """Who set the timestamps of an old message: nobody in format 0."""
+    """Return who set the timestamps of an old message: nobody in format 0."""
     return TimestampType.NONE if header.magic == 0 else header.timestamp_type
 
 
 def read_messages(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> list[Message]:
-    """The message at `position`, or all those of the wrapper, which unpacks to at most `limit` bytes.
+    """Return the message at `position`, or all messages of the wrapper, decompressed to at most `limit` bytes.
 
-    `CorruptMessageError`: lengths, an inner CRC or packed data that cannot be true, more than `limit` bytes.
-    `InvalidRecordError`: a wrapper that breaks the rules of its format: no value, nothing inside, a wrapper inside, a
-    message of another format inside, an offset below its last inner one, zstd.
+    Raises `CorruptMessageError` for invalid lengths, inner CRCs or compressed data, and above `limit` bytes. Raises
+    `InvalidRecordError` for a wrapper that breaks the rules of its format: no value, no messages, an inner wrapper, an
+    inner message of another format, an offset below its last inner one, or zstd.
     """
     end = position + header.size
     if end > len(buffer):
@@ -154,16 +155,16 @@ def read_messages(buffer: Buffer, position: int, header: BatchHeader, *, limit: 
 
 
 def first_message_offset(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> int:
-    """Offset of the message at `position` or of the first one in the wrapper. Errors: see `read_messages`."""
+    """Return the offset of the message at `position`, or of the first one in the wrapper. Raises as `read_messages`."""
     if not header.attributes & CODEC_MASK:
         return header.base_offset
     return read_messages(buffer, position, header, limit=limit)[0][0]
 
 
 def read_set(records: Buffer, *, limit: int) -> list[Message]:
-    """All messages of a set of format 0 or 1, wrappers unpacked to at most `limit` bytes in sum; every CRC is checked.
+    """Return all messages of a set of format 0 or 1, decompressed to at most `limit` bytes in total; checks all CRCs.
 
-    Nothing but an error when any part is unsound or the set's end is cut off. Errors: see `read_messages`.
+    Raises as `read_messages`, also if the end of the set is incomplete.
     """
     data = bytes(records)
     messages: list[Message] = []
@@ -182,7 +183,7 @@ def read_set(records: Buffer, *, limit: int) -> list[Message]:
 
 
 def _read_key_and_value(data: bytes, position: int, end: int) -> tuple[bytes | None, bytes | None]:
-    """Both fields, which must reach from `position` exactly to `end`; at least eight bytes are there."""
+    """Return key and value, which must extend exactly from `position` to `end`; at least eight bytes are available."""
     key: bytes | None = None
     value: bytes | None = None
     length = _INT.unpack_from(data, position)[0]
@@ -229,9 +230,9 @@ def _unwrap(header: BatchHeader, value: bytes | None, limit: int) -> list[Messag
 
 
 def _with_true_offsets(messages: list[Message], header: BatchHeader) -> list[Message]:
-    """The messages of a wrapper of format 1, with offsets counted from its own, and its timestamp if that holds."""
+    """Return the messages of a format 1 wrapper with absolute offsets, and with its timestamp if that applies."""
     last = messages[-1][0]
-    # Some versions of librdkafka leave the wrapper's offset 0; then the inner offsets count as they are.
+    # Some versions of librdkafka leave the wrapper's offset 0; then the inner offsets are used unchanged.
     base = header.base_offset - last if header.base_offset else 0
     if base < 0:
         raise InvalidRecordError(
@@ -256,10 +257,10 @@ def read_run(
     most: int = sys.maxsize,
     end_at: int = CODEC_MASK,
 ) -> int:
-    """Append the plain messages from `position` on to `messages`, as written; returns where they end.
+    """Append the plain messages from `position` on to `messages`. Returns the position after them.
 
-    That is the end of `data`, the first message of another format than `magic` or with one of the attributes `end_at`
-    (as it is, every wrapper), or behind `most` messages. `CorruptMessageError` when one of them is unsound.
+    Stops at the end of `data`, before a message of another format than `magic` or with one of the attributes `end_at`
+    (by default, any wrapper), or after `most` messages. Raises `CorruptMessageError` for an invalid message.
     """
     key_at, min_size = _KEY_AT[magic], _MIN_SIZE[magic]
     unpack_from, view, end = _HEAD.unpack_from, memoryview(data), len(data)
@@ -292,11 +293,11 @@ def encode_set(
     level: int | None = None,
     append_time_ms: int | None = None,
 ) -> bytes:
-    """A set of `messages` in format 0 or 1: one after the other, or all in one wrapper when there is a codec.
+    """Encode `messages` in format 0 or 1: one after the other, or all in one wrapper if a codec is given.
 
-    Offsets are the messages' own and must ascend in a wrapper of format 1, which counts from the first. With
-    `append_time_ms` format 1 has log-append time, and all messages this timestamp; format 0 drops timestamps.
-    `UnsupportedCompressionTypeError`: zstd came after these formats. `ValueError`: a wrapper of nothing.
+    Offsets must ascend in a format 1 wrapper, where they become relative to the first. With `append_time_ms`, format 1
+    uses log append time and all messages get this timestamp; format 0 has no timestamps. Raises
+    `UnsupportedCompressionTypeError` for zstd, newer than these formats, and `ValueError` for an empty wrapper.
     """
     flags = LOG_APPEND_TIME_FLAG if magic == 1 and append_time_ms is not None else 0
     if append_time_ms is not None:
@@ -318,10 +319,10 @@ def encode_set(
 def encode_wrapper(
     wrapper: Message, *, magic: int, codec: Codec, level: int | None = None, is_append_time: bool = False
 ) -> bytes:
-    """One message whose value, a message set, is packed with `codec`.
+    """Encode one message whose value, a message set, is compressed with `codec`.
 
-    Its offset has to be that of the last message inside; its timestamp (format 1) the newest one inside, or the
-    log-append time. `UnsupportedCompressionTypeError`: zstd came after these formats.
+    Its offset must be that of the last message inside, and its timestamp (format 1) the largest one inside or the log
+    append time. Raises `UnsupportedCompressionTypeError` for zstd, which is newer than these formats.
     """
     if codec is Codec.ZSTD:
         raise UnsupportedCompressionTypeError(f"record format {magic} does not know zstd")
@@ -349,7 +350,7 @@ def _encode_messages(messages: Sequence[Message], magic: int, attributes: int) -
 
 
 def stamp_offset(buffer: bytearray | memoryview, position: int, offset: int) -> None:
-    """Write the offset of the message at `position` (of a wrapper: that of its last one); it is outside the CRC."""
+    """Write the offset of the message at `position` (for a wrapper, of its last message); the CRC does not cover it."""
     _LONG.pack_into(buffer, position, offset)
 
 
@@ -360,9 +361,9 @@ def stamp_timestamp(
     timestamp_ms: int,
     timestamp_type: TimestampType = TimestampType.LOG_APPEND_TIME,
 ) -> None:
-    """Write timestamp and timestamp type into the message of format 1 at `position`, with a new CRC.
+    """Write timestamp and timestamp type into the format 1 message at `position`, and update the CRC.
 
-    Log-append time in a wrapper holds for all its messages; as create time it has to be the newest of them.
+    In a wrapper, a log append time applies to all its messages; a create time must be the largest of them. Raises
     `ValueError` for format 0, which has no timestamps.
     """
     if header.magic == 0:

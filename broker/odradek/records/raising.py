@@ -1,12 +1,11 @@
-"""Many messages of an old format that are laid out alike, written as records of format 2 in one go.
+"""Converts runs of similar messages of formats 0 and 1 to format 2 records, all at once, and checks every CRC.
 
-A message set and a place in it enter; the records of the messages from there on leave, as many as are alike, with every
-CRC checked. `records.convert` asks, and writes message by message what is unusual. Invariant: the records are the very
-bytes that one message after the other would give; messages that are unsound or packed are never among them.
+`records.convert` uses it, and converts unusual messages one by one itself. Invariant: the result is identical to a
+conversion message by message; invalid or compressed messages are never part of a run.
 
-The way back of `records.transcription`, whose table of messages it reads: messages are alike when they have the same
-lengths and no attributes. Numbers of a record have as many bytes as they need, so those of equal widths are written
-together. Only the CRC costs a step of Python for each.
+It is the inverse of `records.transcription` and shares its table of messages. Messages are similar if they have the
+same lengths and no attributes. The numbers in a record are of variable width, so records with equal widths are written
+together. Only the CRC needs a step of Python per message.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from odradek.records.transcription import BEFORE_CRC, BEHIND_CRC, Integers, Octe
 from odradek.records.varint import encode_varint
 
 FEWEST: Final = 24
-"""Fewer messages are not worth the steps, which together cost as much as so many one by one."""
+"""Minimum length of a run: the fixed steps cost as much as so many messages one by one."""
 
 _MOST: Final = 4096
 _MOST_BYTES: Final = 1 << 20
-"""Messages and bytes of one table, which bounds its memory."""
+"""Maximum messages and bytes of one table, which limits its memory."""
 _FEWEST_TOGETHER: Final = 8
-"""Where fewer in a row have numbers of the same widths, one by one costs less."""
+"""Minimum average length of runs with equal number widths; with shorter ones, the conversion one by one is cheaper."""
 _MAX_TIMESTAMP: Final = 1 << 61
-"""Deltas between timestamps up to here are told apart in 64 bits, also in zigzag form, which doubles them."""
+"""Differences of timestamps up to this fit into 64 bits, even zigzag-encoded, which doubles them."""
 _MOST_NUMBER_BYTES: Final = 5
-"""Longer timestamp deltas, beyond half a year, are left to the other way."""
+"""Longer timestamp deltas, beyond half a year, are left to the conversion one by one."""
 _STEPS: Final = tuple(1 << 7 * count for count in range(1, _MOST_NUMBER_BYTES))
-"""From here on a number takes a byte more."""
+"""From each of these values on, a number takes one more byte."""
 
 _SIZE: Final = Struct(">i")
 _SIZE_AT: Final = 8
@@ -44,7 +43,7 @@ _KEY_LENGTH_AT: Final = (18, 26)
 
 
 class MessageSet(NamedTuple):
-    """The messages, their format, and the timestamp that those of the records count from."""
+    """The messages, their format, and the base timestamp of the records."""
 
     data: bytes
     magic: int
@@ -52,7 +51,7 @@ class MessageSet(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """Records, how many, where the messages end that they were, and the newest timestamp."""
+    """Records, their number, where their messages end, and the newest timestamp."""
 
     records: Buffer
     number: int
@@ -61,9 +60,9 @@ class Raised(NamedTuple):
 
 
 def raise_alike(messages: MessageSet, position: int, number: int) -> Raised | None:
-    """The records of the messages from `position` on, numbered from `number`; None when too few are alike.
+    """Convert the messages from `position` on, numbered from `number`; None if too few are similar.
 
-    None, too, when one of them is unsound or unusual: whoever looks at each then says what it is.
+    Also None if one of them is invalid or unusual: the check message by message then reports the error.
     """
     data, magic, base_timestamp_ms = messages
     if not -1 <= base_timestamp_ms <= _MAX_TIMESTAMP:
@@ -90,7 +89,7 @@ def raise_alike(messages: MessageSet, position: int, number: int) -> Raised | No
 
 
 def _alike(data: bytes, position: int, magic: int) -> NDArray[np.void] | None:
-    """The plain messages there that have the first one's lengths."""
+    """Return the plain messages from `position` on that have the lengths of the first one."""
     key_length_at = position + _KEY_LENGTH_AT[magic]
     if len(data) - position < FEWEST * MIN_MESSAGE_SIZE:
         return None
@@ -123,7 +122,7 @@ def _zigzag(values: Integers) -> Integers:
 
 
 def _widths(numbers: Integers) -> Integers:
-    """How many bytes each takes; at most `_MOST_NUMBER_BYTES`, which `_write` sees to."""
+    """Return the number of bytes of each; at most `_MOST_NUMBER_BYTES`, which `_write` ensures."""
     widths = np.ones(len(numbers), dtype=np.int64)
     for step in _STEPS:
         if int(numbers.max()) < step:
@@ -133,7 +132,7 @@ def _widths(numbers: Integers) -> Integers:
 
 
 def _write(table: NDArray[np.void], deltas: Integers, numbers: Integers) -> list[Buffer] | None:
-    """The records, in a piece for each run of equal widths; None when they change too often, or are too wide."""
+    """Return the records, one piece per run of equal widths; None if widths change too often or are too large."""
     if int(deltas.max()) >= _STEPS[-1] << 7:
         return None
     delta_widths, number_widths = _widths(deltas), _widths(numbers)
@@ -172,7 +171,7 @@ def _write_run(
 
 
 def _put(columns: Octets, numbers: Integers) -> None:
-    """Write each number, in zigzag form, over the width of the columns."""
+    """Write each zigzag-encoded number over the width of the columns."""
     last = columns.shape[1] - 1
     for place in range(last):
         columns[:, place] = (numbers >> 7 * place) & 0x7F | 0x80

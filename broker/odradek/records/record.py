@@ -1,7 +1,7 @@
-"""Records one by one: what consumers, coordinators and tools see of a batch.
+"""Individual records, as consumers, coordinators and tools read them from a batch in memory.
 
-A batch in memory enters, `Record` tuples leave. Not for the broker's data path, which never makes an object per record.
-Invariant: what comes out was counted and measured; a batch whose records do not fill it exactly is refused as a whole.
+The broker's data path does not use it, because it never creates an object per record. Invariant: all returned records
+are checked for count and lengths; a batch whose records do not fill it exactly is refused.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from odradek.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, Timestam
 from odradek.records.varint import decode_varint
 
 MIN_RECORD_BYTES: Final = 7
-"""Length, attributes, two deltas, two lengths and a header count, one byte each."""
+"""Length, attributes, two deltas, two lengths and a header count, of one byte each."""
 
 _MIN_TIMESTAMP: Final = -(1 << 63)
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
 
 
 Message = tuple[int, int, bytes | None, bytes | None]
-"""Offset, timestamp in milliseconds (-1: none), key, value: a record without its object, as conversions handle it."""
+"""Offset, timestamp in milliseconds (-1: none), key and value: a lightweight record for conversions."""
 
 
 class Record(NamedTuple):
-    """One record; `timestamp` in milliseconds since 1970, -1 when there is none."""
+    """One record; `timestamp` is in milliseconds since 1970, or -1 if there is none."""
 
     offset: int
     timestamp: int
@@ -38,16 +38,16 @@ class Record(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of key, value and headers, without framing."""
+        """Size of key, value and headers in bytes, without framing."""
         size = len(self.key or b"") + len(self.value or b"")
         return size + sum(len(name) + len(value or b"") for name, value in self.headers)
 
 
 def record_bytes(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> bytes | memoryview:
-    """The records section of the batch at `position`, unpacked to at most `limit` bytes.
+    """Return the records section of the batch at `position`, decompressed to at most `limit` bytes.
 
-    An uncompressed section is a view of `buffer`. `CorruptMessageError` when the batch is cut short, cannot be
-    unpacked, or is too small for the number of records that it claims.
+    An uncompressed section is a view of `buffer`. Raises `CorruptMessageError` if the batch is incomplete, cannot be
+    decompressed, or is too small for its record count.
     """
     end = position + header.size
     if end > len(buffer):
@@ -63,10 +63,10 @@ def record_bytes(buffer: Buffer, position: int, header: BatchHeader, *, limit: i
 
 
 def iterate_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> Iterator[Record]:
-    """The records of the batch at `position` in order; `limit` bounds its unpacked bytes.
+    """Yield the records of the batch at `position` in order; `limit` is its decompressed size.
 
-    `CorruptMessageError` as soon as something does not fit; what was yielded before it is sound by itself. The CRC is
-    the caller's to check.
+    Raises `CorruptMessageError` at the first inconsistency; records yielded before it are valid by themselves. The
+    caller has to check the CRC.
     """
     data = bytes(record_bytes(buffer, position, header, limit=limit))
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
@@ -96,15 +96,15 @@ def iterate_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: 
 
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> list[Record]:
-    """All records of the batch at `position`, control records included; nothing but an error when it is unsound.
+    """Return all records of the batch at `position`, including control records.
 
-    `limit` bounds the unpacked bytes. `CorruptMessageError`: see `iterate_batch`.
+    `limit` is the decompressed size. Raises `CorruptMessageError`: see `iterate_batch`.
     """
     return list(iterate_batch(buffer, position, header, limit=limit))
 
 
 def check_headers(data: bytes, position: int, end: int) -> None:
-    """`CorruptMessageError` unless a record's headers reach exactly from `position` to its `end`."""
+    """Raise `CorruptMessageError` unless a record's headers extend exactly from `position` to its `end`."""
     if end > len(data) or _read_headers(data, position, end)[1] != end:
         raise CorruptMessageError("a record does not fill its length")
 
@@ -125,7 +125,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str
     count, position = decode_varint(data, position)
     if count == 0:
         return (), position
-    # Two bytes are the least that a header takes.
+    # A header takes at least two bytes.
     if count < 0 or position + 2 * count > end:
         raise CorruptMessageError(f"a record claims {count} headers")
     headers = []
@@ -134,6 +134,6 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str
         value, position = _read_bytes(data, position, end)
         if name is None:
             raise CorruptMessageError("a header has no name")
-        # As in Java, bytes that are no UTF-8 become replacement characters.
+        # As in Java, bytes that are not UTF-8 become replacement characters.
         headers.append((name.decode(errors="replace"), value))
     return tuple(headers), position

@@ -1,12 +1,13 @@
-"""The records of a produced batch, before a byte of it is kept: lengths, fields, offset deltas, keys, timestamps.
+"""Validates the records of a produced batch before an append: lengths, fields, offset deltas, keys and timestamps.
 
-The unpacked records section of a batch enters; the true newest timestamp leaves, or an error that names the records at
-fault. `records/admission` calls it. Invariant: a section that passes is tiled exactly by as many records as the header
-says, their fields tile them, and they are numbered 0, 1, 2 … without a gap.
+`records/admission` calls it with the decompressed records section. It returns the largest timestamp of the records or
+raises an error that names the invalid records. Invariant: a valid section consists exactly of as many records as the
+header says, the fields fill each record, and the records are numbered 0, 1, 2 … without a gap.
 
-Two looks: `survey` takes all records of a larger batch at once and is sure or not; this module goes record by record,
-says what is wrong and with which record, and has the last word. It is stricter than Kafka 3.9, which keeps plain
-batches with false offset deltas, lengths below -1 and, in packed batches, fields that do not fill their record.
+There are two checks. `survey` checks all records of a larger batch at once, but may be unsure. This module checks
+record by record, reports what is wrong with which record, and decides. It is stricter than Kafka 3.9, which accepts
+uncompressed batches with wrong offset deltas, lengths below -1 and, in compressed batches, fields that do not fill
+their record.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from odradek.records.validate import UNBOUNDED_MS, AppendRules, timestamp_fault
 from odradek.records.varint import decode_varint
 
 MAX_RECORD_ERRORS: Final = 100
-"""Records named in one answer: a small packed batch may hold a million without a key."""
+"""Maximum number of records named in one error: a small compressed batch may have a million without a key."""
 
 MAX_STEPS: Final = 1 << 18
-"""Records and headers of a batch that are gone through one by one, which takes up to a second. Only unusual batches get
-here with more than a few; a small packed batch may hold millions that are made so."""
+"""Maximum number of records and headers of a batch that are checked one by one, which takes up to a second. Only
+unusual batches need many such checks, but a small compressed batch may be crafted to contain millions."""
 
 SURVEYED_COUNT: Final = 48
-"""From so many records on, looking at columns is cheaper than going record by record (bench/record_validation)."""
+"""Number of records from which checking columns is cheaper than record by record (bench/record_validation)."""
 
 _LEAST_BYTES: Final = 7
-"""Of a record."""
+"""Minimum size of a record."""
 
 _SHORT: Final = 64
-"""Bytes up to which the length of the rest takes one byte."""
+"""Maximum size for which the length of the rest takes one byte."""
 
 _NULL: Final = 1
-"""The length -1."""
+"""The length -1 as a varint."""
 
 _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
@@ -47,10 +48,10 @@ _NO_KEY: Final = "a compacted topic takes no record without a key"
 
 
 def check_records(section: Buffer, header: BatchHeader, rules: AppendRules) -> int:
-    """The newest timestamp of the records in `section`, which is unpacked; -1 when they have none.
+    """Return the largest timestamp of the records in the decompressed `section`; -1 if they have none.
 
-    `InvalidRecordError`: the section is not what it says, or a compacted topic's record has no key.
-    `InvalidTimestampError`: a timestamp is out of bounds. Both name the records, `MAX_RECORD_ERRORS` at most.
+    Raises `InvalidRecordError` if the section is invalid, or a record in a compacted topic has no key, and
+    `InvalidTimestampError` if a timestamp is out of bounds. Both name at most `MAX_RECORD_ERRORS` records.
     """
     count, base = header.record_count, header.base_timestamp
     if count == 1 and base >= NO_TIMESTAMP and not rules.judges_records and _is_plain(section):
@@ -69,16 +70,16 @@ def check_records(section: Buffer, header: BatchHeader, rules: AppendRules) -> i
 
 
 def _is_plain(section: Buffer) -> bool:
-    """Whether the section is one sound record of the form that most have that come alone; False says nothing.
+    """Whether the section is one valid record of the most common form; False only means that it has to be checked.
 
-    It is number 0, has the batch's own timestamp, a key below 64 bytes if any, and no headers.
+    The record is number 0, has the batch's timestamp, a key below 64 bytes if any, and no headers.
     """
     size = len(section)
     last = size - 1
     if size < _LEAST_BYTES or section[last] or not _begins_with(section, 0, size):
         return False
     at = 1 if size <= _SHORT else 2
-    # Attributes have no meaning; the deltas are to be 0, as the number of headers at the end.
+    # Attributes are ignored; the deltas must be 0, as must be the header count at the end.
     if section[at + 1] or section[at + 2]:
         return False
     key = section[at + 3]
@@ -90,24 +91,24 @@ def _is_plain(section: Buffer) -> bool:
 
 
 def _begins_with(section: Buffer, start: int, size: int) -> bool:
-    """Whether `size` >= 1 bytes begin with the length of the rest of them, in two bytes at most."""
+    """Whether `size` >= 1 bytes begin with the length of the rest of them, in at most two bytes."""
     first = section[start]
     if size <= _SHORT:
         return first == (size - 1) << 1
     second = section[start + 1]
-    # As a varint: zigzag doubles it, seven bits go into a byte, of which the first has the eighth set.
+    # As a varint: zigzag encoding doubles it; a byte holds seven bits, and the first byte has the high bit set.
     return first >= 0x80 > second > 0 and (first & 0x7F | second << 7) == (size - 2) << 1
 
 
 def _are_timely(oldest: int, newest: int, rules: AppendRules) -> bool:
-    """Whether all records between these two are. A missing timestamp among others tells nothing of the rest."""
+    """Whether all timestamps in this range are valid. If some are missing, the range does not cover the others."""
     if timestamp_fault(newest, rules) is not None or timestamp_fault(oldest, rules) is not None:
         return False
     return oldest > NO_TIMESTAMP or rules.timestamp_before_max_ms == UNBOUNDED_MS or oldest == newest
 
 
 def check_messages(messages: Iterable[tuple[int, int, bytes | None, bytes | None]], rules: AppendRules) -> None:
-    """The same for messages of formats 0 and 1, as (offset, timestamp, key, value)."""
+    """Check messages of formats 0 and 1, as (offset, timestamp, key, value). Raises as `check_records`."""
     if not rules.judges_records:
         return
     faults = _Faults()
@@ -117,7 +118,7 @@ def check_messages(messages: Iterable[tuple[int, int, bytes | None, bytes | None
 
 
 class _Faults:
-    """Records that break a rule of the topic, gathered so that one answer names them all, or enough of them."""
+    """Records that break a rule of the topic, collected so that one error names all of them, up to a limit."""
 
     __slots__ = ("_errors", "_keyless", "_of_time")
 
@@ -127,7 +128,7 @@ class _Faults:
         self._keyless = 0
 
     def look(self, number: int, timestamp_ms: int, keyed: bool, rules: AppendRules) -> None:
-        """Note the record's fault, if it has one. Raises as `end` does when there are enough."""
+        """Check a record and note its error, if any. Raises as `end` once the limit is reached."""
         if rules.compacted and not keyed:
             fault: str | None = _NO_KEY
             self._keyless += 1
@@ -141,7 +142,7 @@ class _Faults:
             self.end()
 
     def end(self) -> None:
-        """Raise if there are any; a timestamp's fault outweighs the others, as in Kafka."""
+        """Raise if there are errors; a timestamp error takes precedence, as in Kafka."""
         if not self._errors:
             return
         text = f"{len(self._errors)} records are refused, the first (number {self._errors[0][0]}): {self._errors[0][1]}"
@@ -150,7 +151,7 @@ class _Faults:
 
 
 def _inspect(section: bytes, header: BatchHeader, rules: AppendRules, known: Facts) -> int:
-    """Go record by record behind those that are known to be sound; the newest timestamp of the others."""
+    """Check record by record after those known to be valid. Returns the largest timestamp of the checked records."""
     faults = _Faults() if rules.judges_records else None
     base_timestamp = header.base_timestamp
     newest = NO_TIMESTAMP
@@ -186,7 +187,7 @@ def _unsound(number: int, fault: str) -> InvalidRecordError:
 
 
 def _read_record(data: bytes, position: int) -> tuple[int, int, bool, int, int]:
-    """Timestamp delta, offset delta, whether there is a key, number of headers, end. `CorruptMessageError`."""
+    """Return timestamp delta, offset delta, whether there is a key, header count, end. Raises `CorruptMessageError`."""
     length, position = decode_varint(data, position)
     end = position + length
     if length <= 0 or end > len(data):
@@ -211,7 +212,7 @@ def _read_record(data: bytes, position: int) -> tuple[int, int, bool, int, int]:
 
 
 def _pass_headers(data: bytes, position: int, end: int, count: int) -> int:
-    # Two bytes are the least that a header takes.
+    # A header takes at least two bytes.
     if not 0 <= count <= min((end - position) // 2, MAX_STEPS):
         raise CorruptMessageError(f"it claims {count} headers")
     for _ in range(count):

@@ -1,23 +1,23 @@
-"""A fast look at every record of a produced batch, column by column: sound, or not sure.
+"""Fast validation of all records of a produced batch, column by column; the result is "valid" or "not sure".
 
-An unpacked records section enters; extremes of its timestamps and whether all records have keys leave, for as many
-records from the first on as it is sure of. `records/structure` calls it for batches of some size and goes on record by
-record where it stops, so a wrong "not sure" costs time and nothing else. Invariant: the records that it vouches for
-tile the section without a gap, their fields tile them, and their offset deltas are 0, 1, 2 …
+`records/structure` calls it for batches above a certain size, with the decompressed records section. For as many
+records from the first on as it can verify, it returns the range of timestamps and whether all records have keys. The
+caller checks the rest record by record, so a wrong "not sure" only costs time. Invariant: the verified records fill the
+section without a gap, their fields fill them, and their offset deltas are 0, 1, 2 …
 
-Three ways, by what the records are like:
+There are three methods, depending on the records:
 
-- Many alike in a row (same lengths, same widths): a byte of all of them is a slice with a stride, compared at once with
-  what it has to be. That proves their begins, too, as each length leads to the next.
-- Sizes that differ: only the lengths need one another; so the places where a record may begin are guessed for the whole
-  section at once, from the shape of a record's first three bytes, and then proved to be a chain. The fields are read
-  as columns, all records a step at a time.
-- Where the guess fails (some headers, data that looks like records) a Python loop follows the lengths.
+- Runs of similar records (same lengths, same widths): one byte of all of them is a slice with a stride and is compared
+  at once with its expected value. That also proves where they begin, as each length leads to the next.
+- Records of different sizes: only the lengths depend on each other. The possible positions of records are guessed for
+  the whole section from the shape of a record's first three bytes, and then verified to form a chain. The fields are
+  read as columns, one step for all records.
+- If the guess fails (some headers, data that looks like records), a Python loop follows the lengths.
 
-Why numpy in the broker, which it costs 17 MB and 80 ms of its start: one record of 100 bytes takes a broker 0.2 µs of
-everything else. Reading its fields in pure Python takes 0.5 µs in one flat loop and 1.3 µs in functions; here it is
-0.04 µs for records that are alike and 0.12 µs for others (`tests/bench/record_validation.py`). Each step costs as much
-for a few records as for hundreds, so small batches go without.
+numpy costs the broker 17 MB and 80 ms at startup, but it pays off. A broker needs 0.2 µs for everything else about a
+record of 100 bytes. Reading its fields in pure Python takes 0.5 µs in one flat loop and 1.3 µs in functions; here it
+takes 0.04 µs for similar records and 0.12 µs for others (`tests/bench/record_validation.py`). Each step costs as much
+for a few records as for hundreds, so small batches are not surveyed.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ Integers = NDArray[np.int64]
 Octets = NDArray[np.uint8]
 
 _CHUNK: Final = 8192
-"""Records whose columns are held at once: bounds the memory for a section of millions of tiny ones. Also the number of
-offset deltas that take at most two bytes."""
+"""Number of records whose columns are held at once: limits the memory for a section of millions of tiny records. It is
+also the number of offset deltas that take at most two bytes."""
 
 _FEW: Final = 8
-"""So many alike in a row are worth a run."""
+"""Minimum length of a run of similar records."""
 
 _MOST_RUNS: Final = 6
-"""Records that change their shape more often are looked at otherwise."""
+"""Maximum number of runs; records that change their shape more often are read in another way."""
 
 _GUESSED_BYTES: Final = 640
-"""Above so many bytes a record, looking at every byte costs more than following the lengths."""
+"""Above this size per record, looking at every byte costs more than following the lengths."""
 
 _GUESSED_COUNT: Final = 1 << 18
-"""Above so many records their places are not kept in memory at once."""
+"""Above this number of records, their positions are not kept in memory all at once."""
 
 _BLOCK: Final = 160 * 1024
-"""Bytes that are searched at once, which bounds the memory for their flags. A batch of usual size takes one turn."""
+"""Number of bytes searched at once, which limits the memory for their flags. A typical batch takes one step."""
 
 _FIRST_SHAPE: Final = 6
-"""Where the three bytes may stand at first that show the second record's begin."""
+"""First position at which the three bytes can be that show the start of the second record."""
 
 _MAX_SHIFT: Final = 56
-"""Numbers of nine bytes; longer ones are left to the other look."""
+"""Limit for numbers of nine bytes; longer ones are left to the check record by record."""
 
 _MAX_HEADERS: Final = 16
-"""Headers a record that are walked in columns; each round costs as much for one record as for thousands."""
+"""Maximum headers per record that are read in columns; each round costs as much for one record as for thousands."""
 
 _DELTAS: Final = tuple(encode_varint(number) for number in range(_CHUNK))
 _FIRST_BYTES: Final = bytes(delta[0] for delta in _DELTAS)
@@ -71,20 +71,20 @@ _DELTA_LAST: Final[Octets] = np.frombuffer(_LAST_BYTES, dtype=np.uint8)
 _ONE_BYTE_DELTAS: Final = 64
 _LEAST_VALUE: Final = 2
 _WIDE_VALUE: Final = 66
-"""Bytes of an empty value with its length and the number of headers; of the first one whose length takes two bytes."""
+"""Size of an empty value with its length and the header count; size from which the value length takes two bytes."""
 _VALUE_LENGTHS: Final = [(size - (2 if size < _WIDE_VALUE else 3)) << 1 for size in range(_CHUNK)]
 _VALUE_FIRST: Final[Octets] = np.array(
     [length & 0x7F | (0 if size < _WIDE_VALUE else 0x80) for size, length in enumerate(_VALUE_LENGTHS)], dtype=np.uint8
 )
 _VALUE_LAST: Final[Octets] = np.array([length >> 7 & 0x7F for length in _VALUE_LENGTHS], dtype=np.uint8)
 _SMALL: Final[Integers] = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(0x80)], dtype=np.int64)
-"""What a varint of one byte says."""
+"""Decoded values of one-byte varints."""
 
 
 class Facts(NamedTuple):
-    """What the first records of a section hold, `number` of them, which end at `end` and are sound.
+    """Facts about the first `number` records of a section, which end at `end` and are valid.
 
-    Timestamps count from the batch's base timestamp, in milliseconds.
+    Timestamps are relative to the batch's base timestamp, in milliseconds.
     """
 
     number: int = 0
@@ -97,12 +97,12 @@ class Facts(NamedTuple):
 NOTHING: Final = Facts()
 
 
-class _Unsure(Exception):  # noqa: N818 - not an error: the other look decides
-    """The section is wrong or unusual."""
+class _Unsure(Exception):  # noqa: N818 - not an error: the check record by record decides
+    """The section is invalid or unusual."""
 
 
 def survey(section: Buffer, count: int) -> Facts:
-    """The facts of `count` records, at least one: of all, or of those before what is unsound or unusual."""
+    """Return the facts of `count` records, at least one, or of those before the first invalid or unusual one."""
     data: Octets = np.frombuffer(section, dtype=np.uint8)
     facts = NOTHING
     try:
@@ -121,7 +121,7 @@ def survey(section: Buffer, count: int) -> Facts:
 
 
 def _joined(facts: Facts, others: Facts) -> Facts:
-    """The facts with those of the records that follow, numbered from 0."""
+    """Combine the facts with those of the following records, which count from 0."""
     if not facts.number:
         return others
     return Facts(
@@ -137,30 +137,30 @@ def _joined(facts: Facts, others: Facts) -> Facts:
 
 
 class _Shape(NamedTuple):
-    """How a record without headers is laid out; places count from its begin."""
+    """Layout of a record without headers; positions are relative to its start."""
 
     size: int
     fixed: list[int]
-    """Where its lengths stand: its own, its key's, its value's, and the number of its headers."""
+    """Positions of its lengths: its own, its key's and its value's, and of its header count."""
     delta_at: int
     offset_at: int
     key_at: int
-    """Behind the offset delta."""
+    """Position after the offset delta."""
     keyed: bool
 
 
 def _runs(data: Octets, section: memoryview, count: int) -> Iterator[Facts]:
-    """The facts of the first records, run by run, as far as many in a row are alike.
+    """Yield the facts of the first records, one run of similar records at a time.
 
-    Alike are records whose lengths have the same values and whose other numbers the same widths. They stand in columns
-    as they are, so each proves the next one's begin, and a byte of all of them is a slice.
+    Records are similar if their lengths have the same values and their other numbers the same widths. They then form
+    columns in memory: each record proves where the next begins, and one byte of all of them is a slice.
     """
     number = start = 0
     for _ in range(_MOST_RUNS):
         shape = _shape_at(section, start, number) if number < count else None
         if shape is None:
             return
-        # There the offset delta takes a byte more.
+        # From there on the offset delta takes one more byte.
         wider = _ONE_BYTE_DELTAS if number < _ONE_BYTE_DELTAS else _CHUNK
         most = min(min(count, wider) - number, (len(data) - start) // shape.size)
         if most < _FEW or not _is_repeated(section, start, shape):
@@ -177,7 +177,7 @@ def _runs(data: Octets, section: memoryview, count: int) -> Iterator[Facts]:
 
 
 def _shape_at(section: memoryview, start: int, number: int) -> _Shape | None:
-    """The layout of the record that begins there; None when it has headers, is unsound, or is not of that number."""
+    """Return the layout of the record at `start`; None if it has headers, is invalid, or is not number `number`."""
     length, body = decode_varint(section, start)
     _, offset_at = decode_varint(section, body + 1)
     offset, key_at = decode_varint(section, offset_at)
@@ -202,7 +202,7 @@ def _shape_at(section: memoryview, start: int, number: int) -> _Shape | None:
 
 
 def _is_repeated(section: memoryview, start: int, shape: _Shape) -> bool:
-    """Whether the next few records, all of which are there, have the length of this one."""
+    """Whether the next few records, which are all in the section, have the same length."""
     length = section[start : start + 2]
     return all(
         section[at : at + 2] == length for at in range(start + shape.size, start + _FEW * shape.size, shape.size)
@@ -210,7 +210,7 @@ def _is_repeated(section: memoryview, start: int, shape: _Shape) -> bool:
 
 
 def _alike(rows: Octets, shape: _Shape) -> int:
-    """How many records from the first on have its lengths."""
+    """Return how many rows from the first on have the same lengths."""
     alike = len(rows)
     for place in shape.fixed:
         column = rows[:alike, place].tobytes()
@@ -220,7 +220,7 @@ def _alike(rows: Octets, shape: _Shape) -> int:
 
 
 def _deltas_of(rows: Octets, shape: _Shape) -> Integers:
-    """The timestamp deltas, as far as they take as many bytes as the first one, which are one or two."""
+    """Return the timestamp deltas of the rows that use as many bytes as the first one (one or two)."""
     column = rows[:, shape.delta_at].tobytes()
     first: Octets = np.frombuffer(column, dtype=np.uint8)
     if shape.offset_at - shape.delta_at == 1:
@@ -233,7 +233,7 @@ def _deltas_of(rows: Octets, shape: _Shape) -> Integers:
 
 
 def _are_counted(rows: Octets, first: int, shape: _Shape) -> bool:
-    """Whether the offset deltas, which take as many bytes as the first one, count from there."""
+    """Whether the offset deltas, which take as many bytes as the first one, count up from `first`."""
     numbers = slice(first, first + len(rows))
     if rows[:, shape.offset_at].tobytes() != _FIRST_BYTES[numbers]:
         return False
@@ -244,7 +244,7 @@ def _are_counted(rows: Octets, first: int, shape: _Shape) -> bool:
 
 
 def _places(data: Octets, section: Buffer, count: int) -> Iterator[tuple[Integers, Integers]]:
-    """Begins (behind the length) and ends of the records, a chunk of them at a time."""
+    """Yield the starts (after the length) and ends of the records, a chunk at a time."""
     guessed = None
     if count <= _GUESSED_COUNT and len(data) < count * _GUESSED_BYTES:
         guessed = _guess(data, count)
@@ -257,11 +257,11 @@ def _places(data: Octets, section: Buffer, count: int) -> Iterator[tuple[Integer
 
 
 def _guess(data: Octets, count: int) -> tuple[Integers, Integers] | None:
-    """Begins and ends of all records, if their places can be told from the shape of the first bytes.
+    """Return the starts and ends of all records, if the shape of the first bytes identifies them.
 
-    That is a length of two bytes and attributes of 0; or a length of one byte and attributes of 0 behind a record that
-    ends without headers. Random bytes look so once in half a kilobyte. Those places are told apart by the chain: a true
-    one is where another one ends, and ends where another one begins.
+    The shape is a length of two bytes and attributes of 0; or a length of one byte and attributes of 0 after a record
+    that ends without headers. Random data has this shape about once in half a kilobyte. The chain separates the true
+    positions from the others: a record begins where another one ends, and ends where another one begins.
     """
     size = len(data)
     begin = _shaped(data)
@@ -282,14 +282,14 @@ def _guess(data: Octets, count: int) -> tuple[Integers, Integers] | None:
         near, far, wide = near[linked], far[linked], wide[linked]
     if len(begin) != count or start[0] != 0 or end[-1] != size or not (end[:-1] == start[1:]).all():
         return None
-    # A second byte may not go on, and a sign in the lowest bit would be a negative length.
+    # A second byte must not have a continuation bit, and a sign in the lowest bit would mean a negative length.
     return None if near.max() >= 0x80 or (np.where(wide, far, near) & 1).any() else (begin, end)
 
 
 def _shaped(data: Octets) -> Integers:
-    """Where the body of a record seems to begin; of the first record, where it does."""
+    """Return where the bodies of records seem to begin; the first position is certain."""
     parts = [np.array([1 if data[0] < 0x80 else 2])]
-    # The second record begins behind the seven bytes that the first one takes at least.
+    # The second record begins after the seven bytes that the first one takes at least.
     for block in range(_FIRST_SHAPE, len(data), _BLOCK):
         octets = data[block : block + _BLOCK + 2]
         zero = octets == 0
@@ -303,7 +303,7 @@ def _shaped(data: Octets) -> Integers:
 
 
 def _follow(section: Buffer, count: int) -> Iterator[tuple[Integers, Integers]]:
-    """The places by following the lengths, of at most three bytes each, which must fill the section."""
+    """Yield the positions found by following the lengths, of at most three bytes each, which must fill the section."""
     data = bytes(section)
     position = signs = 0
     for first in range(0, count, _CHUNK):
@@ -328,7 +328,7 @@ def _follow(section: Buffer, count: int) -> Iterator[tuple[Integers, Integers]]:
 
 
 def _longer(data: bytes, length: int, position: int) -> tuple[int, int]:
-    """A length whose first byte goes on, still with its sign, and the position behind it."""
+    """Return a length of two or three bytes, still with its sign, and the position after it."""
     second = data[position]
     length = (length & 0x7F) | (second & 0x7F) << 7
     if second < 0x80:
@@ -340,7 +340,7 @@ def _longer(data: bytes, length: int, position: int) -> tuple[int, int]:
 
 
 def _look(data: Octets, first: int, begin: Integers, end: Integers) -> tuple[Integers, bool]:
-    """Timestamp deltas of the records from number `first` on, and whether all have keys."""
+    """Return the timestamp deltas of the records from number `first` on, and whether all have keys."""
     deltas, position = _numbers(data, begin + 1)
     position = _pass_offset_deltas(data, position, first)
     shortest_key, position = _pass_field(data, position)
@@ -352,7 +352,7 @@ def _look(data: Octets, first: int, begin: Integers, end: Integers) -> tuple[Int
 
 
 def _numbers(data: Octets, position: Integers) -> tuple[Integers, Integers]:
-    """The varint at each position, and the positions behind them."""
+    """Return the varint at each position, and the positions after them."""
     byte = data[position]
     position = position + 1
     if byte.max() < 0x80:
@@ -363,10 +363,10 @@ def _numbers(data: Octets, position: Integers) -> tuple[Integers, Integers]:
             return (following.astype(np.int64) << 6) + ((byte & 0x7F) >> 1), position + 1
     value = byte.astype(np.int64)
     going_on = byte >= 0x80
-    # Read for all, as most numbers of a column have the same width; one that ends with the section reads what it then
-    # does not use, one that goes on beyond it will not end where its record does.
+    # Read a second byte for all, as most numbers of a column have the same width. At the end of the section an unneeded
+    # read is clipped; a number that continues beyond it does not end where its record does.
     byte = data.take(position, mode="clip")
-    # The byte takes the place of the mark by which the one before it went on.
+    # The byte replaces the continuation bit of the one before it.
     value += ((byte.astype(np.int64) << 7) - 0x80) * going_on
     position += going_on
     going_on &= byte >= 0x80
@@ -376,7 +376,7 @@ def _numbers(data: Octets, position: Integers) -> tuple[Integers, Integers]:
 
 
 def _go_on(data: Octets, value: Integers, position: Integers, going_on: Integers) -> None:
-    """Add the third and later bytes to the numbers that have them."""
+    """Add the third and later bytes of longer numbers."""
     shift = 14
     while going_on.size:
         if shift > _MAX_SHIFT:
@@ -389,9 +389,9 @@ def _go_on(data: Octets, value: Integers, position: Integers, going_on: Integers
 
 
 def _pass_offset_deltas(data: Octets, position: Integers, first: int) -> Integers:
-    """Positions behind the offset deltas, which must be `first`, `first` + 1 …
+    """Return the positions after the offset deltas, which must be `first`, `first` + 1 …
 
-    Those of at most two bytes, which are all of most batches, are compared as bytes.
+    Deltas of at most two bytes, which is all of them in most batches, are compared as bytes.
     """
     count = len(position)
     if first + count > _CHUNK:
@@ -407,9 +407,9 @@ def _pass_offset_deltas(data: Octets, position: Integers, first: int) -> Integer
 
 
 def _pass_field(data: Octets, position: Integers) -> tuple[int, Integers]:
-    """The least length of the fields at the positions (-1: null), and the positions behind them.
+    """Return the smallest field length (-1: null) at the positions, and the positions after the fields.
 
-    Positions never go back, so fields that reach beyond their record are told by where the record's last one ends.
+    Positions never go back, so a field that extends beyond its record is detected at the end of the record.
     """
     length, position = _numbers(data, position)
     shortest, longest = int(length.min()), int(length.max())
@@ -420,9 +420,9 @@ def _pass_field(data: Octets, position: Integers) -> tuple[int, Integers]:
 
 
 def _end_with_values(data: Octets, position: Integers, end: Integers) -> bool:
-    """Whether a value and no headers fill each record from there on, which leaves the value just one length.
+    """Whether the rest of each record is exactly a value and no headers, so that only one value length is possible.
 
-    So that need not be read but compared. False also for nulls, and lengths of three bytes.
+    The length is then compared instead of decoded. Also false for nulls and for lengths of three bytes.
     """
     size = end - position
     if size.min() < _LEAST_VALUE or size.max() >= _CHUNK or data[end - 1].any():
@@ -434,7 +434,7 @@ def _end_with_values(data: Octets, position: Integers, end: Integers) -> bool:
 
 
 def _pass_headers(data: Octets, position: Integers) -> Integers:
-    """The positions behind the headers."""
+    """Return the positions after the headers."""
     count, position = _numbers(data, position)
     most = int(count.max())
     _demand(most <= _MAX_HEADERS and int(count.min()) >= 0)

@@ -1,11 +1,10 @@
-"""Many records of format 2 that are laid out alike, written as messages of an old format in one go.
+"""Converts runs of similar format 2 records to messages of formats 0 and 1, all at once.
 
-An unpacked records section and a place in it enter; the messages of the records from there on leave, as many as are
-alike. `records.convert` asks, and writes record by record what is unusual. Invariant: the messages are the very bytes
-that one record after the other would give; records that are unsound or have headers are never among them.
+`records.convert` uses it, and converts unusual records one by one itself. Invariant: the result is identical to a
+conversion record by record; invalid records and records with headers are never part of a run.
 
-Records are alike when their lengths have the same values and their other numbers the same widths. They are then rows
-of a table, of which every field is a block of columns. Only the CRC costs a step of Python for each.
+Records are similar if their lengths have the same values and their other numbers the same widths. They then form the
+rows of a table, in which each field is a block of columns. Only the CRC needs a step of Python per record.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ Integers = NDArray[np.int64]
 Octets = NDArray[np.uint8]
 
 _FEWEST: Final = 48
-"""Fewer records are not worth the steps, which together cost as much as so many one by one."""
+"""Minimum length of a run: the fixed steps cost as much as so many records one by one."""
 _MOST: Final = 4096
-"""Messages of one table: bounds its memory for records of any size up to the batch's."""
+"""Maximum number of messages in one table: limits its memory for records of any size up to the batch's."""
 _MOST_BYTES: Final = 1 << 20
 _MOST_NUMBER_BYTES: Final = 5
-"""Longer timestamp deltas, beyond half a year, are left to the other way, and with them all overflows."""
+"""Longer timestamp deltas, beyond half a year, are left to the conversion one by one, which also handles overflows."""
 _MAX_BASE_TIMESTAMP: Final = 1 << 62
 
 _PREFIX: Final = [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "u1"), ("attributes", "u1")]
@@ -43,19 +42,19 @@ BEHIND_CRC: Final = 16
 
 
 class Target(NamedTuple):
-    """What the messages are to be: their format, attributes, and what offsets and timestamps count from."""
+    """The requested messages: format, attributes, and the base of offsets and timestamps."""
 
     magic: int
     attributes: int
     base_offset: int
     base_timestamp: int
     scale: int
-    """0 where all records have the base timestamp, else 1."""
+    """0 if all records have the base timestamp, else 1."""
     last_offset_delta: int
 
 
 class Transcript(NamedTuple):
-    """Messages, how many, where the records end that they were, and the last offset delta."""
+    """Messages, their number, where their records end, and the last offset delta."""
 
     messages: Buffer
     number: int
@@ -64,7 +63,7 @@ class Transcript(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Where the fields of a record without headers stand; places count from its begin."""
+    """Positions of the fields of a record without headers, relative to its start."""
 
     timestamp: slice
     offset: slice
@@ -77,7 +76,7 @@ class _Layout(NamedTuple):
 
     @property
     def lengths(self) -> list[int]:
-        """Places of bytes that all records share, besides the record's length."""
+        """Positions of the bytes that are the same in all records, besides the record's length."""
         return [*_places(self.key_length), *_places(self.value_length), self.value.stop]
 
 
@@ -86,7 +85,7 @@ def _places(where: slice) -> range:
 
 
 def transcribe_alike(data: bytes, position: int, most: int, target: Target) -> Transcript | None:
-    """The messages of records from `position` on, at most `most`; None when too few are alike."""
+    """Convert at most `most` records from `position` on; None if too few are similar."""
     if most < _FEWEST or abs(target.base_timestamp) > _MAX_BASE_TIMESTAMP:
         return None
     try:
@@ -110,7 +109,7 @@ def transcribe_alike(data: bytes, position: int, most: int, target: Target) -> T
 
 
 def _layout(data: bytes, position: int, size: int) -> _Layout | None:
-    """The layout of the record there; None when it has headers, is unsound, or has numbers of unusual width."""
+    """Return the layout of the record at `position`; None if it is invalid, or has headers or very wide numbers."""
     length, body = decode_varint(data, position)
     _, offset_at = decode_varint(data, body + 1)
     _, key_length_at = decode_varint(data, offset_at)
@@ -133,7 +132,7 @@ def _layout(data: bytes, position: int, size: int) -> _Layout | None:
 
 
 def _are_alike(data: bytes, begins: range, layout: _Layout) -> bool:
-    """Whether all records have the first one's lengths, and numbers as wide as its own: mostly so, and quickly seen."""
+    """Whether all records have the lengths and number widths of the first one: the usual case, and quick to check."""
     start, stop, size = begins.start, begins.stop, begins.step
     for place in layout.lengths:
         column = data[start + place : stop : size]
@@ -142,14 +141,14 @@ def _are_alike(data: bytes, begins: range, layout: _Layout) -> bool:
     for where in (layout.timestamp, layout.offset):
         for place in _places(where):
             column = data[start + place : stop : size]
-            # The last byte of a number has no highest bit, as ASCII has none; those before it have one.
+            # The last byte of a number is ASCII (high bit clear); the bytes before it have the high bit set.
             if not column.isascii() if place + 1 == where.stop else column.translate(None, _HIGH_BYTES):
                 return False
     return True
 
 
 def _alike_inside(rows: Octets, layout: _Layout) -> int:
-    """How many rows from the first on have its field lengths, and numbers as wide as its own."""
+    """Return how many rows from the first on have its field lengths and number widths."""
     alike = np.ones(len(rows), dtype=np.bool_)
     for place in layout.lengths:
         alike &= rows[:, place] == rows[0, place]
@@ -160,7 +159,7 @@ def _alike_inside(rows: Octets, layout: _Layout) -> int:
 
 
 def _numbers(columns: Octets) -> Integers:
-    """The varints that fill each row."""
+    """Decode the varints that fill each row."""
     value = columns[:, 0].astype(np.int64)
     if columns.shape[1] > 1:
         value &= 0x7F
@@ -171,7 +170,7 @@ def _numbers(columns: Octets) -> Integers:
 
 @lru_cache(maxsize=64)
 def message_type(magic: int, key_bytes: int, value_bytes: int) -> np.dtype[np.void]:
-    """The layout of a message."""
+    """Return the numpy type of a message."""
     fields = [
         *_PREFIX,
         *(_TIMESTAMP if magic else []),

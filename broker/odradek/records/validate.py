@@ -1,13 +1,12 @@
-"""Every check of a record set before a byte of it is kept: its entries first, the records in them in `structure`.
+"""Validates a record set before an append: its entries here, the records in them in `structure`.
 
-The records field of a Produce or Fetch, or a coordinator's batch, enters; the headers of its entries leave, or an
-error with its wire code. `admission` calls it on every leader's append, `log` itself on a follower's. Invariant: a set
-that passes is tiled exactly by whole entries with true CRCs, so the log may be walked by lengths alone. Cost: one
-header and one CRC an entry.
+`admission` calls it for every append on a leader, `log` for those on a follower. It returns the headers of the entries,
+or raises an error with its error code. Invariant: a valid set consists exactly of whole entries with correct CRCs, so
+that the log can be walked by lengths alone. The cost is one header and one CRC per entry.
 
-The rules, their order and their codes are those of Kafka's log validation; `tests/interop/test_append_like_kafka`
-holds them to it and names what differs. So a client may leave a piece of an entry behind the last whole one, which is
-not kept, and may claim log-append time in a topic of create time, which `admission` takes back.
+The rules, their order and their error codes are those of Kafka's log validation; `tests/interop/test_append_like_kafka`
+checks that and lists the differences. As in Kafka, a client may leave part of an entry after the last whole one, which
+is dropped, and may set log append time in a topic with create time, which `admission` reverts.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ UNBOUNDED_MS: Final = (1 << 63) - 1
 _DECOMPRESSED_LIMIT_BYTES: Final = 128 << 20
 _LEAST_LIMIT_BYTES: Final = 16 << 20
 _MOST_RATIO: Final = 64
-"""No client's records pack better than to a sixty-fourth; a bomb does."""
+"""Maximum compression ratio: records of real clients do not exceed it, but a decompression bomb does."""
 
 _SIZE: Final = Struct(">i")
 _SIZE_AT: Final = 8
 _LOG_OVERHEAD: Final = 12
 _CRC_AT: Final = 17
 _COVERED_AT: Final = 21
-"""Where a batch's length and CRC stand, and from where the CRC covers it."""
+"""Positions of a batch's length and CRC, and of the first byte that the CRC covers."""
 
 
 class AppendOrigin(Enum):
-    """Who wrote a record set: a client, a coordinator of this broker, or the leader that this replica follows."""
+    """Who wrote a record set: a client, a coordinator on this broker, or the leader that this replica follows."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -71,17 +70,17 @@ _CLIENT: Final = AppendOrigin.CLIENT
 _COORDINATOR: Final = AppendOrigin.COORDINATOR
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 _ZSTD: Final = int(Codec.ZSTD)
-"""By names of their own, as to look up a member in its class takes as long as a call, for every batch."""
+"""Module-level constants: looking up an enum member takes as long as a call, for every batch."""
 
 
 class AppendRules(NamedTuple):
-    """What a topic asks of an append. A tuple, because one is made for each append; the first fields change with each.
+    """The rules of an append. A tuple, because one is created for each append; the first fields differ for each.
 
-    `zstd_allowed` is false for Produce below version 7 (KIP-110), `any_format` true below version 3, which may carry
-    formats 0 and 1. `timestamp_before_max_ms` and `timestamp_after_max_ms` bound how far a create time may lie from
-    `now_ms`. `magic` is the format that the log keeps, `codec` its compression (None: as it came), `compression_level`
-    that codec's effort (None: its default). `validate_records`: look at each record of what a client sends.
-    `decompressed_limit_bytes` bounds the memory for a look at packed records.
+    `zstd_allowed` is false for Produce below version 7 (KIP-110). `any_format` is true below version 3, which may carry
+    formats 0 and 1. `timestamp_before_max_ms` and `timestamp_after_max_ms` limit the distance of a create time from
+    `now_ms`. `magic` is the format of the log, `codec` its compression (None: that of the producer), and
+    `compression_level` the level of that codec (None: its default). `validate_records`: validate each record of a
+    client. `decompressed_limit_bytes` limits the memory for checking compressed records.
     """
 
     max_message_bytes: int
@@ -101,7 +100,7 @@ class AppendRules(NamedTuple):
 
     @property
     def judges_records(self) -> bool:
-        """Whether the topic has a rule about what single records hold."""
+        """Whether the topic has a rule about the content of individual records."""
         return self.compacted or (
             self.timestamp_type is _CREATE_TIME
             and (self.timestamp_before_max_ms != UNBOUNDED_MS or self.timestamp_after_max_ms != UNBOUNDED_MS)
@@ -109,7 +108,7 @@ class AppendRules(NamedTuple):
 
     @property
     def looks_at_records(self) -> bool:
-        """Whether a client's records are looked at one by one; if not, the newest timestamp of the header has to do."""
+        """Whether each record of a client is checked; if not, the largest timestamp in the header has to suffice."""
         return (
             self.validate_records
             or self.compacted
@@ -118,7 +117,7 @@ class AppendRules(NamedTuple):
 
 
 class TopicRules(NamedTuple):
-    """The part of `AppendRules` that a topic's settings fix, in the same order: made when they change."""
+    """The fields of `AppendRules` that depend on the topic's settings, in the same order; created when they change."""
 
     timestamp_type: TimestampType
     timestamp_before_max_ms: int
@@ -132,7 +131,7 @@ class TopicRules(NamedTuple):
 
 
 def rules_of_topic(config: TopicConfig, *, validate_records: bool) -> TopicRules:
-    """What a topic's settings ask of every append. `validate_records` is the broker's `log.record.validation`."""
+    """Return the rules that a topic's settings imply. `validate_records` is the broker's `log.record.validation`."""
     return TopicRules(
         TimestampType.LOG_APPEND_TIME
         if config.message_timestamp_type == "LogAppendTime"
@@ -153,16 +152,16 @@ _CODECS: Final[dict[str, Codec | None]] = {
     "uncompressed": Codec.NONE,
     **{codec.name.lower(): codec for codec in Codec if codec},
 }
-"""What `compression.type` means."""
+"""Codecs by value of `compression.type`."""
 
 
 def check_append(records: memoryview, rules: AppendRules) -> tuple[BatchHeader, ...]:
-    """The headers of all entries in `records`, which must hold at least one.
+    """Return the headers of all entries in `records`, at least one.
 
-    They tile `records`, but for a piece of an entry that a client may leave behind its last one.
-    `CorruptMessageError`: a false CRC, impossible fields or offsets, of replication cut short. `MessageTooLargeError`:
-    an entry above `max_message_bytes` (not for replication: the leader decided). `InvalidRecordError`,
-    `InvalidTimestampError`, `UnsupportedCompressionTypeError`: a client's entry breaks a rule.
+    They fill `records`, but a client may leave part of an entry after the last one. Raises `CorruptMessageError` for a
+    wrong CRC, invalid fields or offsets, or an incomplete entry in replication. Raises `MessageTooLargeError` for an
+    entry above `max_message_bytes` (not in replication: the leader has decided). Raises `InvalidRecordError`,
+    `InvalidTimestampError` or `UnsupportedCompressionTypeError` if a client's entry breaks a rule.
     """
     if rules.origin is _CLIENT:
         if rules.any_format and len(records) > MAGIC_AT and records[MAGIC_AT] < MAGIC:
@@ -173,10 +172,10 @@ def check_append(records: memoryview, rules: AppendRules) -> tuple[BatchHeader, 
 
 
 def usual_batch(records: memoryview, rules: AppendRules) -> BatchHeader | None:
-    """The header of a client's batch that is as most are, and passes every check of `check_append`; None says nothing.
+    """Return the header of a client's batch if it is a typical one that passes all checks of `check_append`.
 
-    It has its codec, type of time and kind from attributes that are all 0, and fills `records`. What takes a dozen
-    calls in general is one look here, which is half of what checking a single record costs.
+    None means only that the full check has to decide. A typical batch fills `records` and has attributes of 0. Checking
+    it in one place replaces a dozen calls, which are half the cost of checking a single record.
     """
     size = len(records)
     if size < HEADER_SIZE:
@@ -242,7 +241,7 @@ def _check_client_batch(records: memoryview, rules: AppendRules) -> BatchHeader:
 
 
 def _begins(records: memoryview, position: int) -> bool:
-    """Whether a whole entry begins at `position`; false for a piece of one. `CorruptMessageError` for neither."""
+    """Whether a whole entry begins at `position`; false for part of one. Raises `CorruptMessageError` for neither."""
     left = len(records) - position
     if left < _LOG_OVERHEAD:
         return False
@@ -257,7 +256,7 @@ def _begins(records: memoryview, position: int) -> bool:
 
 
 def _read_client_header(records: memoryview) -> BatchHeader:
-    """The header; `InvalidRecordError` where it is as the client wrote it, CRC and all, and yet cannot be true."""
+    """Return the header. Raises `InvalidRecordError` if it is invalid although its CRC is correct."""
     try:
         return read_header(records)
     except CorruptMessageError as error:
@@ -273,7 +272,7 @@ def _too_large(size: int, limit: int) -> MessageTooLargeError:
 
 
 def check_size(header: BatchHeader, rules: AppendRules) -> None:
-    """`MessageTooLargeError` when an entry that was rewritten became larger than the topic takes."""
+    """Raise `MessageTooLargeError` if a converted entry exceeds the topic's limit."""
     if header.size > rules.max_message_bytes:
         raise _too_large(header.size, rules.max_message_bytes)
 
@@ -288,7 +287,7 @@ def _check_client_fields(header: BatchHeader) -> None:
     if attributes & CONTROL_FLAG:
         raise InvalidRecordError("clients may not write control records")
     if header.producer_id >= 0:
-        # Which epochs may come, the log's producer state says.
+        # The log's producer state checks the epoch.
         if header.base_sequence < 0:
             raise InvalidRecordError(
                 f"producer {header.producer_id} sent the sequence {header.base_sequence}",
@@ -307,7 +306,7 @@ def _check_codec(header: BatchHeader, rules: AppendRules) -> None:
 
 
 def _check_timestamp_type(header: BatchHeader, rules: AppendRules) -> None:
-    """A producer sets log-append time when it passes on what it fetched. That is taken back where its times count."""
+    """Refuse log append time if it cannot be reverted; a producer that forwards fetched records may send it."""
     if header.attributes & LOG_APPEND_TIME_FLAG and (
         rules.timestamp_type is TimestampType.LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP
     ):
@@ -317,7 +316,7 @@ def _check_timestamp_type(header: BatchHeader, rules: AppendRules) -> None:
 def _check_timestamps(header: BatchHeader, rules: AppendRules) -> None:
     if header.attributes & LOG_APPEND_TIME_FLAG:
         _check_timestamp_type(header, rules)
-    # The records tell better, but where nobody looks at them the header has to do.
+    # Individual timestamps are more accurate, but if records are not checked, the header has to suffice.
     if not (rules.validate_records or rules.looks_at_records):
         fault = timestamp_fault(header.max_timestamp, rules)
         if fault is not None:
@@ -325,7 +324,7 @@ def _check_timestamps(header: BatchHeader, rules: AppendRules) -> None:
 
 
 def timestamp_fault(timestamp_ms: int, rules: AppendRules) -> str | None:
-    """What is wrong with a record's timestamp in this topic; None when nothing is."""
+    """Return what is wrong with a record's timestamp in this topic; None if it is valid."""
     if timestamp_ms == NO_TIMESTAMP or rules.timestamp_type is not _CREATE_TIME:
         return None
     late_ms = rules.now_ms - timestamp_ms
@@ -341,7 +340,7 @@ def timestamp_fault(timestamp_ms: int, rules: AppendRules) -> str | None:
 
 
 def _check_message_set(records: memoryview, rules: AppendRules) -> tuple[BatchHeader, ...]:
-    """Entries of format 0 or 1: plain messages, or one wrapper."""
+    """Check entries of format 0 or 1: plain messages, or one wrapper."""
     headers: list[BatchHeader] = []
     magic = records[MAGIC_AT]
     position = 0

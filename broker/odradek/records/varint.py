@@ -1,7 +1,7 @@
 """Zigzag varints, the integers inside records (https://protobuf.dev/programming-guides/encoding/#signed-ints).
 
-Integers and positions in bytes enter and leave; `records/batch` and `records/record` call it. Invariant: reading looks
-at no more than ten bytes and never past the end of the buffer.
+`records/batch` and `records/record` use it. Invariant: decoding reads at most ten bytes and never past the end of the
+buffer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MAX_BYTES: Final = 10
 
 
 def _encode(value: int) -> bytes:
-    # The shift makes all ones of a negative number, so small negatives become small odd numbers.
+    # The shift gives all ones for a negative number, so that small negative numbers become small odd numbers.
     rest = (value << 1) ^ (value >> 63)
     output = bytearray()
     while rest > 0x7F:
@@ -25,16 +25,16 @@ def _encode(value: int) -> bytes:
 
 
 _SMALL: Final = tuple(_encode(value) for value in range(2048))
-"""Lengths and deltas are mostly small, and a table look-up costs a tenth of the loop."""
+"""Encodings of small values: most lengths and deltas are small, and a lookup costs a tenth of the loop."""
 
 
 def encode_varint(value: int) -> bytes:
-    """`value`, -2**63 .. 2**63 - 1, as a zigzag varint of one to ten bytes."""
+    """Encode `value`, -2**63 .. 2**63 - 1, as a zigzag varint of one to ten bytes."""
     return _SMALL[value] if 0 <= value < 2048 else _encode(value)
 
 
 def decode_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Value at `position` and the position behind it; `CorruptMessageError` when it is cut short or too long."""
+    """Return the value at `position` and the position after it. Raises `CorruptMessageError` if invalid."""
     try:
         byte = data[position]
         if byte < 0x80:
