@@ -1,1 +1,1 @@
-"""Roles, high watermark, in-sync set, fetch sessions and the follower's fetch loop."""
+"""Replication: roles, high watermarks, in-sync replicas, fetch sessions and the follower's fetch loop."""

@@ -1,11 +1,12 @@
-"""Followers that are about to fetch partitions which this broker has just begun to lead.
+"""Tracks followers that are about to fetch partitions which this broker has just begun to lead.
 
-A follower learns of a new partition, or of a new reign, a moment after its leader, and mostly while a fetch of its own
-waits here for other partitions, for up to half a second. The first acks=all records would wait as long. So the leader
-answers such a fetch at once, and lets none of that follower wait for long until it asks for what is new.
+A follower learns of a new partition or leader epoch a moment after its leader. By then, one of its fetches usually
+waits here for other partitions, for up to half a second, and the first acks=all records would wait as long. Therefore
+the leader answers that fetch at once, and shortens the wait of the follower's fetches until it requests the new
+partitions.
 
-Reigns enter from `leadership`, fetches from `manager`; leaves whether a follower is awaited. Invariant: nobody is
-awaited for longer than `AWAITED_MS`: a follower that cannot come, and one that has left, fetch as ever.
+`leadership` reports new leader epochs, `manager` fetches. Invariant: a follower is awaited for at most `AWAITED_MS`;
+after that its fetches wait as usual, even if it never came.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from odradek.base.types import TopicPartition
 from odradek.replication.requests import Fetchable
 
 AWAITED_MS: Final = 1_000.0
-"""The controller tells all replicas at once; whoever has not heard by then is slow for other reasons."""
+"""The controller updates all replicas at once: a follower that is later than this is slow for other reasons."""
 
 HURRIED_WAIT_MS: Final = 10
-"""How long a fetch of an awaited follower may wait."""
+"""Maximum wait of a fetch by an awaited follower."""
 
 
 class Parked(Protocol):
@@ -32,7 +33,7 @@ class Parked(Protocol):
         ...
 
     def complete(self) -> bool:
-        """Answer it now; False when it was answered before."""
+        """Answer it now. Returns False if it was already answered."""
         ...
 
 
@@ -42,29 +43,29 @@ class _News(NamedTuple):
 
 
 class AwaitedFollowers:
-    """Who is awaited for what, and the fetches of followers that wait. Times are monotonic milliseconds."""
+    """The awaited followers with their partitions, and waiting fetches. Times are monotonic milliseconds."""
 
     __slots__ = ("_news", "_parked")
 
     def __init__(self) -> None:
-        """Nobody is awaited."""
+        """Start without awaited followers."""
         self._news: dict[int, dict[TopicPartition, _News]] = {}
         self._parked: dict[int, list[Parked]] = {}
 
     def expect(
         self, topic_partition: TopicPartition, leader_epoch: int, followers: Iterable[int], now_ms: float
     ) -> list[Parked]:
-        """A reign has begun whose records wait for these followers; their fetches that are to be answered now."""
+        """Await followers after this broker became leader. Returns their waiting fetches, to be answered now."""
         waiting: list[Parked] = []
         for broker_id in followers:
             news = self._news.setdefault(broker_id, {})
-            news.pop(topic_partition, None)  # to the end: the entries are in the order of their ends
+            news.pop(topic_partition, None)  # re-insert at the end: entries are ordered by their end times
             news[topic_partition] = _News(leader_epoch, now_ms + AWAITED_MS)
             waiting += self._parked.pop(broker_id, ())
         return [fetch for fetch in waiting if not fetch.is_completed]
 
     def fetched(self, broker_id: int, entries: Iterable[Fetchable], now_ms: float) -> bool:
-        """A follower asks for these partitions; whether there are others that it is still to ask for."""
+        """Record a follower's fetch. Returns whether it still has to request other partitions."""
         news = self._news.get(broker_id)
         if news is None:
             return False
@@ -81,6 +82,6 @@ class AwaitedFollowers:
         return False
 
     def park(self, broker_id: int, fetch: Parked) -> None:
-        """A follower's fetch waits. Followers have few connections, so that few of theirs wait at a time."""
+        """Record a waiting fetch of a follower. Followers have few connections, so that few fetches wait at a time."""
         waiting = [other for other in self._parked.get(broker_id, ()) if not other.is_completed]
         self._parked[broker_id] = [*waiting, fetch]

@@ -1,7 +1,7 @@
-"""What waits in replication: produces for the in-sync set, fetches for data.
+"""Delayed operations of replication: produces that wait for the ISR, and fetches that wait for data.
 
-`manager` parks them under the partitions that they concern and checks these when a log end, a high watermark or a
-role changes. Each answers exactly once through its `respond`.
+`manager` watches them under the keys of their partitions, and checks these when a log end, a high watermark or a role
+changes. Each operation answers exactly once through its `respond`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ FetchResponder = Callable[[list[FetchResult]], None]
 
 
 class DelayedProduce(DelayedOperation):
-    """Waits until the in-sync set of every partition has the appended records."""
+    """Waits until the ISR of every partition has the appended records."""
 
     __slots__ = ("_pending", "_respond", "_results", "_table")
 
     def __init__(
         self, timeout_ms: float, table: PartitionTable, results: list[AppendResult], respond: ProduceResponder
     ) -> None:
-        """`results` of the leader's own append; the successful ones wait."""
+        """`results` are those of the leader's append; the successful ones wait."""
         super().__init__(timeout_ms)
         self._table: Final = table
         self._results: Final = results
@@ -37,7 +37,7 @@ class DelayedProduce(DelayedOperation):
         self._pending = [index for index, result in enumerate(results) if not result.error_code]
 
     def keys(self) -> list[TopicPartition]:
-        """The partitions that are waited for."""
+        """Return the partitions to wait for."""
         return [self._results[index].topic_partition for index in self._pending]
 
     def try_complete(self) -> bool:
@@ -58,7 +58,7 @@ class DelayedProduce(DelayedOperation):
         return not left
 
     def on_complete(self) -> None:
-        """Answer; what is still pending has run out of time."""
+        """Answer; partitions that are still pending have timed out."""
         for index in self._pending:
             self._fail(index, RequestTimedOutError.code)
         self._respond(self._results)
@@ -68,7 +68,7 @@ class DelayedProduce(DelayedOperation):
 
 
 class _Awaited(NamedTuple):
-    """A partition as it stood when the fetch began to wait."""
+    """State of a partition when the fetch began to wait."""
 
     partition: HostedPartition
     leader_epoch: int
@@ -78,7 +78,7 @@ class _Awaited(NamedTuple):
 
 
 class DelayedFetch(DelayedOperation):
-    """Waits until enough bytes can be read or something happened to a partition; then reads again."""
+    """Waits until enough bytes are available or the state of a partition changes; then reads again."""
 
     __slots__ = ("_awaited", "_entries", "_params", "_reader", "_respond", "_session")
 
@@ -91,7 +91,7 @@ class DelayedFetch(DelayedOperation):
         *,
         session: FetchSession | None = None,
     ) -> None:
-        """`entries` are all readable now. Those of `session` that rest may join them while this waits."""
+        """`entries` are currently all readable. Resting entries of `session` may join them during the wait."""
         super().__init__(params.max_wait_ms)
         self._params: Final = params
         self._entries: Final = entries
@@ -101,7 +101,7 @@ class DelayedFetch(DelayedOperation):
         self._awaited: list[_Awaited] = []
 
     def wait_for(self, find: Callable[[TopicPartition], HostedPartition | None]) -> list[Hashable]:
-        """Take down how the partitions stand; the keys to watch: these, and the session for what rests."""
+        """Record the state of the partitions. Returns the keys to watch: the partitions and the session."""
         keys: list[Hashable] = [] if self._session is None else [self._session]
         for entry in self._entries:
             partition = find(entry.topic_partition)
@@ -115,7 +115,7 @@ class DelayedFetch(DelayedOperation):
         return keys
 
     def try_complete(self) -> bool:
-        """Whether the minimum of bytes is there, or a role, an epoch or a truncation has to be told."""
+        """Whether `min_bytes` are available, or a change of role or epoch or a truncation has to be returned."""
         params = self._params
         size_bytes = 0
         if self._session is not None:
@@ -136,10 +136,10 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def on_complete(self) -> None:
-        """Answer with whatever can be read."""
+        """Answer with the data that can be read now."""
         if self._session is not None:
             self._session.refresh(self._entries)
-        # The purgatory may keep what is completed for a while: not the logs of partitions that are deleted meanwhile.
+        # The purgatory may keep a completed operation for a while; drop references to logs that may be deleted.
         self._awaited = []
         self._respond(self._reader.read(self._params, self._entries).results)
 
@@ -148,9 +148,9 @@ class DelayedFetch(DelayedOperation):
         if params.replica_id >= 0 and self._reader.is_held_back(partition, params.replica_id):
             return 0
         if params.min_bytes <= 1:
-            return 1  # any record will do
+            return 1  # any record is enough
         if offset < partition.log.log_start_offset:
-            return params.min_bytes  # an error to tell
+            return params.min_bytes  # return the error at once
         if partition.log.is_sealed_below(offset, upper):
-            return params.min_bytes  # nothing can be added to what this read returns, as in Kafka
+            return params.min_bytes  # this read can never return more, as in Kafka
         return partition.log.read(offset, max_bytes=max_bytes, max_offset=upper, min_one_batch=True).length

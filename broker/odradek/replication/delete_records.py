@@ -1,10 +1,10 @@
-"""DeleteRecords: the leader raises its log start, and the answer waits until every live replica has followed (KIP-107).
+"""DeleteRecords (KIP-107): the leader raises its log start, and the answer waits until all live replicas have followed.
 
-Offsets by partition enter from `server/records` through `ReplicaManager`; each partition's error or low watermark
-leaves, once, on the loop. Followers learn the new start from their fetches and report their own with the next one.
+`server/records` calls it through `ReplicaManager` with an offset for each partition, and gets an error or a low
+watermark for each, once, on the loop. Followers learn the new log start from a fetch and report theirs with the next.
 
-Invariant: an answer without error was given when no live replica, nor a log that is being moved, began below the
-offset that was asked for.
+Invariant: a partition without an error in the answer had no live replica, and no future log, that began below the
+requested offset.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from odradek.replication.table import HostedPartition, PartitionTable
 from odradek.timer.purgatory import DelayedOperation, Purgatory
 
 HIGH_WATERMARK: Final = -1
-"""Stands for the high watermark in a request: delete everything that is committed."""
+"""Requests the high watermark as offset: delete all committed records."""
 
 logger = logging.getLogger(__name__)
 
 
 class DeletedRecords(NamedTuple):
-    """What became of one partition."""
+    """Result for one partition."""
 
     error_code: int = 0
     low_watermark: int = NO_OFFSET
-    """Smallest log start of the live replicas; -1 when this broker can not tell."""
+    """Smallest log start offset of the live replicas; -1 if this broker does not know it."""
 
 
 Respond = Callable[[dict[TopicPartition, DeletedRecords]], None]
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """Waits until the low watermark of every partition has reached the offset asked for."""
+    """Waits until the low watermark of every partition has reached the requested offset."""
 
     __slots__ = ("_ask", "_pending", "_respond", "_results")
 
@@ -58,7 +58,7 @@ class DelayedDeleteRecords(DelayedOperation):
         ask: Callable[[TopicPartition], DeletedRecords],
         respond: Respond,
     ) -> None:
-        """`pending` are the offsets to be reached; `ask` tells how a partition stands."""
+        """`pending` are the requested offsets; `ask` returns the state of a partition."""
         super().__init__(timeout_ms)
         self._results: Final = results
         self._pending = dict(pending)
@@ -75,7 +75,7 @@ class DelayedDeleteRecords(DelayedOperation):
         return not self._pending
 
     def on_complete(self) -> None:
-        """Answer; what is still pending has run out of time. Its records are deleted on the leader all the same."""
+        """Answer; what is still pending has timed out. The leader has deleted its records nevertheless."""
         for topic_partition in self._pending:
             known = self._results[topic_partition]
             self._results[topic_partition] = known._replace(error_code=RequestTimedOutError.code)
@@ -93,14 +93,14 @@ class RecordDeletion:
         find: Callable[[TopicPartition], HostedPartition],
         future: Callable[[TopicPartition], PartitionLog | None],
     ) -> None:
-        """`find` gives the hosted partition or raises why not; `future` the log that it moves to."""
+        """`find` returns the hosted partition or raises; `future` returns its future log, if it moves."""
         self._table: Final = table
         self._find: Final = find
         self._future: Final = future
         self.purgatory: Final[Purgatory[DelayedDeleteRecords]] = Purgatory(clock, "DeleteRecords")
 
     def delete(self, offsets: Mapping[TopicPartition, int], timeout_ms: float, respond: Respond) -> None:
-        """Raise the log starts of leaders, and answer when the replicas have followed or time is up."""
+        """Raise the log starts of leaders. Answers when the replicas have followed, or on timeout."""
         results: dict[TopicPartition, DeletedRecords] = {}
         pending: dict[TopicPartition, int] = {}
         for topic_partition, offset in offsets.items():
@@ -120,7 +120,7 @@ class RecordDeletion:
         self.purgatory.try_complete_else_watch(operation, list(pending))
 
     def _delete(self, topic_partition: TopicPartition, offset: int) -> int:
-        """Raise one leader's log start; the offset that its replicas have to reach."""
+        """Raise one leader's log start. Returns the offset that its replicas have to reach."""
         if topic_partition.topic in INTERNAL_TOPICS:
             raise InvalidTopicError(f"records of the internal topic {topic_partition.topic} cannot be deleted")
         partition = self._find(topic_partition)
@@ -137,7 +137,7 @@ class RecordDeletion:
         return target
 
     def _ask(self, topic_partition: TopicPartition) -> DeletedRecords:
-        """How the partition stands: its low watermark, or why this broker can not tell."""
+        """Return the low watermark of the partition, or the error why this broker does not know it."""
         partition = self._table.online.get(topic_partition)
         if partition is None:
             return DeletedRecords(self._table.missing(topic_partition).code)
@@ -146,7 +146,7 @@ class RecordDeletion:
         return DeletedRecords(0, self.low_watermark(partition))
 
     def low_watermark(self, partition: HostedPartition) -> int:
-        """Smallest log start of the leader, its live followers, and the log that the leader's moves to."""
+        """Return the smallest log start offset of the leader, its live followers and the leader's future log."""
         low = partition.log.log_start_offset
         for broker_id in partition.replicas:
             replica = partition.remote_replica(broker_id)

@@ -1,17 +1,17 @@
-"""Incremental fetch sessions, the broker's side (KIP-227): what a client fetches is remembered between requests.
+"""Incremental fetch sessions on the broker (KIP-227): the broker remembers what a client fetches between requests.
 
-A decoded Fetch request enters `FetchSessions.open`; a `FetchContext` leaves. It names the partitions to read and,
-given their results, says what has to be told: everything in a full response, and in an incremental one only partitions
-with records, changed marks or errors. `server/data` calls.
+`server/data` passes a decoded Fetch request to `FetchSessions.open` and gets a `FetchContext`. The context lists the
+partitions to read and, given their results, selects what the response contains: everything in a full response, and in
+an incremental one only partitions with records, changed offsets or errors.
 
-Theory of operation. An entry of a session is awake or rests. Awake ones are read with each request. One whose read gave
-nothing at all is put to rest (`RestingEntries`) until its partition changes or the client asks something else of it. A
-change that comes while a request waits wakes the entry into that request.
+An entry of a session is awake or resting. Entries that are awake are read for each request. An entry whose read
+returned nothing rests (`RestingEntries`) until its partition changes or the client changes the entry. If a change
+occurs while a request waits, it wakes the entry, and the entry joins that request.
 
-Invariants: a session's epoch rises with each request, so that a repeated or lost request is noticed; at most `slots`
-sessions exist; a partition that gave records goes to the end of the session's order, so that none starves when the
-response is full; with and without resting entries a session gives the same answers. Cost of an incremental request:
-one step for each changed or awake entry, and a comparison for each resting one.
+Invariants: the epoch of a session increases with each request, so that repeated and lost requests are detected; at most
+`slots` sessions exist; a partition that returned records moves to the end of the session's order, so that no partition
+starves when responses are full; resting entries do not change the responses. An incremental request costs one step for
+each changed or awake entry, and a comparison for each resting one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
-"""A session unused for this long may be evicted by anyone (Kafka's constant)."""
+"""A session that was unused for this long may always be evicted (Kafka's constant)."""
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the request after one of `epoch`; 0 comes once, at the start."""
+    """Return the epoch of the next request; epoch 0 is used only for the first one."""
     if epoch < INITIAL_EPOCH:
         return FINAL_EPOCH
     return 1 if epoch == EPOCH_MAX else epoch + 1
@@ -52,7 +52,7 @@ PartitionKey = tuple[str | int, int]
 
 
 class FetchPartition:
-    """What is asked of one partition, and inside a session what was last told about it. Satisfies `Fetchable`."""
+    """The requested state of one partition and, within a session, the last offsets sent. Implements `Fetchable`."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -84,11 +84,11 @@ class FetchPartition:
         last_fetched_epoch: int = NO_EPOCH,
         log_start_offset: int = NO_OFFSET,
     ) -> None:
-        """`topic` is empty when the request names the topic by its id only."""
+        """`topic` is empty if the request has only the topic id."""
         self.topic_partition = TopicPartition(topic, partition)
         self.topic_id: Final = topic_id
         self.key: Final = _key(topic, topic_id, partition)
-        """What tells the partitions of a session apart."""
+        """Identifies the partition within a session."""
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
         self.current_leader_epoch = current_leader_epoch
@@ -97,14 +97,14 @@ class FetchPartition:
         self.told_mark = self.told_stable_offset = self.told_log_start_offset = NO_OFFSET
         self.session: FetchSession | None = None
         self.rank = 0
-        """Place in the session's order."""
+        """Position in the session's order."""
         self.rest: Rest | None = None
         self.log: PartitionLog | None = None
-        """While it rests, of what."""
+        """The partition's log while the entry rests."""
 
     @classmethod
     def of(cls, entry: FetchEntry) -> FetchPartition:
-        """From the entry of a request."""
+        """Create it from an entry of a request."""
         return cls(
             entry.topic or "",
             entry.partition,
@@ -117,9 +117,9 @@ class FetchPartition:
         )
 
     def ask(self, newer: FetchEntry) -> None:
-        """Take over what a later request of the session asks."""
+        """Update the entry from a later request of the session."""
         if newer.current_leader_epoch != self.current_leader_epoch:
-            # What was on its way to a follower when the epoch rose is passed over there: the marks are told again.
+            # A follower drops responses in flight when the epoch changes: send the offsets again.
             self.told_mark = NO_OFFSET
         self.fetch_offset = newer.fetch_offset
         self.max_bytes = newer.max_bytes
@@ -128,10 +128,10 @@ class FetchPartition:
         self.log_start_offset = newer.log_start_offset
 
     def tell(self, result: FetchResult) -> bool:
-        """Whether an incremental response must carry the result, given what was told before; remembers it."""
+        """Whether an incremental response has to include the result, given the last one sent; remembers the result."""
         mark, stable, start = result.high_watermark, result.last_stable_offset, result.log_start_offset
         if result.error_code or result.preferred_read_replica != NO_BROKER or result.diverging_epoch is not None:
-            # Whoever is told an error, or to cut its log, does not look at the marks: they are told again after it.
+            # A client that gets an error, or has to truncate, ignores the offsets: send them again afterwards.
             self.told_mark = NO_OFFSET
             return True
         is_news = (
@@ -144,18 +144,18 @@ class FetchPartition:
         return is_news
 
     def wake(self) -> Hashable | None:
-        """Read again with the next request, or the one that waits; the session if one does. Only while it rests."""
+        """Make a resting entry awake again. Returns the session if one of its requests waits."""
         assert self.session is not None
         return self.session.woke(self)
 
 
 def _key(topic: str | None, topic_id: UUID | None, number: int) -> PartitionKey:
-    """Topic id (as a number: it hashes in C) or name, and partition number."""
+    """Return the key of a partition: topic id (as a number, which hashes in C) or name, and partition number."""
     return (topic_id.int if topic_id is not None and topic_id != ZERO_UUID else topic or "", number)
 
 
 class FetchAnswer(NamedTuple):
-    """What the response carries."""
+    """The content of the response."""
 
     error_code: int
     session_id: int
@@ -163,7 +163,7 @@ class FetchAnswer(NamedTuple):
 
 
 class FetchSession:
-    """One client's memory."""
+    """The fetch session of one client."""
 
     __slots__ = (
         "_awake",
@@ -192,14 +192,14 @@ class FetchSession:
         now_ms: float,
         resting: RestingEntries | None = None,
     ) -> None:
-        """A session as its first, full request leaves it. Without `resting` every entry is always read."""
+        """Create a session after its first, full request. Without `resting` every entry is read for each request."""
         self.session_id: Final = session_id
         self.partitions: Final[dict[PartitionKey, FetchPartition]] = {}
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.created_ms: Final = now_ms
         self.last_used_ms = now_ms
         self.noted_ms = now_ms
-        """When the last fetch of a follower arrived: it stands for all that rests."""
+        """Arrival time of the follower's last fetch, which counts as a fetch of all resting entries."""
         self.is_privileged = False
         self.uses_topic_ids = False
         self._resting: Final = resting
@@ -214,11 +214,11 @@ class FetchSession:
             self._add(partition)
 
     def worth(self) -> tuple[bool, int, int]:
-        """Order of eviction: consumers before followers, small before large."""
+        """Return the sort key for eviction: consumers before followers, small before large sessions."""
         return (self.is_privileged, len(self.partitions), self.session_id)
 
     def update(self, request: FetchRequest) -> None:
-        """Add, change and forget partitions."""
+        """Add, change and remove partitions as the request specifies."""
         partitions = self.partitions
         for entry in request.entries:
             known = partitions.get(_key(entry.topic, entry.topic_id, entry.partition))
@@ -250,7 +250,7 @@ class FetchSession:
         return bool(self._sleepers)
 
     def begin(self, reader: object, topic_name: Callable[[UUID], str | None]) -> list[FetchPartition]:
-        """What to read for a request, in order. Who reads differently from last time (`reader`) reads everything."""
+        """Return the entries to read for a request, in order; all of them if `reader` differs from the last request."""
         if reader != self._reader:
             self._reader = reader
             self.rouse_all()
@@ -266,13 +266,13 @@ class FetchSession:
         return sorted(self._awake.values(), key=_rank)
 
     def nameless(self) -> list[FetchPartition]:
-        """Entries whose topic id nobody knows: they are answered without reading."""
+        """Return the entries with an unknown topic id, which are answered without a read."""
         return [entry for entry in self._in_order() if not entry.topic_partition.topic]
 
     def woken(self, entries: object) -> list[tuple[FetchPartition, Rest]]:
-        """What woke since the last call or since `begin` gave `entries`, and how it stood before.
+        """Return the entries that woke since the last call, or since `begin` returned `entries`, and their old state.
 
-        Nothing if a later request began: the answer to the earlier one is an error, whatever woke.
+        Empty if a later request has begun: the earlier one is then answered with an error anyway.
         """
         if entries is not self._reading:
             return []
@@ -280,14 +280,14 @@ class FetchSession:
         return woken
 
     def refresh(self, entries: object) -> None:
-        """Add to `entries`, which `begin` gave, what woke since; nothing if a later request began."""
+        """Add the entries that woke since `begin` returned `entries`; does nothing if a later request has begun."""
         if entries is self._reading and self._reading is not None:
             self._look_at_starts()
             if self._is_stale:
                 self._reading[:] = [entry for entry in self._in_order() if entry.topic_partition.topic]
 
     def close(self, told: Sequence[tuple[FetchPartition, FetchResult]]) -> None:
-        """The answer is known: who gave records goes to the end, who gave nothing rests."""
+        """End the request: entries with records move to the end of the order, entries without news rest."""
         self._reading = None
         resting = self._resting
         for entry, result in told:
@@ -302,7 +302,7 @@ class FetchSession:
                 resting.put(entry)
 
     def woke(self, entry: FetchPartition) -> Hashable | None:
-        """Take a resting entry that `RestingEntries` has let go; the session if a request of it waits."""
+        """Make an entry that `RestingEntries` has removed awake. Returns the session if a request of it waits."""
         rest = entry.rest
         assert rest is not None
         entry.rest = entry.log = None
@@ -310,7 +310,7 @@ class FetchSession:
         self._awake[entry.key] = entry
         replica = rest.replica
         if replica is not None and rest.partition.leader_epoch == rest.leader_epoch:
-            # Each fetch of the session since then has told that the follower was at the end.
+            # Each fetch of the session while the entry rested confirmed that the follower was at the end.
             replica.fetched(entry.fetch_offset, entry.log_start_offset, self.noted_ms, entry.fetch_offset)
         if self._reading is None:
             return None
@@ -325,7 +325,7 @@ class FetchSession:
             self.woke(entry)
 
     def rouse_all(self) -> None:
-        """Let nothing rest any more: at the end of the session, or when its reader changed."""
+        """Wake all entries: at the end of the session, or if its reader has changed."""
         for entry in list(self._sleepers):
             self._rouse(entry)
 
@@ -340,9 +340,9 @@ def _rank(entry: FetchPartition) -> int:
 
 
 class FetchContext:
-    """One Fetch request between its start and its answer. `entries` are to be read, in this order.
+    """One Fetch request from start to response. `entries` have to be read in this order.
 
-    With an `error_code` there is nothing to read; `finish(())` gives the answer.
+    With an `error_code` there is nothing to read, and `finish(())` returns the response.
     """
 
     __slots__ = ("_finish", "_nameless", "entries", "error_code", "session")
@@ -356,9 +356,9 @@ class FetchContext:
         error_code: int = 0,
         session: FetchSession | None = None,
     ) -> None:
-        """`nameless`: entries whose topic id nobody knows, which are answered without reading.
+        """`nameless`: entries with an unknown topic id, which are answered without a read.
 
-        `session` of an incremental request: more `entries` may wake while it waits.
+        `session`: that of an incremental request; more `entries` may wake while the request waits.
         """
         self.entries: Final = entries
         self._nameless: Final = nameless
@@ -367,19 +367,19 @@ class FetchContext:
         self.session: Final = session
 
     def finish(self, results: Sequence[FetchResult]) -> FetchAnswer:
-        """The answer, from one result for each of `entries` in the same order. To be called once."""
+        """Return the response, given one result for each of `entries` in the same order. Call it once."""
         told = list(zip(self.entries, results, strict=True))
         told += [(entry, FetchResult(UnknownTopicIdError.code)) for entry in self._nameless]
         return self._finish(told)
 
 
 class FetchSessions:
-    """The sessions of this broker. `evictions` counts the evicted ones."""
+    """The fetch sessions of this broker. `evictions` counts the evicted ones."""
 
     def __init__(self, clock: Clock, slots: int, resting: RestingEntries | None = None) -> None:
         """`slots`: `max.incremental.fetch.session.cache.slots`; with 0 every fetch is a full one.
 
-        `resting` is that of the replica manager which reads; without it every entry is read with each request.
+        `resting` belongs to the replica manager that reads; without it every entry is read for each request.
         """
         self._resting: Final = resting
         self._clock: Final = clock
@@ -388,20 +388,20 @@ class FetchSessions:
         self.evictions = 0
 
     def __len__(self) -> int:
-        """How many sessions there are."""
+        """Return the number of sessions."""
         return len(self._sessions)
 
     @property
     def partitions(self) -> int:
-        """Partitions of all sessions; for metrics."""
+        """Number of partitions in all sessions; for metrics."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def open(
         self, request: FetchRequest, topic_name: Callable[[UUID], str | None], *, uses_topic_ids: bool
     ) -> FetchContext:
-        """Begin a fetch. `topic_name` resolves topic ids; an id that it does not know may become known later.
+        """Begin a fetch. `topic_name` resolves topic ids; an unknown id may become known later.
 
-        `uses_topic_ids`: the request's version is 13 or later. Followers' sessions are worth more than consumers'.
+        `uses_topic_ids`: the request's version is 13 or later. Consumers' sessions are evicted before followers'.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(request.session_id)  # a full request ends the session that it names
@@ -459,9 +459,10 @@ class FetchSessions:
                 return session_id
 
     def _evict_for(self, is_privileged: bool, size: int, now_ms: float) -> bool:
-        """Make room for a new session, if one is worth less: stale ones first, then the least of the evictable.
+        """Evict a session for a new one, if possible. Returns whether there is space now.
 
-        Consumers' sessions yield to followers at any age; otherwise a session is safe for its first two minutes.
+        Stale sessions go first, then the least valuable one that may be evicted. A consumer's session may always be
+        evicted for a follower's; otherwise a session is safe for its first two minutes.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
@@ -486,7 +487,7 @@ class FetchSessions:
 
 
 def _resolve(entries: Iterable[FetchPartition], topic_name: Callable[[UUID], str | None]) -> None:
-    """Give the entries their topic's name where it has become known."""
+    """Set the topic name of the entries whose topic id has become known."""
     for entry in entries:
         if not entry.topic_partition.topic:
             name = topic_name(entry.topic_id)
@@ -517,7 +518,7 @@ def _finish_incremental(
     session: FetchSession, expected_epoch: int, told: list[tuple[FetchPartition, FetchResult]]
 ) -> FetchAnswer:
     if session.epoch != expected_epoch:
-        # Another request of the session came in while this one waited: a repetition.
+        # Another request of the session arrived while this one waited: the client has repeated it.
         return FetchAnswer(InvalidFetchSessionEpochError.code, session.session_id, [])
     news = [pair for pair in told if pair[0].tell(pair[1])]
     session.close(told)

@@ -1,8 +1,8 @@
-"""The fetch loops of this broker: which loop follows which partition.
+"""The fetch loops of this broker, and the partitions that each of them follows.
 
-`leadership` adds and removes partitions as roles change. A loop exists for each leader and fetcher number while it has
-something to follow; the partitions of one leader are spread over `num.replica.fetchers` loops. Every task is owned
-here and ends in `close`.
+`leadership` adds and removes partitions as roles change. There is one loop per leader and fetcher number, as long as it
+has partitions; those of one leader are spread over `num.replica.fetchers` loops. All tasks belong to this module and
+end with `close`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class FetcherManager:
-    """All fetch loops. Touched on the event loop only."""
+    """All fetch loops. Used on the event loop only."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class FetcherManager:
         broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
         stats: BrokerTopicStats | None = None,
     ) -> None:
-        """The callbacks and the rest are those of `Fetcher`."""
+        """See `Fetcher` for the arguments."""
         self._stats: Final = stats or BrokerTopicStats()
         self._quota: Final = quota
         self._broker_epoch: Final = broker_epoch
@@ -56,7 +56,7 @@ class FetcherManager:
         self._is_closed = False
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Other settings are in force: spread what is followed over as many loops as are wanted now."""
+        """Apply new settings: distribute the partitions over the new number of loops."""
         if config.num_replica_fetchers == self._count or self._is_closed:
             return
         logger.info("%d fetch loops to each leader from now on, %d before", config.num_replica_fetchers, self._count)
@@ -64,19 +64,19 @@ class FetcherManager:
         for topic_partition, fetcher in list(self._by_partition.items()):
             partition = fetcher.followed[topic_partition].partition
             if self._fetchers.get((partition.leader_id, self._number(topic_partition))) is not fetcher:
-                # What is on its way to the former loop is ignored there, and a loop without partitions ends.
+                # The old loop ignores responses in flight, and ends when it has no partitions left.
                 fetcher.unfollow(topic_partition)
                 self._follow(partition)
 
     def add(self, partition: HostedPartition) -> None:
-        """Follow the partition's leader from the end of the local log, in the partition's present reign."""
+        """Follow the partition's leader from the end of the local log, in the current leader epoch."""
         if self._is_closed:
             return
         topic_partition = partition.topic_partition
         self.remove(topic_partition)
         log = partition.log
         if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
-            # Without epochs nobody can tell where the logs part; what is committed is safe to keep.
+            # Without epochs, the point of divergence is unknown; only committed records are safe to keep.
             log.truncate_to(log.high_watermark)
         self._follow(partition)
 
@@ -93,25 +93,25 @@ class FetcherManager:
         fetcher.follow(Followed(partition))
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        """Stop following; nothing that is still under way gets into the log. Not followed: fine."""
+        """Stop following a partition; nothing in flight gets into the log. Does nothing if it is not followed."""
         fetcher = self._by_partition.pop(topic_partition, None)
         if fetcher is not None:
             fetcher.unfollow(topic_partition)
 
     def max_lag(self) -> int:
-        """Largest number of records that a partition here is behind its leader's high watermark."""
+        """Return the largest number of records by which a partition is behind its leader's high watermark."""
         return max(
             (one.lag or 0 for fetcher in self._fetchers.values() for one in fetcher.followed.values()), default=0
         )
 
     def lags(self) -> Iterator[tuple[str, TopicPartition, int]]:
-        """Kafka's name of the fetch loop, partition, and records behind the leader's high watermark."""
+        """Yield Kafka's name of the fetch loop, the partition, and the records behind the leader's high watermark."""
         for (leader_id, number), fetcher in self._fetchers.items():
             for topic_partition, one in fetcher.followed.items():
                 yield f"ReplicaFetcherThread-{number}-{leader_id}", topic_partition, one.lag or 0
 
     async def close(self) -> None:
-        """Cancel every loop and wait until it has ended; idempotent."""
+        """Cancel all loops and wait until they have ended. Idempotent."""
         self._is_closed = True
         self._by_partition.clear()
         tasks = list(self._tasks)

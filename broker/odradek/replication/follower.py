@@ -1,12 +1,12 @@
 """The fetch loop of one fetcher: copies partitions from one leader into the local logs.
 
-Partitions enter through `follow` and leave through `unfollow` while the loop runs; record sets come from a
-`LeaderChannel` and go to the logs as they are, as views of the response's memory. `fetchers` owns the loops.
+`fetchers` owns the loops and adds and removes partitions with `follow` and `unfollow` while a loop runs. Record sets
+come from a `LeaderChannel` and are appended unchanged, as views of the response's memory.
 
-Invariants: records are appended only at the local log end and only in the reign in which they were asked for; a log
-that parts from its leader's is cut before anything is appended (by the diverging epoch of a fetch response, KIP-595,
-or by OffsetForLeaderEpoch where the leader is older, KIP-101). One partition's error delays that partition alone;
-a failed request delays the loop.
+Invariants: records are appended only at the local log end and only in the leader epoch in which they were requested; a
+log that diverges from its leader's is truncated before anything is appended (by the diverging epoch in a fetch
+response, KIP-595, or with OffsetForLeaderEpoch if the leader is older, KIP-101). An error of one partition delays only
+that partition; a failed request delays the loop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from odradek.replication.quota import ReplicationQuota
 from odradek.replication.refusals import Refusals
 
 DIVERGENCE_SINCE: Final = 12
-"""First Fetch version whose response tells where logs part."""
+"""First Fetch version whose response contains the diverging epoch."""
 TOPIC_ID_SINCE: Final = 13
 NOT_YET: Final = frozenset(
     error.code
@@ -51,44 +51,44 @@ NOT_YET: Final = frozenset(
         UnknownTopicOrPartitionError,
     )
 )
-"""What a leader answers that the controller has not reached yet."""
+"""Errors of a leader that has not yet received its role from the controller."""
 PASSING: Final = NOT_YET | {FencedLeaderEpochError.code}
-"""What every election brings for a moment."""
+"""Errors that every election causes for a moment."""
 
 logger = logging.getLogger(__name__)
 
 
 class LeaderChannel(Protocol):
-    """A connection to one leader. Every call raises `OdradekError` when the connection or the whole request fails."""
+    """A connection to one leader. Every call raises `OdradekError` if the connection or the whole request fails."""
 
     @property
     def fetch_version(self) -> int:
-        """Highest version of Fetch that both sides know."""
+        """Highest version of Fetch that both sides support."""
         ...
 
     async def fetch(self, request: FetchRequest, version: int) -> FetchResponse:
-        """Send one Fetch request; records of the response are views of its frame."""
+        """Send one Fetch request; records in the response are views of its frame."""
         ...
 
     async def list_offset(self, topic_partition: TopicPartition, leader_epoch: int, timestamp: int) -> int:
-        """The leader's first or next offset (timestamps -2 and -1). Raises the partition's `ProtocolError`."""
+        """Return the leader's first or next offset (timestamps -2 and -1). Raises the partition's `ProtocolError`."""
         ...
 
     async def epoch_end(self, topic_partition: TopicPartition, leader_epoch: int, epoch: int) -> EpochEnd:
-        """End of the largest epoch at or below `epoch` in the leader's log. Raises the partition's `ProtocolError`."""
+        """Return the end of the leader's largest epoch at or below `epoch`. Raises the partition's `ProtocolError`."""
         ...
 
     async def close(self) -> None:
-        """End the connection; idempotent."""
+        """Close the connection. Idempotent."""
         ...
 
 
 ConnectLeader = Callable[[int, str], Awaitable[LeaderChannel]]
-"""Opens a channel to a broker by its id, as a client of the given id. Raises `OdradekError`."""
+"""Opens a channel to a broker by id, with the given client id. Raises `OdradekError`."""
 
 
 class Fetcher:
-    """One fetch loop. `is_ended` once it had nothing to follow; it then never runs again."""
+    """One fetch loop. `is_ended` once it has had nothing to follow; it then never runs again."""
 
     def __init__(
         self,
@@ -104,10 +104,10 @@ class Fetcher:
         broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
         stats: BrokerTopicStats | None = None,
     ) -> None:
-        """`on_change` is told of what was copied or cut, `on_storage_failure` of logs that cannot be written.
+        """`on_change` is called after records were copied or truncated, `on_storage_failure` for logs that failed.
 
-        `quota` holds back throttled replicas that are behind; `broker_epoch` is told to leaders. `stats` count what is
-        copied.
+        `quota` holds back throttled replicas that lag; `broker_epoch` is sent to the leader. `stats` counts copied
+        bytes.
         """
         self._stats: Final = stats or BrokerTopicStats()
         self._quota: Final = quota
@@ -133,15 +133,15 @@ class Fetcher:
         self._news.set()
 
     def unfollow(self, topic_partition: TopicPartition) -> bool:
-        """Fetch it no more: whatever is on its way is ignored. False when it is not followed here."""
+        """Stop fetching the partition; responses in flight are ignored. Returns False if it is not followed here."""
         if self.followed.pop(topic_partition, None) is None:
             return False
         self._refusals.settled(topic_partition)
-        self._news.set()  # a loop without anything to follow is to end
+        self._news.set()  # let the loop end if nothing is left to follow
         return True
 
     async def run(self) -> None:
-        """Fetch until there is nothing to follow; ends the connection on every way out."""
+        """Fetch until there is nothing to follow. Always closes the connection at the end."""
         try:
             while self.followed:
                 try:
@@ -151,7 +151,7 @@ class Fetcher:
                     logger.info("fetching from broker %d failed: %s", self.leader_id, error)
                     await self._rest()
                 except Exception:
-                    # One round's bug must not end the replication of every partition of this leader.
+                    # A bug in one round must not end the replication of all partitions of this leader.
                     logger.exception("fetching from broker %d failed", self.leader_id)
                     await self._rest()
         finally:
@@ -179,7 +179,7 @@ class Fetcher:
     # One request
 
     async def _round(self) -> None:
-        """One request and what follows from its answer, or a wait when every partition rests."""
+        """Send one request and process its answer, or wait if all partitions are delayed."""
         now_ms = self._clock.monotonic_ms()
         ready = [one for one in self.followed.values() if one.resume_ms <= now_ms]
         if ready and self._quota is not None and self._quota.is_exceeded:
@@ -207,7 +207,7 @@ class Fetcher:
             await self._reset_offset(channel, one)
 
     def _max_wait_ms(self, now_ms: float) -> int:
-        """What rests for a moment must not wait until the others have news."""
+        """Return the maximum wait time: a delayed partition must not wait until the others have news."""
         resting = [one.resume_ms for one in self.followed.values() if now_ms < one.resume_ms < inf]
         limit_ms = self._config.replica_fetch_wait_max_ms
         return min(limit_ms, max(1, ceil(min(resting) - now_ms))) if resting else limit_ms
@@ -216,7 +216,7 @@ class Fetcher:
         config = self._config
         step = self._session.next(ready, by_id=by_id)
         return FetchRequest(
-            # The others are to be added at once: what is asked for already must not wait for news.
+            # Do not wait for news if partitions are left to be added to the session: the next request adds them.
             max_wait_ms=max_wait_ms if step.is_complete else 0,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
@@ -229,11 +229,11 @@ class Fetcher:
         )
 
     def _is_held_back(self, one: Followed) -> bool:
-        """Whether a replica has to wait while the quota is exceeded: it is throttled and has not caught up."""
+        """Whether the quota is exceeded and holds the replica back: it is throttled and has not caught up."""
         return one.lag != 0 and self._quota is not None and self._quota.is_throttled(one.partition.topic_partition)
 
     async def _wait(self, delay_ms: float) -> None:
-        """Until a partition comes in or `delay_ms` are over (`inf`: until one comes in)."""
+        """Wait until a partition is added or `delay_ms` have passed (`inf`: until one is added)."""
         self._news.clear()
         timer = None if delay_ms == inf else self._clock.call_later(delay_ms, self._news.set)
         try:
@@ -245,7 +245,7 @@ class Fetcher:
     # One answer
 
     def _take(self, asked: Sequence[Followed], answers: Sequence[FetchedPartition]) -> list[Followed]:
-        """Take every partition's answer in; which ones must find a new offset."""
+        """Process the answers of all partitions. Returns those that have to find a new fetch offset."""
         by_key: dict[tuple[str | UUID | None, int], Followed] = {}
         for one in asked:
             topic, number = one.partition.topic_partition
@@ -254,7 +254,7 @@ class Fetcher:
         for answer in answers:
             found = by_key.get((answer.topic if answer.topic is not None else answer.topic_id, answer.partition))
             if found is None or not self._is_followed(found):
-                continue  # unfollowed, or in another reign, while the request was under way
+                continue  # unfollowed, or in another leader epoch, since the request was sent
             if answer.error_code == OffsetOutOfRangeError.code:
                 lost.append(found)
             elif answer.error_code:
@@ -268,7 +268,7 @@ class Fetcher:
         return self.followed.get(one.partition.topic_partition) is one and one.is_current
 
     def _copy(self, one: Followed, answer: FetchedPartition) -> None:
-        """Append what came, or cut what diverges, and take the leader's marks over."""
+        """Append the records, or truncate if the logs diverge, and take over the leader's offsets."""
         partition = one.partition
         log = partition.log
         if answer.diverging_epoch is not None:
@@ -291,7 +291,7 @@ class Fetcher:
             self._on_change(partition.topic_partition)
 
     def _guarded(self, one: Followed, work: Callable[[], None]) -> None:
-        """Do work on one partition; its failure stays its own."""
+        """Run work on one partition; a failure delays only this partition."""
         topic_partition = one.partition.topic_partition
         try:
             work()
@@ -303,7 +303,7 @@ class Fetcher:
             self._rest_alone(one)
 
     def _delay(self, one: Followed, code: int) -> None:
-        """Leave a partition alone for a while; with a fenced epoch, until the controller tells the new reign."""
+        """Delay a partition; after a fenced epoch, until the controller sends the new leader epoch."""
         topic_partition = one.partition.topic_partition
         logger.debug("%s: broker %d answers error %d", topic_partition, self.leader_id, code)
         self._refusals.refused(topic_partition, code)
@@ -321,7 +321,7 @@ class Fetcher:
     # Truncation
 
     def _cut(self, one: Followed, leader: EpochEnd) -> bool:
-        """Cut the local log where it parts from the leader's; whether that settles it."""
+        """Truncate the local log where it diverges from the leader's. Returns whether that is complete."""
         partition = one.partition
         log = partition.log
         found = log.end_offset_for_epoch(leader.leader_epoch)
@@ -338,7 +338,7 @@ class Fetcher:
         partition = one.partition
         log = partition.log
         if offset >= log.log_end_offset:
-            # No record goes, but an epoch in which this replica led without one: it would make it part for ever.
+            # This removes no records, only an epoch that this replica led without a write: it would always diverge.
             log.truncate_to(offset)
             return
         if offset < log.high_watermark:
@@ -349,7 +349,7 @@ class Fetcher:
         self._on_change(partition.topic_partition)
 
     async def _check_epochs(self, channel: LeaderChannel, ready: Sequence[Followed]) -> list[Followed]:
-        """Ask an older leader where the logs part, before the first fetch; those that may be fetched now."""
+        """Ask an older leader where to truncate, before the first fetch. Returns the partitions to fetch now."""
         checked: list[Followed] = []
         for one in ready:
             while one.needs_epoch_check and self._is_followed(one):
@@ -374,7 +374,7 @@ class Fetcher:
             one.needs_epoch_check = not self._cut(one, end)
 
     async def _reset_offset(self, channel: LeaderChannel, one: Followed) -> None:
-        """The leader has not what comes next here: its log ends below ours, or starts above."""
+        """Find a new fetch offset: the leader's log ends below the local log end, or starts above it."""
         partition = one.partition
         try:
             end = await channel.list_offset(partition.topic_partition, one.leader_epoch, LATEST_TIMESTAMP)
@@ -395,4 +395,4 @@ class Fetcher:
             one.partition.follow(start)
             self._on_change(one.partition.topic_partition)
         else:
-            self._rest_alone(one)  # nothing to set right: the leader cannot place our last epoch
+            self._rest_alone(one)  # nothing to correct: the leader does not know our last epoch

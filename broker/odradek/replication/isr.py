@@ -1,11 +1,11 @@
-"""The in-sync set of one partition and its changes under way: a state machine as a table (KIP-497).
+"""The in-sync replicas of one partition and pending changes of them: a state machine as a table (KIP-497).
 
-Theory of operation. The leader decides who is in sync, the controller (or ZooKeeper) commits it. A change is proposed,
-then pending, until the answer comes; one change at a time. While pending, safety rules with the larger set: a record
-counts as committed only when all of `maximal` have it, which after a proposed expansion includes the new replica and
-after a proposed shrinking still includes the replica that is to go, as nobody knows whether the controller has applied
-the change. An answer that was decided before newer news of the partition is ignored by its owner (`partition`). When
-an answer leaves open what the controller holds, the state stays pending until LeaderAndIsr tells the truth.
+The leader decides who is in sync; the controller (or ZooKeeper) commits it. A proposed change is pending until the
+answer arrives, and only one change is pending at a time. Meanwhile the larger set counts: a record is committed only
+when all of `maximal` have it. After a proposed expansion this includes the new replica; after a proposed shrink it
+still includes the leaving replica, because it is unknown whether the controller has applied the change. The owner
+(`partition`) ignores answers that newer state of the partition supersedes. If an answer does not say what the
+controller has committed, the change stays pending until the next LeaderAndIsr.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 
 class Phase(Enum):
-    """What is known of the in-sync set."""
+    """What is known about the ISR."""
 
     COMMITTED = auto()
     EXPANDING = auto()
@@ -24,14 +24,14 @@ class Phase(Enum):
 
 
 class Event(Enum):
-    """What happens to the in-sync set."""
+    """What happens to the ISR."""
 
     EXPAND = auto()
-    """The leader proposes a set with one replica more."""
+    """The leader proposes to add one replica."""
     SHRINK = auto()
     """The leader proposes a smaller set."""
     COMMIT = auto()
-    """A committed set became known: an answer or LeaderAndIsr."""
+    """A committed set became known, from an answer or LeaderAndIsr."""
     REJECT = auto()
     """The proposal was refused and certainly not applied."""
 
@@ -49,25 +49,25 @@ _TRANSITIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class InSyncSet:
-    """Who is in sync. `committed` is what the controller last told, `maximal` what commits must wait for."""
+    """The ISR. `committed` is the last set from the controller; committing records waits for `maximal`."""
 
     committed: tuple[int, ...] = ()
     proposed: tuple[int, ...] = ()
-    """The set that was asked for; equals `committed` while nothing is pending."""
+    """The proposed set; equals `committed` if nothing is pending."""
     phase: Phase = Phase.COMMITTED
 
     @property
     def is_pending(self) -> bool:
-        """Whether a change is under way."""
+        """Whether a change is pending."""
         return self.phase is not Phase.COMMITTED
 
     @property
     def maximal(self) -> tuple[int, ...]:
-        """The larger of what is and what may be."""
+        """The larger of the committed and the proposed set."""
         return self.proposed if self.phase is Phase.EXPANDING else self.committed
 
     def step(self, event: Event, members: tuple[int, ...] = ()) -> InSyncSet:
-        """The next state; `members` is the proposed or committed set. `ValueError` for an illegal step."""
+        """Return the next state; `members` is the proposed or committed set. Raises `ValueError` if it is illegal."""
         phase = _TRANSITIONS.get((self.phase, event))
         if phase is None:
             raise ValueError(f"{event.name} is not possible while {self.phase.name}")
@@ -86,11 +86,11 @@ class Refusal(Enum):
     """What follows when a proposal fails."""
 
     REVERT = auto()
-    """Certainly not applied: the committed set stands and a new proposal may follow."""
+    """Certainly not applied: the committed set stays in effect, and a new proposal may follow."""
     WAIT = auto()
-    """Unknown what the controller holds: stay pending until LeaderAndIsr comes."""
+    """It is unknown what the controller has committed: stay pending until the next LeaderAndIsr."""
     RETRY = auto()
-    """Say it again."""
+    """Send the proposal again."""
 
 
 _REFUSALS: Final = {
@@ -106,5 +106,5 @@ _REFUSALS: Final = {
 
 
 def refusal_of(code: int) -> Refusal:
-    """What to do after AlterPartition answered with an error `code`; unknown ones are tried again."""
+    """Return what to do after AlterPartition failed with an error `code`; unknown errors are retried."""
     return _REFUSALS.get(code, Refusal.RETRY)

@@ -1,7 +1,7 @@
-"""Carries changes of in-sync sets out: one task for each proposal, until it is committed, reverted or overtaken.
+"""Commits ISR changes: one task per proposal, until it is committed, reverted or superseded.
 
-`manager` hands in proposals that a partition made; the answer goes back into the partition, and what it unblocks is
-told through `on_change`. At most one task per partition exists, as a partition proposes nothing while one is pending.
+`manager` passes the proposals of partitions; the answer is applied to the partition, and `on_change` is called for what
+it unblocks. Each partition has at most one task, because it proposes nothing while a proposal is pending.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class IsrChanges:
-    """The proposals under way. `shrinks` and `expands` count the committed ones."""
+    """The pending proposals. `shrinks` and `expands` count the committed ones."""
 
     def __init__(self, clock: Clock, writer: IsrWriter, on_change: Callable[[HostedPartition], None]) -> None:
-        """`on_change` is called when a proposal has ended: the high watermark may rise, or another be proposed."""
+        """`on_change` runs when a proposal has ended: the high watermark may rise, or a new proposal may follow."""
         self._clock: Final = clock
         self._writer: Final = writer
         self._on_change: Final = on_change
@@ -37,13 +37,13 @@ class IsrChanges:
         self.expands = 0
 
     def start(self, partition: HostedPartition, proposal: IsrProposal) -> None:
-        """Have a proposal committed that the partition has just made."""
+        """Commit a proposal that the partition has just made."""
         task = asyncio.get_running_loop().create_task(self._commit(partition, proposal))
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     async def close(self) -> None:
-        """Cancel what is under way and wait for its end; idempotent."""
+        """Cancel all tasks and wait until they have ended. Idempotent."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

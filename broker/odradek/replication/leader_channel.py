@@ -1,8 +1,8 @@
 """The follower's connection to a leader, over `network/channel`.
 
-Broker ids enter `LeaderConnector`, which finds the leader's endpoint in the cluster image; calls of `LeaderChannel`
-become requests in the highest versions that both sides know and `inter.broker.protocol.version` allows. Every failure
-of the connection is an `OdradekError`.
+`LeaderConnector` finds the leader's endpoint in the cluster image by broker id. The calls of `LeaderChannel` are sent
+in the highest versions that both sides support and `inter.broker.protocol.version` allows. Every connection failure is
+an `OdradekError`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ READ_UNCOMMITTED: Final = 0
 
 
 class LeaderConnector:
-    """Opens channels to other brokers of the cluster; an instance is a `ConnectLeader`."""
+    """Opens channels to other brokers of the cluster; implements `ConnectLeader`."""
 
     def __init__(self, cluster: ClusterView, config: BrokerConfig) -> None:
-        """Leaders are reached by the listener that brokers use among themselves."""
+        """Leaders are reached through the inter-broker listener."""
         self._cluster: Final = cluster
         self._listener: Final = config.inter_broker_listener
         self._config: Final = config
 
     async def __call__(self, leader_id: int, client_id: str) -> LeaderChannel:
-        """Connect and agree on versions. Raises `BrokerNotAvailableError` for a broker that is not alive here."""
+        """Connect and negotiate versions. Raises `BrokerNotAvailableError` if the broker is not known to be alive."""
         broker = self._cluster.image.brokers.get(leader_id)
         endpoint = None if broker is None else broker.endpoint(self._listener)
         if endpoint is None:
@@ -63,7 +63,7 @@ class _ChannelToLeader:
         self.fetch_version: Final = self._pick(ApiKey.FETCH)
 
     def _pick(self, api_key: ApiKey) -> int:
-        """The highest version that both sides know and the cluster's protocol allows."""
+        """Return the highest version that both sides support and the inter-broker protocol allows."""
         version = min(self._channel.pick(api_key), highest_version(api_key, self._protocol))
         lowest, _ = self._channel.versions[api_key]
         if version < max(lowest, API_TABLE[api_key].min_version):
@@ -111,7 +111,7 @@ class _ChannelToLeader:
     async def _ask_partition(
         self, api_key: ApiKey, topic_partition: TopicPartition, head: dict[str, object], wanted: dict[str, object]
     ) -> Any:
-        """Ask about one partition; its part of the response. Raises the error that it holds."""
+        """Send a request about one partition. Returns its part of the response, or raises the error in it."""
         topic = {_TOPIC_FIELD[api_key]: topic_partition.topic, "partitions": [wanted]}
         response = await self._channel.ask(api_key, self._pick(api_key), {**head, "topics": [topic]})
         if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:

@@ -1,11 +1,11 @@
-"""Incremental fetch sessions, the follower's side (KIP-227): say only what has changed since the last request.
+"""Incremental fetch sessions on the follower (KIP-227): send only what has changed since the last request.
 
-What a fetcher follows enters `LeaderSession.next`; the session's part of the next Fetch request leaves. The outcome of
-each request comes back through `answered` or `failed`. Invariants: a partition's `sent` entry is what the leader
-remembers of it, or the next request is a full one; whoever follows a partition has it told anew. The leader tells marks
-once, and an answer that came for a former `Followed` was passed over: without more records they would never come
-again. So the partition is forgotten and added by the request after. A request adds a bounded number of partitions to
-the session; the next ones add the others.
+A fetcher passes its partitions to `LeaderSession.next` and gets the session's part of the next Fetch request; it
+reports the outcome with `answered` or `failed`. Invariants: the `sent` entry of a partition is what the leader
+remembers, or the next request is a full one; a new `Followed` gets the partition's offsets again. The leader sends
+offsets only once, and a response for an earlier `Followed` was ignored: without new records they would never come
+again. Therefore such a partition is removed from the session, and the next request adds it again. One request adds a
+limited number of partitions to the session; the next ones add the rest.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from odradek.replication.table import HostedPartition
 TopicKey = tuple[str | UUID, int]
 
 MOST_ADDED: Final = 1_000
-"""Partitions that one request adds: thousands at once would hold the event loops of both sides for long."""
+"""Maximum partitions added by one request: thousands at once would block the event loops of both sides for long."""
 
 FIRST_REST_MS: Final = 20.0
-"""The controller tells all replicas at once: a leader that does not know of its role yet will in a moment."""
+"""Short, because the controller updates all replicas at once: a leader without its role will soon have it."""
 
 
 class Followed:
-    """A partition that a fetcher follows, in one reign of its leader: a new reign makes a new object."""
+    """A partition that a fetcher follows in one leader epoch: each new epoch creates a new object."""
 
     __slots__ = ("lag", "leader_epoch", "needs_epoch_check", "partition", "rest_ms", "resume_ms", "topic_id")
 
@@ -41,26 +41,26 @@ class Followed:
         self.leader_epoch: Final = partition.leader_epoch
         self.topic_id: Final = partition.log.topic_id or ZERO_UUID
         self.resume_ms = -inf
-        """Not fetched before this monotonic time: it had an error. `inf`: not until the next reign."""
+        """Monotonic time before which it is not fetched, after an error. `inf`: not before the next leader epoch."""
         self.rest_ms = FIRST_REST_MS
-        """Next rest after the leader has answered that it does not lead yet; doubled with each."""
+        """Next delay after the leader answered that it is not leader yet; doubled each time."""
         self.needs_epoch_check = True
-        """Only for leaders that do not tell divergence in a fetch (below version 12)."""
+        """Used only for leaders whose fetch responses have no diverging epoch (below version 12)."""
         self.lag: int | None = None
-        """Records behind the leader's high watermark, as of the last fetch; None before the first."""
+        """Records behind the leader's high watermark at the last fetch; None before the first."""
 
     @property
     def is_current(self) -> bool:
-        """Whether the reign goes on."""
+        """Whether the leader epoch is still current."""
         return self.partition.leader_epoch == self.leader_epoch
 
     def key(self, *, by_id: bool) -> TopicKey:
-        """What a session knows the partition by."""
+        """Return the key of the partition in a session."""
         topic, number = self.partition.topic_partition
         return (self.topic_id if by_id else topic), number
 
     def entry(self, max_bytes: int, *, by_id: bool) -> FetchEntry:
-        """What to ask for now."""
+        """Return the current fetch entry."""
         log = self.partition.log
         topic, number = self.partition.topic_partition
         return FetchEntry(
@@ -83,7 +83,7 @@ class SessionStep(NamedTuple):
     entries: list[FetchEntry]
     forgotten: list[ForgottenPartition]
     is_complete: bool = True
-    """Whether the leader knows of every partition with this request."""
+    """Whether the leader's session contains all partitions after this request."""
 
 
 class LeaderSession:
@@ -92,32 +92,32 @@ class LeaderSession:
     __slots__ = ("_by_id", "_epoch", "_holders", "_is_refused", "_max_bytes", "_sent", "_session_id")
 
     def __init__(self, max_bytes: int) -> None:
-        """`max_bytes` of each partition: `replica.fetch.max.bytes`."""
+        """`max_bytes` per partition: `replica.fetch.max.bytes`."""
         self._max_bytes: Final = max_bytes
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._sent: dict[TopicKey, FetchEntry] = {}
         self._holders: dict[TopicKey, Followed] = {}
-        """For whom each entry of `_sent` was sent."""
+        """The `Followed` for which each entry of `_sent` was sent."""
         self._by_id = False
         self._is_refused = False
-        """Whether the leader keeps no session for us: then every request must name every partition."""
+        """Whether the leader keeps no session for us: then every request has to list all partitions."""
 
     def next(self, followed: Iterable[Followed], *, by_id: bool) -> SessionStep:
-        """The next request's part. `by_id`: every partition has a topic id and the version can carry it."""
+        """Return the part of the next request. `by_id`: all topic ids are known and the version supports them."""
         if by_id is not self._by_id:
             self._by_id = by_id
-            self._epoch = INITIAL_EPOCH  # a session keeps to names or to ids; a full request ends the old one
+            self._epoch = INITIAL_EPOCH  # a session uses either names or ids; a full request ends the old one
         everything = list(followed)
         step = self._added(everything)
         if step is None:
-            self._epoch = INITIAL_EPOCH  # nothing of the session would stay: a full request ends it, and adds at once
+            self._epoch = INITIAL_EPOCH  # nothing of the session would remain: a full request replaces it at once
             step = self._added(everything)
         assert step is not None
         return step
 
     def _added(self, followed: Sequence[Followed]) -> SessionStep | None:
-        """The next request's part; None if it would forget all that is wanted, to add it with the request after."""
+        """Return the part of the next request; None if it would only remove partitions that have to be added again."""
         by_id, is_full = self._by_id, self._epoch == INITIAL_EPOCH
         sent, holders = ({}, {}) if is_full else (self._sent, self._holders)
         room = inf if self._is_refused else MOST_ADDED
@@ -147,11 +147,11 @@ class LeaderSession:
         return SessionStep(self._session_id, self._epoch, changed, forgotten, is_complete)
 
     def answered(self, error_code: int, session_id: int) -> None:
-        """The leader answered: go on with the session, begin a new one, or do without."""
+        """Handle an answer of the leader: continue the session, begin a new one, or continue without one."""
         if error_code == FetchSessionIdNotFoundError.code:
             self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
         elif error_code:
-            self._epoch = INITIAL_EPOCH  # the full request names the session, which ends it there
+            self._epoch = INITIAL_EPOCH  # the full request contains the session id, which ends the session there
         elif session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
             self._is_refused = True
@@ -161,5 +161,5 @@ class LeaderSession:
             self._epoch = next_epoch(self._epoch)
 
     def failed(self) -> None:
-        """No answer came, so nobody knows what the leader remembers: start anew."""
+        """Begin a new session after a failed request: the state of the leader's session is unknown."""
         self._epoch = INITIAL_EPOCH

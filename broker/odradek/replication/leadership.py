@@ -1,10 +1,11 @@
-"""Carries out what the controller decides: roles, stopped replicas, epochs.
+"""Carries out the controller's decisions: roles, stopped replicas, epochs.
 
-LeaderAndIsr and StopReplica states enter through `manager`; an error code per partition leaves. Every decision of a
-replaced controller and every older leader epoch is refused, so a late request changes nothing.
+`manager` passes LeaderAndIsr and StopReplica states and gets an error code per partition. Requests of a replaced
+controller and older leader epochs are refused, so that a late request changes nothing.
 
-Order of a change, so that nobody sees a half-made role: the fetcher stops, the partition changes its role, waiting
-requests learn of it, then the fetcher of the new leader starts and the listeners (the coordinators) are told.
+A role change has a fixed order, so that no incomplete role is visible: the old fetcher stops, the partition changes its
+role, waiting requests are rechecked, the fetcher for the new leader starts, and the listeners (the coordinators) are
+called.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from odradek.replication.partition import LeaderAndIsrState, Partition, Role
 from odradek.replication.table import HostedPartition, PartitionTable
 
 EPOCH_DURING_DELETE: Final = -2
-"""Leader epoch with which the controller stops replicas of a deleted topic: above every other."""
+"""Leader epoch with which the controller stops replicas of a deleted topic; it overrides every other epoch."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,16 +44,16 @@ class StopReplica(NamedTuple):
 
     topic_partition: TopicPartition
     leader_epoch: int = NO_EPOCH
-    """-1 from controllers that do not say, -2 while the topic is deleted."""
+    """-1 from controllers that do not specify it, -2 if the topic is being deleted."""
     delete: bool = False
 
 
 class _NoNewsError(StaleControllerEpochError):
-    """The role is known: after each change of controllers every partition is told again as it is."""
+    """The role is already known: a new controller sends the state of every partition again."""
 
 
 class Leadership:
-    """Roles of the partitions of one table."""
+    """The roles of the partitions in one table."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Leadership:
         on_change: Callable[[TopicPartition], None],
         on_reign: Callable[[HostedPartition], None] = lambda partition: None,
     ) -> None:
-        """`on_change` completes what waits for a partition; `on_reign` hears of each epoch in which this one leads."""
+        """`on_change` completes what waits for a partition; `on_reign` runs for each epoch that this broker leads."""
         self._table: Final = table
         self._logs: Final = log_manager
         self._clock: Final = clock
@@ -81,13 +82,13 @@ class Leadership:
         self._follower_listeners: list[Callable[[TopicPartition], None]] = []
         self.controller_epoch: int = NO_EPOCH
         self.is_leaving = False
-        """Whether this broker shuts down: it follows nothing any more that it was taken out of the in-sync set of. Else
-        the new leader would wait for a follower that has caught up and is gone before it has joined."""
+        """Whether this broker is shutting down: it then no longer follows partitions whose ISR it was removed from.
+        Otherwise the new leader would wait for a follower that has caught up but leaves before it joins."""
 
     def add_listener(
         self, on_leader: Callable[[TopicPartition, int], None], on_follower: Callable[[TopicPartition], None]
     ) -> None:
-        """Tell of every leadership taken, and of every one lost or replica stopped."""
+        """Add listeners for gained leadership, and for lost leadership or stopped replicas."""
         self._leader_listeners.append(on_leader)
         self._follower_listeners.append(on_follower)
 
@@ -96,7 +97,7 @@ class Leadership:
     def apply(
         self, controller_epoch: int, states: Sequence[tuple[TopicPartition, UUID, LeaderAndIsrState]]
     ) -> dict[TopicPartition, int]:
-        """Take the roles; the error code of each partition."""
+        """Change the roles. Returns an error code for each partition."""
         self._check_controller(controller_epoch)
         codes: dict[TopicPartition, int] = {}
         for topic_partition, topic_id, state in states:
@@ -152,16 +153,16 @@ class Leadership:
 
     @staticmethod
     def _is_id_alone(partition: HostedPartition, topic_id: UUID, state: LeaderAndIsrState) -> bool:
-        """Whether the only news is the topic's id: a cluster that learns of ids begins no new epoch for that."""
+        """Whether only the topic id is new: an upgrade to topic ids does not start a new leader epoch."""
         return state.leader_epoch == partition.leader_epoch and partition.log.topic_id is None and topic_id != ZERO_UUID
 
     def _take_id(self, partition: HostedPartition, topic_id: UUID) -> None:
         self._logs.get_or_create(partition.topic_partition, topic_id, partition.log.config)
         if partition.role is Role.FOLLOWER and partition.leader_id != NO_BROKER:
-            self._fetchers.add(partition)  # asks for it by its id from now on
+            self._fetchers.add(partition)  # from now on, fetch it by id
 
     def _host(self, topic_partition: TopicPartition, topic_id: UUID, *, is_new: bool) -> HostedPartition:
-        """Open or make the log, and give it its last high watermark."""
+        """Open or create the log, and set its last high watermark."""
         config = self._topic_config(topic_partition.topic)
         log = self._logs.get_or_create(topic_partition, topic_id, config, is_new=is_new)
         mark = self._marks.claim(topic_partition)
@@ -181,7 +182,7 @@ class Leadership:
         self._fetchers.remove(topic_partition)
         now_ms = self._clock.monotonic_ms()
         is_new_leader = partition.become_leader(state, now_ms)
-        # Followers may hold later epochs than our log has entries of: noting the start of ours tells them where to cut.
+        # Followers may have later epochs than our log has entries for: the start of ours tells them where to truncate.
         partition.log.assign_epoch_start(state.leader_epoch, partition.log.log_end_offset)
         logger.debug("%s: leader in epoch %d, in-sync set %s", topic_partition, state.leader_epoch, state.isr)
         partition.advance(now_ms)
@@ -205,7 +206,7 @@ class Leadership:
     # Ends
 
     def stop(self, controller_epoch: int, stops: Sequence[StopReplica]) -> dict[TopicPartition, int]:
-        """Stop, and where asked delete, replicas; the error code of each."""
+        """Stop replicas, and delete them if requested. Returns an error code for each."""
         self._check_controller(controller_epoch)
         codes: dict[TopicPartition, int] = {}
         for stop in stops:
@@ -235,15 +236,16 @@ class Leadership:
             for listener in self._follower_listeners:
                 listener(topic_partition)
         if stop.delete:
-            self._marks.claim(topic_partition)  # not for a later topic of this name
+            self._marks.claim(topic_partition)  # so that a later topic of this name does not get it
             if self._logs.get(topic_partition) is not None:
                 self._logs.delete(topic_partition)
 
     def moved_away(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
-        """The cluster has no replica of a partition here since `leader_epoch`: end the role that was left.
+        """End a role from before `leader_epoch`, since which this broker has no replica of the partition.
 
-        A broker that stood still while a replica was taken from it, and whose session ended, is never told to stop: it
-        would lead on, and take records that are lost. Kafka's brokers do. The log stays until it is deleted or wanted.
+        A broker that was unresponsive while a replica was reassigned, and whose session expired, gets no StopReplica.
+        It would remain leader and accept records that are then lost, as Kafka's brokers do. The log is kept until it is
+        deleted or the replica is assigned again.
         """
         partition = self._table.online.get(topic_partition)
         if partition is not None and partition.leader_epoch < leader_epoch:
@@ -251,7 +253,7 @@ class Leadership:
             self._end_role(topic_partition)
 
     def take_offline(self, topic_partition: TopicPartition) -> None:
-        """End every role of a partition whose log has failed; idempotent."""
+        """End every role of a partition whose log has failed. Idempotent."""
         self._table.offline.add(topic_partition)
         self._end_role(topic_partition)
 

@@ -1,8 +1,8 @@
-"""AlterReplicaLogDirs: which replica is to lie in which log directory of this broker (KIP-113).
+"""AlterReplicaLogDirs (KIP-113): assigns replicas to log directories of this broker.
 
-Directories by partition enter from `server/log_dirs` through `ReplicaManager`; an error code for each leaves. A
-replica that is here begins to move, or gives an earlier move up; for one that is not here yet the wish is remembered
-and the answer is REPLICA_NOT_AVAILABLE. `mover` does the work.
+`server/log_dirs` calls it through `ReplicaManager` with a directory for each partition, and gets an error code for
+each. A hosted replica begins to move, or cancels an earlier move. For a replica that is not hosted yet the directory is
+remembered, and the answer is REPLICA_NOT_AVAILABLE. `mover` does the work.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 
 class LogDirChanges:
-    """Changes of directories of one broker's replicas."""
+    """Changes the log directories of one broker's replicas."""
 
     def __init__(self, table: PartitionTable, log_manager: LogManager, mover: ReplicaMover) -> None:
-        """Acts on the loop only."""
+        """Used on the event loop only."""
         self._table: Final = table
         self._logs: Final = log_manager
         self._mover: Final = mover
 
     def alter(self, wishes: Mapping[TopicPartition, str]) -> dict[TopicPartition, int]:
-        """Begin to move replicas to directories; the error code of each."""
+        """Begin to move replicas to directories. Returns an error code for each."""
         codes: dict[TopicPartition, int] = {}
         for topic_partition, path in wishes.items():
             try:
@@ -66,6 +66,6 @@ class LogDirChanges:
                 logs.prefer(topic_partition, target)
             raise self._table.missing(topic_partition)(f"{topic_partition} has no replica on this broker")
         if logs.directory_of(topic_partition) == target or logs.future(topic_partition) is not None:
-            return  # it lies there, or is on its way
+            return  # it is there already, or is moving
         logs.create_future(topic_partition, target)
         self._mover.start(partition)

@@ -1,12 +1,11 @@
-"""The replicas of this broker: append and fetch through purgatories, in-sync sets, roles, high watermark checkpoints.
+"""The replicas of this broker: appends and fetches with their purgatories, ISR changes, roles, checkpoints.
 
-Produce and Fetch come from `server/data` and the coordinators' writer, LeaderAndIsr and StopReplica from
-`server/control`; records go to the logs, answers to `respond`, each exactly once and on the loop. Decisions are
-`partition`'s; `reader`, `delayed`, `isr_changes`, `leadership`, `fetchers`, `delete_records`, `log_dirs` and `mover`
-each carry out one kind.
+`server/data` and the coordinators send Produce and Fetch, `server/control` LeaderAndIsr and StopReplica. Each request
+is answered through `respond`, exactly once and on the loop. `partition` makes the decisions; `reader`, `delayed`,
+`isr_changes`, `leadership`, `fetchers`, `delete_records`, `log_dirs` and `mover` each carry out one kind.
 
-Invariant: an acks=all answer without error was given when the high watermark had passed the records, so every member
-of the in-sync set holds them.
+Invariant: an acks=all request is answered without an error only after the high watermark has passed its records, so
+that every member of the ISR has them.
 """
 
 from __future__ import annotations
@@ -94,10 +93,10 @@ class ReplicaManager:
         broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
         topic_stats: BrokerTopicStats | None = None,
     ) -> None:
-        """`topic_config` gives a topic's settings when its log is made; `connect` opens a channel to a leader.
+        """`topic_config` returns a topic's settings when its log is created; `connect` opens a channel to a leader.
 
-        `cleaning` is kept away from logs that move. `broker_epoch`: epoch of this broker's registration at the moment.
-        `topic_stats` count what is replicated.
+        `cleaning` is paused for logs that move. `broker_epoch` returns the current epoch of this broker's registration.
+        `topic_stats` counts replicated bytes.
         """
         self._clock: Final = clock
         self._config: Final = config
@@ -153,12 +152,12 @@ class ReplicaManager:
     # Life
 
     def start(self) -> None:
-        """Begin the periodic work: shrinking of in-sync sets, high watermark checkpoints."""
+        """Start the periodic work: ISR shrinking and high watermark checkpoints."""
         self._every("shrink", self._config.replica_lag_time_max_ms / 2, self.shrink_in_sync_sets)
         self._every("checkpoint", self._config.replica_high_watermark_checkpoint_interval_ms, self._marks.write_soon)
 
     async def close(self) -> None:
-        """Stop fetching, answer all that waits, write the high watermarks; idempotent."""
+        """Stop fetching, answer all waiting requests, and write the high watermarks. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -182,16 +181,16 @@ class ReplicaManager:
     # Look-up
 
     def partition(self, topic_partition: TopicPartition) -> HostedPartition:
-        """The hosted partition; raises `KafkaStorageError`, `NotLeaderOrFollower` or `UnknownTopicOrPartition`."""
+        """Return a partition. Raises `KafkaStorageError`, `NotLeaderOrFollower` or `UnknownTopicOrPartition`."""
         partition = self.table.online.get(topic_partition)
         if partition is None:
             raise self.table.missing(topic_partition)(f"{topic_partition} is not available on this broker")
         return partition
 
     def leader(self, topic_partition: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> HostedPartition:
-        """The partition when this broker leads it in the given epoch (-1: in any).
+        """Return the partition if this broker leads it in the given epoch (-1: in any).
 
-        Also raises `NotLeaderOrFollower`, `FencedLeaderEpoch` and `UnknownLeaderEpoch`.
+        Raises as `partition`, and `NotLeaderOrFollower`, `FencedLeaderEpoch` or `UnknownLeaderEpoch`.
         """
         partition = self.partition(topic_partition)
         code = partition.leadership_error(current_leader_epoch, leader_only=True)
@@ -204,7 +203,7 @@ class ReplicaManager:
     # Data path
 
     def append(self, request: AppendRequest, respond: ProduceResponder) -> None:
-        """Append to the leaders' logs; answer at once, or for acks=-1 when the in-sync sets have it or time is up."""
+        """Append to the leaders' logs. Answers at once; for acks=-1, once all ISRs have the records or on timeout."""
         acks = request.acks
         if not ALL_ACKS <= acks <= LEADER_ACKS:
             respond([AppendResult(tp, InvalidRequiredAcksError.code) for tp, _ in request.entries])
@@ -219,7 +218,7 @@ class ReplicaManager:
             else:
                 result = self._append(partition, records, request)
                 if not result.error_code:
-                    # A duplicate, too: it comes again because the mark stood still, which may have lost its reason.
+                    # Include duplicates: the producer retried because the high watermark stood still; it may move now.
                     appended.append(partition)
             results.append(result)
         now_ms = self._clock.monotonic_ms()
@@ -242,9 +241,9 @@ class ReplicaManager:
         *,
         session: FetchSession | None = None,
     ) -> None:
-        """Read the entries; answer at once when there is enough, an error or no time, else wait for more.
+        """Read the entries. Answers at once if there is enough data, an error or no wait time; else waits for more.
 
-        `session` of an incremental request, which gave the entries: what of it rests may join them meanwhile.
+        `session`: that of an incremental request, to which the entries belong; its resting entries may join meanwhile.
         """
         notes = None
         now_ms = 0.0
@@ -256,7 +255,7 @@ class ReplicaManager:
                 session.noted_ms = now_ms
         elif params.max_bytes > self._config.fetch_max_bytes:
             limit = self._config.fetch_max_bytes
-            # More than the maximum would never come.
+            # Limit the minimum too: more than the maximum would never be available.
             params = params._replace(max_bytes=limit, min_bytes=min(params.min_bytes, limit))
         if session is not None:
             params = params._replace(may_rest=True)
@@ -279,18 +278,18 @@ class ReplicaManager:
             self._act_upon(notes, entries)
 
     def _act_upon(self, notes: FollowerNotes, entries: Sequence[Fetchable]) -> None:
-        """What a follower's fetch has told lets others go on."""
+        """Complete what a follower's fetch has unblocked."""
         for partition, proposal in notes.proposals:
             self.isr_changes.start(partition, proposal)
         for partition in notes.advanced:
             self.recheck(partition.topic_partition)
         if self.delete_purgatory.watched:
-            # The follower has told its log starts, too.
+            # The fetch also contains the follower's log start offsets.
             for entry in entries:
                 self.delete_purgatory.check(entry.topic_partition)
 
     def _expect_followers(self, partition: HostedPartition) -> None:
-        """Have the followers that the first records wait for ask for the partition soon."""
+        """Make the followers that the first records wait for fetch the partition soon."""
         followers = [member for member in partition.in_sync.committed if member != self._config.broker_id]
         waiting = self._awaited.expect(
             partition.topic_partition, partition.leader_epoch, followers, self._clock.monotonic_ms()
@@ -299,7 +298,7 @@ class ReplicaManager:
             fetch.complete()
 
     def recheck(self, topic_partition: TopicPartition) -> None:
-        """A mark, a role or an epoch of the partition changed: complete what waited for that."""
+        """Complete operations that wait for an offset, role or epoch of the partition; one of these has changed."""
         self.produce_purgatory.check(topic_partition)
         self._check_fetches(topic_partition)
         self.delete_purgatory.check(topic_partition)
@@ -307,7 +306,7 @@ class ReplicaManager:
     def _check_fetches(self, topic_partition: TopicPartition) -> None:
         for waiting in self.resting.changed(topic_partition):
             self.fetch_purgatory.check(waiting)
-            # What this was not enough for waits for the partition itself from now on: its entry rests no more.
+            # If this does not complete it, it has to wait for the partition itself: its entry no longer rests.
             self.fetch_purgatory.watch_too(waiting, topic_partition)
         self.fetch_purgatory.check(topic_partition)
 
@@ -363,38 +362,38 @@ class ReplicaManager:
         )
 
     def _is_replicated(self, results: list[AppendResult]) -> bool:
-        """Whether nothing has to be waited for. The minimum of in-sync replicas was checked before the append."""
+        """Whether nothing has to be waited for. `min.insync.replicas` was checked before the append."""
         online = self.table.online
         return all(
             result.error_code or result.last_offset < online[result.topic_partition].log.high_watermark
             for result in results
         )
 
-    # Log starts and directories
+    # Log start offsets and directories
 
     @property
     def delete_purgatory(self) -> Purgatory[DelayedDeleteRecords]:
-        """Where deletions wait for the followers."""
+        """Deletions that wait for the followers."""
         return self._deletion.purgatory
 
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: float, respond: delete_records.Respond
     ) -> None:
-        """Delete the records before each offset; answers when the live replicas have followed or time is up."""
+        """Delete the records before each offset. Answers once the live replicas have done so, or on timeout."""
         self._deletion.delete(offsets, timeout_ms, respond)
 
     def alter_log_dirs(self, wishes: Mapping[TopicPartition, str]) -> dict[TopicPartition, int]:
-        """Move replicas to other log directories of this broker; the error code of each."""
+        """Move replicas to other log directories of this broker. Returns an error code for each."""
         return self._log_dirs.alter(wishes)
 
     def _replica_moved(self, topic_partition: TopicPartition) -> None:
         self._marks.moved()
         self.recheck(topic_partition)
 
-    # In-sync sets
+    # In-sync replicas
 
     def shrink_in_sync_sets(self) -> None:
-        """Propose that lagging followers leave; runs at half of `replica.lag.time.max.ms`."""
+        """Propose that lagging followers leave the ISR; runs every half of `replica.lag.time.max.ms`."""
         now_ms = self._clock.monotonic_ms()
         for partition in self.table.leaders():
             lagging = partition.lagging(now_ms)
@@ -412,37 +411,37 @@ class ReplicaManager:
     def add_listener(
         self, on_leader: Callable[[TopicPartition, int], None], on_follower: Callable[[TopicPartition], None]
     ) -> None:
-        """`on_leader(partition, epoch)` after taking leadership, `on_follower` after losing it or the replica."""
+        """`on_leader(partition, epoch)` runs after gaining leadership, `on_follower` after losing it or the replica."""
         self.leadership.add_listener(on_leader, on_follower)
 
     def apply_leader_and_isr(
         self, controller_epoch: int, states: Sequence[tuple[TopicPartition, UUID, LeaderAndIsrState]]
     ) -> dict[TopicPartition, int]:
-        """Take roles as the controller decided; the error code of each partition.
+        """Change roles as the controller decided. Returns an error code for each partition.
 
-        Raises `StaleControllerEpochError` for the request of a replaced controller.
+        Raises `StaleControllerEpochError` if another controller has replaced the sender.
         """
         codes = self.leadership.apply(controller_epoch, states)
         for topic_partition in codes:
             partition = self.table.online.get(topic_partition)
             if partition is not None:
-                self.mover.start(partition)  # what a stop of the broker interrupted goes on
+                self.mover.start(partition)  # continue a move that a shutdown interrupted
         return codes
 
     def stop_replicas(self, controller_epoch: int, stops: Sequence[StopReplica]) -> dict[TopicPartition, int]:
-        """Stop, and where asked delete, replicas; the error code of each. Raises `StaleControllerEpochError`."""
+        """Stop replicas, and delete them if requested. Returns error codes. Raises `StaleControllerEpochError`."""
         return self.leadership.stop(controller_epoch, stops)
 
     def moved_away(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
-        """The cluster's metadata names no replica here since `leader_epoch`: a role from before ends."""
+        """End an older role: according to the metadata, this broker has no replica since `leader_epoch`."""
         self.leadership.moved_away(topic_partition, leader_epoch)
 
     def take_offline(self, topic_partition: TopicPartition) -> None:
-        """The partition's log failed: no role until the broker restarts with a working directory."""
+        """Take a partition whose log failed offline; it gets no role until a restart with a working directory."""
         self.leadership.take_offline(topic_partition)
 
     def directory_failed(self, path: str, topic_partitions: Iterable[TopicPartition]) -> None:
-        """A log directory failed: take its partitions offline. Fits `LogManager.on_directory_failure`."""
+        """Take the partitions of a failed log directory offline. Usable as `LogManager.on_directory_failure`."""
         logger.error("log directory %s failed, its partitions go offline", path)
         for topic_partition in sorted(topic_partitions):
             self.take_offline(topic_partition)
@@ -450,7 +449,7 @@ class ReplicaManager:
     # Counts, for metrics
 
     def counts(self) -> ReplicaCounts:
-        """How the replicas of this broker stand."""
+        """Return the numbers of replicas by state."""
         leaders = self.table.leaders()
         return ReplicaCounts(
             partitions=len(self.table.online) + len(self.table.offline),

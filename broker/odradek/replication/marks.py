@@ -1,8 +1,8 @@
-"""The high watermark checkpoint: marks of the last run at the start, marks of this run every few seconds.
+"""The high watermark checkpoint: reads the high watermarks at startup and writes them every few seconds.
 
-`leadership` claims a stored mark when a partition gets its log; `manager` lets the marks be written in the background
-and once more at its end. Invariant: the mark of a log that has no role yet is written again unchanged, so that two
-crashes in a row forget nothing.
+`leadership` claims a stored high watermark when a partition gets its log; `manager` triggers writes in the background
+and once more at shutdown. Invariant: the high watermark of a log that has no role yet is written again unchanged, so
+that two crashes in a row lose nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class HighWatermarks:
-    """Stored and written marks of one broker."""
+    """The stored and written high watermarks of one broker."""
 
     def __init__(self, table: PartitionTable, log_manager: LogManager) -> None:
-        """The checkpoint is read when the first mark is claimed, after the log manager has started."""
+        """The checkpoint is read when the first high watermark is claimed, after the log manager has started."""
         self._table: Final = table
         self._logs: Final = log_manager
         self._stored: dict[TopicPartition, int] | None = None
@@ -31,22 +31,22 @@ class HighWatermarks:
         self._task: asyncio.Task[None] | None = None
 
     def claim(self, topic_partition: TopicPartition) -> int:
-        """The mark of the last run, once; 0 when there is none."""
+        """Return a stored high watermark, once; 0 if there is none."""
         return self._unclaimed().pop(topic_partition, 0)
 
     def write_soon(self) -> None:
-        """Write the marks in the background, if one has changed and no write is under way."""
+        """Write the high watermarks in the background, if one has changed and no write is in progress."""
         if self._task is None:
             marks = self._current()
             if marks != self._written:
                 self._task = asyncio.get_running_loop().create_task(self._write(marks))
 
     def moved(self) -> None:
-        """A log lies in another directory now: its mark has to be written there, changed or not."""
+        """Force the next write, because a log has moved to another directory and its high watermark has to follow."""
         self._written = {}
 
     async def close(self) -> None:
-        """Wait for a write under way, then write the last marks; idempotent."""
+        """Wait for a write in progress, then write the final high watermarks. Idempotent."""
         if self._task is not None:
             await self._task
         marks = self._current()

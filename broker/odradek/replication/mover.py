@@ -1,16 +1,15 @@
-"""Moves replicas between the log directories of this broker: fills future logs and lets them take over (KIP-113).
+"""Moves replicas between the log directories of this broker: fills future logs and swaps them in (KIP-113).
 
-`log_dirs` and, after a restart, `manager` start moves; `LogManager` makes, swaps and gives up the logs. A move copies
-batches from the current log in steps of `replica.fetch.max.bytes`; reading and writing are done in a thread, so that
-the loop does not feel a slow disk. It follows whatever the role of the replica is: what is appended to the current log
-is copied, where the current log is cut the future one is cut (by leader epochs, as a follower's), and its log start is
-taken over.
+`log_dirs` and, after a restart, `manager` start moves; `LogManager` creates, swaps and drops the logs. A move copies
+batches from the current log in steps of `replica.fetch.max.bytes`. A thread reads and writes them, so that a slow disk
+does not block the loop. Whatever the role of the replica, the future log follows the current one: it copies what is
+appended, is truncated when the current log is (by leader epochs, like a follower's), and takes over the log start.
 
-When the future log has reached the end it is flushed and marked. What came meanwhile is then copied in one call on the
-loop, together with the swap: nothing is appended in between, so nothing is lost.
+When the future log has reached the end, it is flushed and marked. One call on the loop then copies what has arrived
+meanwhile and swaps the logs: nothing is appended in between, so nothing is lost.
 
-Invariants: one move of a partition at a time; the current log is the only one that is appended to until the swap; a
-move that cannot go on (a full or failed directory) leaves the current log alone.
+Invariants: a partition has at most one move; until the swap, clients and replication append only to the current log; a
+move that cannot continue (a full or failed directory) does not affect the current log.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from odradek.replication.partition import EpochEnd, truncation_target
 from odradek.replication.table import HostedPartition, PartitionTable
 
 TAIL_SHARE: Final = 4
-"""A step that found no more than this part of what it may has come close enough to the end for the swap."""
+"""A step that copied at most 1/4 of the step size is close enough to the end for the swap."""
 FLUSH_BYTES: Final = 64 << 20
-"""A future log is flushed after this much, so that the last flush is short."""
+"""A future log is flushed after this many bytes, so that the last flush is short."""
 RETRY_MS: Final = 5000
-"""Rest of a move whose target takes no writes now."""
+"""Delay before a move continues whose target currently accepts no writes."""
 
 T = TypeVar("T")
 
@@ -44,36 +43,36 @@ logger = logging.getLogger(__name__)
 
 
 class Cleaning(Protocol):
-    """Compaction, as far as a move has to keep it away: it must not rewrite what is being copied."""
+    """Pauses compaction of a log while it moves: compaction must not rewrite what is being copied."""
 
     async def abort_and_pause(self, topic_partition: TopicPartition) -> None:
-        """Give up a compaction of this log, and begin none until as many `resume`s as calls of this came."""
+        """Abort a compaction of this log, and start none until `resume` was called once for each call."""
         ...
 
     def resume(self, topic_partition: TopicPartition) -> None:
-        """Take one pause back."""
+        """Undo one `abort_and_pause`."""
         ...
 
 
 class Throttle:
-    """Spreads the bytes of all moves over time."""
+    """Limits the rate of all moves together."""
 
     __slots__ = ("_clock", "_free_ms")
 
     def __init__(self, clock: Clock) -> None:
-        """Nothing was used yet."""
+        """Start with no bytes used."""
         self._clock: Final = clock
         self._free_ms = 0.0
 
     def use(self, size_bytes: int, bytes_per_second: int) -> float:
-        """Milliseconds to wait after these bytes."""
+        """Return how many milliseconds to wait after copying these bytes."""
         now_ms = self._clock.monotonic_ms()
         self._free_ms = max(self._free_ms, now_ms) + size_bytes * 1000.0 / bytes_per_second
         return self._free_ms - now_ms
 
 
 class _Move:
-    """One replica on its way."""
+    """One replica that moves."""
 
     __slots__ = ("future", "generation", "is_ready", "partition", "unflushed_bytes")
 
@@ -81,10 +80,10 @@ class _Move:
         self.partition: Final = partition
         self.future: Final = future
         self.generation = -1
-        """That of the current log when the two logs were last compared."""
+        """Generation of the current log when the two logs were last compared."""
         self.unflushed_bytes = 0
         self.is_ready = False
-        """Flushed and marked: only the newest records are missing."""
+        """Whether the future log is flushed and marked, so that only the newest records are missing."""
 
 
 class ReplicaMover:
@@ -103,7 +102,7 @@ class ReplicaMover:
     ) -> None:
         """`on_moved` is called after a swap, `on_log_start` when a future log has taken over a log start.
 
-        `cleaning` is paused for logs that move; None: nothing compacts.
+        `cleaning` is paused for logs that move; None: nothing is compacted.
         """
         self._table: Final = table
         self._logs: Final = log_manager
@@ -114,7 +113,7 @@ class ReplicaMover:
         self._on_moved: Final = on_moved
         self._on_log_start: Final = on_log_start
         self.cleaning = cleaning
-        """Kept away from logs that move."""
+        """Paused for logs that move."""
         self._throttle: Final = Throttle(clock)
         self._slots: Final = asyncio.Semaphore(config.num_replica_alter_log_dirs_threads or len(config.log_dirs))
         self._moves: dict[TopicPartition, _Move] = {}
@@ -122,16 +121,16 @@ class ReplicaMover:
         self._is_closed = False
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Move at another rate (`replica.alter.log.dirs.io.max.bytes.per.second`)."""
+        """Apply a new rate (`replica.alter.log.dirs.io.max.bytes.per.second`)."""
         self._config = config
 
     @property
     def moving(self) -> int:
-        """Number of replicas on their way."""
+        """Number of replicas that move."""
         return len(self._moves)
 
     def max_lag(self) -> int:
-        """Largest number of records that a future log is behind the current one."""
+        """Return the largest number of records by which a future log is behind the current one."""
         return max(
             (move.partition.log.log_end_offset - move.future.log_end_offset for move in self._moves.values()), default=0
         )
@@ -139,7 +138,7 @@ class ReplicaMover:
     # Begin and end
 
     def start(self, partition: HostedPartition) -> None:
-        """Fill the partition's future log, if it has one and nobody does so yet."""
+        """Start to fill the partition's future log, if it has one that is not being filled."""
         topic_partition = partition.topic_partition
         future = self._logs.future(topic_partition)
         known = self._moves.get(topic_partition)
@@ -156,7 +155,7 @@ class ReplicaMover:
         task.add_done_callback(partial(self._ended, move))
 
     def cancel(self, topic_partition: TopicPartition) -> None:
-        """Give a move up: the replica stays where it is. A step under way is not taken in."""
+        """Cancel a move: the replica stays in its directory. The result of a step in progress is ignored."""
         self._logs.drop_future(topic_partition)
         self._moves.pop(topic_partition, None)
 
@@ -168,7 +167,7 @@ class ReplicaMover:
             logger.error("%s: a move ended by a bug", move.partition.topic_partition, exc_info=error)
 
     async def close(self) -> None:
-        """End all moves when their steps under way are done; they go on after a restart. Idempotent."""
+        """Stop all moves after their current steps; they continue after a restart. Idempotent."""
         self._is_closed = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -178,7 +177,7 @@ class ReplicaMover:
     # One move
 
     def _is_current(self, move: _Move) -> bool:
-        """Whether the replica is still here and still moves to this log."""
+        """Whether the replica is still on this broker and still moves to this log."""
         topic_partition = move.partition.topic_partition
         return (
             self._table.online.get(topic_partition) is move.partition
@@ -206,7 +205,7 @@ class ReplicaMover:
             await self._clock.sleep_ms(RETRY_MS)
 
     async def _advance(self, move: _Move) -> bool:
-        """Copy until the swap; False when the target, or the current log, cannot be used for now."""
+        """Copy until the swap. Returns False if the target or the current log is temporarily unusable."""
         try:
             await self._copy_all(move)
         except _UnreadableError as error:
@@ -227,7 +226,7 @@ class ReplicaMover:
         return False
 
     async def _copy_all(self, move: _Move) -> None:
-        """Copy and swap, or end when the move is over otherwise."""
+        """Copy and swap, or return when the move has ended otherwise."""
         while self._is_current(move):
             self._follow(move)
             copied = await self._step(move)
@@ -246,7 +245,7 @@ class ReplicaMover:
         await self._clock.sleep_ms(max(wait_ms, 0))
 
     async def _step(self, move: _Move) -> int:
-        """Copy the next records; how many bytes, 0 at the end."""
+        """Copy the next records. Returns the number of bytes, 0 at the end."""
         found = self._next(move)
         if not found.length:
             return 0
@@ -267,7 +266,7 @@ class ReplicaMover:
         move.unflushed_bytes = 0
 
     def _finish(self, move: _Move) -> bool:
-        """Copy what is left and swap, in one call; False when more has come than should hold up the loop."""
+        """Copy the rest and swap, in one call. Returns False if the rest is too large to do so on the loop."""
         partition, future = move.partition, move.future
         self._follow(move)
         left, copied = self._next(move), 0
@@ -281,7 +280,7 @@ class ReplicaMover:
             left = self._next(move)
         current = partition.log
         if future.recovery_point < current.recovery_point:
-            # What was durable stays durable; little is left to flush, as the rest was just before.
+            # Keep durable what was durable; this is fast, because most was flushed just before.
             future.flush()
         self._follow_start(move)
         partition.log = self._logs.swap_future(partition.topic_partition)
@@ -291,7 +290,7 @@ class ReplicaMover:
     # Following the current log
 
     def _follow(self, move: _Move) -> None:
-        """Take over what became of the current log but for its appends."""
+        """Apply changes of the current log other than appends."""
         current, future = move.partition.log, move.future
         if move.generation != current.generation:
             _cut(current, future)
@@ -311,9 +310,9 @@ class ReplicaMover:
     # Threads
 
     async def _blocking(self, move: _Move, work: Callable[[], T]) -> T:
-        """Do work on the future log in a thread; what it asks of the log manager is passed on afterwards.
+        """Run work on the future log in a thread; its requests to the log manager are passed on afterwards.
 
-        A cancelled caller waits for the end of the work all the same: the log must not be touched meanwhile.
+        A cancelled caller still waits for the end of the work, because the log must not be used meanwhile.
         """
         host = self._logs.future_host(move.future)
         host.hold()
@@ -332,14 +331,14 @@ async def _awaited(work: Awaitable[T]) -> T:
 
 
 class _UnreadableError(StorageError):
-    """The current log's bytes cannot be read."""
+    """The current log cannot be read."""
 
 
 def _append(future: PartitionLog, records: LogSlice) -> None:
-    """Write a slice of the current log at the end of the future one.
+    """Append a slice of the current log to the future one.
 
-    Raises `_UnreadableError`, `KafkaStorageError`, and `CorruptMessageError` for bytes that are no batches, as when
-    the current log was cut and went on while they were read.
+    Raises `_UnreadableError`, `KafkaStorageError`, and `CorruptMessageError` for bytes that are not batches, for
+    example if the current log was truncated and appended to during the read.
     """
     try:
         data = records.load()
@@ -353,16 +352,16 @@ def _is_same_topic(current: PartitionLog, future: PartitionLog) -> bool:
 
 
 def _cut(current: PartitionLog, future: PartitionLog) -> None:
-    """Cut the future log where it parts from the current one, which was cut itself (KIP-101)."""
+    """Truncate the future log where it diverges from the current one, which was itself truncated (KIP-101)."""
     while True:
         epoch = future.latest_epoch
         if epoch < 0:
-            # Without epochs nobody can tell; what is committed was not cut.
+            # Without epochs the divergence is unknown, but committed records were not truncated.
             future.truncate_to(max(min(current.high_watermark, current.log_end_offset), future.log_start_offset))
             return
         end = current.end_offset_for_epoch(epoch)
         if end.end_offset < 0:
-            future.truncate_fully_and_start_at(current.log_start_offset)  # nothing of it is left in the current log
+            future.truncate_fully_and_start_at(current.log_start_offset)  # the current log has none of its records left
             return
         own = future.end_offset_for_epoch(end.leader_epoch)
         target = truncation_target(

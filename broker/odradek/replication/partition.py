@@ -1,11 +1,11 @@
-"""Decisions of one partition: role, epochs, in-sync set, high watermark, acknowledgement, truncation.
+"""Decisions about one partition: role, epochs, ISR, high watermark, acknowledgement and truncation.
 
-LeaderAndIsr states, follower fetches, appended offsets and the time enter; new marks, proposals and error codes leave.
-Nothing here waits, logs or writes: `manager` and `leadership` carry the decisions out and own the log, which is seen
-here only through `ReplicaLog`. Hot-path methods return plain numbers instead of raising.
+It gets LeaderAndIsr states, follower fetches, appended offsets and the time, and returns new offsets, ISR proposals and
+error codes. Nothing here waits, logs or writes: `manager` and `leadership` carry the decisions out and own the log,
+which this module uses only through `ReplicaLog`. Methods on the hot path return plain numbers instead of raising.
 
-Invariants: while this broker leads in one epoch the high watermark never falls, and it is never above the log end
-offset of any member of the maximal in-sync set; log start <= high watermark <= log end.
+Invariants: while this broker leads in one epoch, the high watermark never falls, and it is never above the log end
+offset of any member of the maximal ISR; log start <= high watermark <= log end.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FENCED_LEADER_EPOCH: Final = 74
 UNKNOWN_LEADER_EPOCH: Final = 75
 
 BARRED_MS: Final = 1_000.0
-"""After a refusal a replica is not proposed again for so long; twice as long after each further one."""
+"""After a rejection, a replica is not proposed again for this long; the time doubles with each further one."""
 
 
 class Role(Enum):
-    """What this broker is to the partition."""
+    """This broker's role for the partition."""
 
     NONE = "none"
     LEADER = "leader"
@@ -38,7 +38,7 @@ class Role(Enum):
 
 
 class ReplicaLog(Protocol):
-    """What the decisions need of the local log."""
+    """The part of the local log that the decisions need."""
 
     high_watermark: int
 
@@ -49,7 +49,7 @@ class ReplicaLog(Protocol):
 
     @property
     def log_start_offset(self) -> int:
-        """First offset that may be read."""
+        """First offset that can be read."""
         ...
 
     @property
@@ -59,7 +59,7 @@ class ReplicaLog(Protocol):
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the oldest open transaction."""
+        """First offset of the oldest open transaction; None if there is none."""
         ...
 
 
@@ -68,7 +68,7 @@ LogT_co = TypeVar("LogT_co", bound=ReplicaLog, covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrState:
-    """One partition's state as the controller decided it: an entry of a LeaderAndIsr request."""
+    """One partition's state as decided by the controller: an entry of a LeaderAndIsr request."""
 
     controller_epoch: int
     leader: int
@@ -80,11 +80,11 @@ class LeaderAndIsrState:
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     is_new: bool = False
-    """The partition was just created: a missing log is no loss."""
+    """The partition was just created, so a missing log is not a lost one."""
 
 
 class IsrProposal(NamedTuple):
-    """An in-sync set to be committed on condition of both epochs."""
+    """A proposed ISR, committed only if both epochs still match."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -93,7 +93,7 @@ class IsrProposal(NamedTuple):
 
 
 class RemoteReplica:
-    """What the leader knows of one follower. Times are monotonic milliseconds."""
+    """The leader's view of one follower. Times are monotonic milliseconds."""
 
     __slots__ = (
         "barred_until_ms",
@@ -109,14 +109,14 @@ class RemoteReplica:
     )
 
     def __init__(self, broker_id: int) -> None:
-        """A replica of which nothing is known yet."""
+        """Create a replica without known state."""
         self.broker_id: Final = broker_id
         self.broker_epoch: int = NO_EPOCH
-        """The latest life of the follower's broker that has fetched (KIP-903)."""
+        """The latest broker epoch of the follower that has fetched (KIP-903)."""
         self.reset(is_in_sync=False, now_ms=0.0)
 
     def reset(self, *, is_in_sync: bool, now_ms: float) -> None:
-        """Forget everything at the start of a reign; members of the in-sync set get a fresh allowance of time."""
+        """Reset the state when this broker becomes leader; ISR members count as caught up at `now_ms`."""
         self.log_end_offset: int = NO_OFFSET
         self.log_start_offset: int = NO_OFFSET
         self.last_fetch_leader_end_offset: int = NO_OFFSET
@@ -125,13 +125,13 @@ class RemoteReplica:
         self._forgive()
 
     def renew(self, *, is_in_sync: bool, now_ms: float, leader_end_offset: int) -> None:
-        """The same leader got a new epoch: keep the offsets, restart the times."""
+        """Keep the offsets but restart the times: the same leader has a new epoch."""
         self.last_fetch_leader_end_offset = leader_end_offset
         self.last_fetch_ms = self.last_caught_up_ms = now_ms if is_in_sync else -inf
         self._forgive()
 
     def live(self, broker_epoch: int) -> None:
-        """The life of its broker that fetches; -1: it does not say. A new one has a new chance to join."""
+        """Set the broker epoch of the fetching follower, -1 if unknown. A restarted broker may be proposed again."""
         if broker_epoch > self.broker_epoch:
             self.broker_epoch = broker_epoch
             self._forgive()
@@ -139,21 +139,21 @@ class RemoteReplica:
     def _forgive(self) -> None:
         self.refusals = 0
         self.barred_until_ms: float = -inf
-        """Until then it is not proposed for the in-sync set."""
+        """The replica is not proposed for the ISR before this time."""
         self.unawaited_until_ms: float = -inf
-        """Until then no mark waits for it to join."""
+        """The high watermark does not wait for the replica to join before this time."""
 
     def refuse(self, lag_max_ms: float) -> None:
-        """The controller does not let it join: its broker shuts down, say, and soon will never fetch again."""
+        """Record that the controller refused the replica, for example because its broker is shutting down."""
         self.barred_until_ms = self.last_fetch_ms + min(BARRED_MS * (1 << min(self.refusals, 10)), lag_max_ms)
         self.unawaited_until_ms = self.last_fetch_ms + lag_max_ms
         self.refusals += 1
 
     def fetched(self, offset: int, log_start_offset: int, now_ms: float, leader_end_offset: int) -> None:
-        """The follower asked for `offset`, so it has everything before.
+        """Record that the follower fetched from `offset`, so that it has everything before it.
 
-        It has caught up now when it is at the leader's end, or had caught up at its previous fetch when it has come
-        to where the leader's end was then: a follower of a busy leader is never quite at the end.
+        The follower has caught up now if it is at the leader's log end. If it has reached the log end at the time of
+        its previous fetch, it had caught up then: the follower of a busy leader is never quite at the end.
         """
         if offset >= leader_end_offset:
             self.last_caught_up_ms = now_ms
@@ -165,14 +165,14 @@ class RemoteReplica:
         self.last_fetch_ms = now_ms
 
     def is_caught_up(self, leader_end_offset: int, now_ms: float, lag_max_ms: float) -> bool:
-        """Whether the follower is at the leader's end or was less than `lag_max_ms` ago."""
+        """Whether the follower is at the leader's log end, or was less than `lag_max_ms` ago."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_max_ms
 
 
 class Partition(Generic[LogT_co]):
     """One hosted partition.
 
-    `log` is the local replica, replaced by `mover` when it comes to lie in another directory; all other attributes
+    `log` is the local replica; `mover` replaces it when the replica moves to another directory. All other attributes
     change only through the methods.
     """
 
@@ -205,7 +205,7 @@ class Partition(Generic[LogT_co]):
         lag_max_ms: float,
         may_join: Callable[[int], bool] = lambda broker_id: True,
     ) -> None:
-        """`local_id`: this broker. `lag_max_ms`: `replica.lag.time.max.ms`. `may_join`: not a broker that is gone."""
+        """`local_id`: this broker. `lag_max_ms`: `replica.lag.time.max.ms`. `may_join`: false for brokers that left."""
         self.topic_partition: Final = topic_partition
         self.log = log
         self.local_id: Final = local_id
@@ -227,9 +227,9 @@ class Partition(Generic[LogT_co]):
     # Roles
 
     def become_leader(self, state: LeaderAndIsrState, now_ms: float) -> bool:
-        """Lead in the state's epoch; False when this broker led before, in an older epoch.
+        """Lead in the state's epoch. Returns False if this broker was already the leader in an older epoch.
 
-        The caller then notes `leader_epoch_start_offset` in the log's epoch cache and calls `advance`.
+        The caller then records `leader_epoch_start_offset` in the log's epoch cache and calls `advance`.
         """
         is_new_leader = not self.is_leader
         self._assume(state, Role.LEADER)
@@ -251,16 +251,16 @@ class Partition(Generic[LogT_co]):
         return is_new_leader
 
     def become_follower(self, state: LeaderAndIsrState) -> bool:
-        """Follow in the state's epoch; False when this broker followed the same leader before."""
+        """Follow in the state's epoch. Returns False if this broker already followed the same leader."""
         changed = self.role is not Role.FOLLOWER or self.leader_id != state.leader
         self._assume(state, Role.FOLLOWER)
         self.leader_epoch_start_offset = None
-        self.in_sync = InSyncSet()  # only the leader decides with it
+        self.in_sync = InSyncSet()  # only the leader uses it
         self._remote = {}
         return changed
 
     def retire(self) -> None:
-        """This broker hosts the partition no longer; whoever waits for it notices."""
+        """End the role because this broker no longer hosts the partition; waiting requests notice it."""
         self.role = Role.NONE
         self.is_leader = False
         self.leader_id = NO_BROKER
@@ -278,29 +278,29 @@ class Partition(Generic[LogT_co]):
         self.removing_replicas = state.removing_replicas
 
     def leadership_error(self, current_leader_epoch: int, leader_only: bool) -> int:
-        """0, or the error code for a request that believes in `current_leader_epoch` (-1: does not say), KIP-320."""
+        """Return 0, or the error code for a request with `current_leader_epoch` (-1: not specified), KIP-320."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             return FENCED_LEADER_EPOCH if current_leader_epoch < self.leader_epoch else UNKNOWN_LEADER_EPOCH
         if self.is_leader or not leader_only:
             return 0
         return NOT_LEADER_OR_FOLLOWER
 
-    # Marks
+    # Offsets
 
     @property
     def high_watermark(self) -> int:
-        """Offset below which every record is committed."""
+        """Offset below which all records are committed."""
         return self.log.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """Offset below which no transaction is open: what `read_committed` may read."""
+        """Offset below which no transaction is open: the limit of `read_committed`."""
         unstable, high_watermark = self.log.first_unstable_offset, self.log.high_watermark
         return high_watermark if unstable is None or unstable > high_watermark else unstable
 
     @property
     def min_in_sync(self) -> int:
-        """`min.insync.replicas`, but never more than there are replicas."""
+        """`min.insync.replicas`, but at most the number of replicas."""
         return min(self.log.config.min_insync_replicas, len(self._remote) + 1)
 
     @property
@@ -314,12 +314,12 @@ class Partition(Generic[LogT_co]):
         return self.is_leader and len(self.in_sync.committed) < len(self.replicas) - len(self.adding_replicas)
 
     def advance(self, now_ms: float) -> bool:
-        """Raise the leader's high watermark to what is replicated; whether it rose.
+        """Raise the leader's high watermark to what is replicated. Returns whether it rose.
 
-        It also waits for a replica that has caught up but is not yet in the set: else the mark would run ahead of
-        that replica's end for ever and it could never join. One that is gone or was refused is not waited for: it may
-        never fetch again. Below the minimum in-sync set the mark stands still (as in Kafka 3.7 and later): what a
-        later leader might lose is not shown to anyone.
+        The high watermark also waits for a replica that has caught up but is not yet in the ISR: otherwise it would
+        always stay ahead of that replica, which could then never join. It does not wait for a replica that has left or
+        was refused, which may never fetch again. Below `min.insync.replicas` the high watermark does not move (as in
+        Kafka 3.7 and later), so that records that a later leader might lose are not visible to anyone.
         """
         log = self.log
         end = candidate = log.log_end_offset
@@ -346,7 +346,7 @@ class Partition(Generic[LogT_co]):
         )
 
     def follow(self, leader_high_watermark: int) -> bool:
-        """Set a follower's high watermark from its leader's; whether it changed. It may fall with a new leader."""
+        """Take over the leader's high watermark; it may fall with a new leader. Returns if it changed."""
         log = self.log
         mark = max(log.log_start_offset, min(leader_high_watermark, log.log_end_offset))
         if mark == log.high_watermark:
@@ -355,21 +355,21 @@ class Partition(Generic[LogT_co]):
         return True
 
     def acknowledged(self, required_offset: int) -> int | None:
-        """For acks=all: None while replicas must still copy, else 0 or the error code to answer with."""
+        """Return, for acks=all, None while replicas still have to copy, else 0 or the error code to answer with."""
         if not self.is_leader:
             return NOT_LEADER_OR_FOLLOWER
         if self.log.high_watermark < required_offset:
             return None
         return 0 if len(self.in_sync.maximal) >= self.min_in_sync else NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
-    # Followers, seen by the leader
+    # Followers as seen by the leader
 
     def followers(self) -> Iterable[RemoteReplica]:
-        """What is known of every follower; nothing where this broker does not lead."""
+        """Return the state of all followers; empty if this broker is not the leader."""
         return self._remote.values()
 
     def is_settled(self, replica: RemoteReplica) -> bool:
-        """Whether one more fetch at the leader's end would change nothing: the follower is in sync and there."""
+        """Whether another fetch at the leader's log end would change nothing: the follower is in sync and there."""
         return (
             replica.log_end_offset == self.log.log_end_offset
             and replica.broker_id in self.in_sync.committed
@@ -377,11 +377,11 @@ class Partition(Generic[LogT_co]):
         )
 
     def remote_replica(self, broker_id: int) -> RemoteReplica | None:
-        """What is known of a follower; None when it is not assigned or this broker does not lead."""
+        """Return the state of a follower; None if it is not assigned or this broker is not the leader."""
         return self._remote.get(broker_id)
 
     def should_expand(self, replica: RemoteReplica) -> bool:
-        """Whether the follower may join: it has all that is committed and has reached this leader's epoch."""
+        """Whether to propose the follower for the ISR: it has all committed records and reached this leader's epoch."""
         in_sync = self.in_sync
         start = self.leader_epoch_start_offset
         return (
@@ -394,12 +394,12 @@ class Partition(Generic[LogT_co]):
         )
 
     def propose_expansion(self, broker_id: int) -> IsrProposal:
-        """Ask that a replica joins; pending from now on."""
+        """Propose that a replica joins the ISR; the proposal is pending from now on."""
         self.in_sync = self.in_sync.step(Event.EXPAND, (*self.in_sync.committed, broker_id))
         return self._proposal()
 
     def lagging(self, now_ms: float) -> tuple[int, ...]:
-        """Members of the in-sync set that have not caught up for too long; none while a change is pending."""
+        """Return the ISR members that have not caught up for too long; none while a change is pending."""
         if not self.is_leader or self.in_sync.is_pending:
             return ()
         end = self.log.log_end_offset
@@ -413,14 +413,14 @@ class Partition(Generic[LogT_co]):
         return tuple(found)
 
     def propose_shrinking(self, broker_ids: tuple[int, ...]) -> IsrProposal:
-        """Ask that replicas leave; pending from now on."""
+        """Propose that replicas leave the ISR; the proposal is pending from now on."""
         self.in_sync = self.in_sync.step(
             Event.SHRINK, tuple(member for member in self.in_sync.committed if member not in broker_ids)
         )
         return self._proposal()
 
     def is_current(self, proposal: IsrProposal) -> bool:
-        """Whether the proposal is the one that is pending; else something newer has overtaken its answer."""
+        """Whether the proposal is the pending one; if not, newer state has superseded it."""
         return (
             self.is_leader
             and self.in_sync.is_pending
@@ -430,7 +430,7 @@ class Partition(Generic[LogT_co]):
         )
 
     def accept(self, proposal: IsrProposal, *, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> bool:
-        """Take the committed answer to a proposal; False when it is overtaken or not of this reign."""
+        """Apply the committed answer to a proposal. Returns False if it is superseded or of another leader epoch."""
         if not self.is_current(proposal) or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
         self.in_sync = self.in_sync.step(Event.COMMIT, isr)
@@ -438,7 +438,7 @@ class Partition(Generic[LogT_co]):
         return True
 
     def refuse(self, proposal: IsrProposal, code: int) -> Refusal:
-        """Take an error answer to a proposal; what to do next (an overtaken proposal is to be forgotten: WAIT)."""
+        """Handle an error answer to a proposal. Returns what to do next: WAIT for a superseded one."""
         if not self.is_current(proposal):
             return Refusal.WAIT
         refusal = refusal_of(code)
@@ -453,24 +453,24 @@ class Partition(Generic[LogT_co]):
 
 
 class EpochEnd(NamedTuple):
-    """The last offset, exclusive, of a leader epoch in someone's log. Both -1: unknown there."""
+    """A leader epoch and its end offset (exclusive) in a log. Both are -1 if unknown."""
 
     leader_epoch: int
     end_offset: int
 
 
 class Truncation(NamedTuple):
-    """Cut to `offset`. When not `is_complete`, ask the leader again with the follower's then last epoch."""
+    """Truncate to `offset`. If not `is_complete`, ask the leader again with the follower's new last epoch."""
 
     offset: int
     is_complete: bool
 
 
 def truncation_target(leader: EpochEnd, local: EpochEnd, *, log_end_offset: int, high_watermark: int) -> Truncation:
-    """Where a follower's log parts from its leader's (KIP-101, KIP-279).
+    """Return where a follower's log diverges from its leader's (KIP-101, KIP-279).
 
     `leader`: the leader's largest epoch at or below the follower's last one, with its end. `local`: the follower's own
-    largest epoch at or below `leader.leader_epoch`, with its end; both -1 when its log knows none.
+    largest epoch at or below `leader.leader_epoch`, with its end; both are -1 if its log has none.
     """
     if leader.end_offset == NO_OFFSET:
         return Truncation(min(high_watermark, log_end_offset), True)
@@ -482,5 +482,5 @@ def truncation_target(leader: EpochEnd, local: EpochEnd, *, log_end_offset: int,
 
 
 def is_diverging(requested_epoch: int, fetch_offset: int, leader: EpochEnd) -> bool:
-    """Whether a fetch after (`requested_epoch`, `fetch_offset`) parts from the leader's log (KIP-595)."""
+    """Whether a fetch after (`requested_epoch`, `fetch_offset`) diverges from the leader's log (KIP-595)."""
     return leader.leader_epoch < requested_epoch or leader.end_offset < fetch_offset

@@ -1,4 +1,4 @@
-"""What followers and leaders may do among themselves under an `inter.broker.protocol.version`."""
+"""What `inter.broker.protocol.version` allows between followers and leaders."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from odradek.protocol.release_versions import Release, release_of
 
 ALTER_PARTITION_SINCE: Final[Release] = (2, 7, 2)
-"""Below it leaders write in-sync sets to ZooKeeper themselves (KIP-497)."""
+"""Below this version leaders write the ISR to ZooKeeper themselves (KIP-497)."""
 
 
 def has_alter_partition(setting: str) -> bool:
-    """Whether in-sync sets are committed by the controller."""
+    """Whether the controller commits ISR changes."""
     return release_of(setting) >= ALTER_PARTITION_SINCE

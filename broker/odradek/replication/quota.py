@@ -1,8 +1,8 @@
-"""How fast throttled replicas may be copied (KIP-73): a byte rate over a few windows, and who is throttled.
+"""Replication quotas (KIP-73): a byte rate over a few windows, and the replicas that are throttled.
 
-Bytes with their times enter, a rate and a verdict leave. The leader's `reader` and the followers' fetch loops ask and
-record; `manager` owns one quota for each side; the topics' settings say which replicas are throttled. Nothing here
-waits: whoever is over the limit is left out of a response or a request until the windows have moved on.
+The leader's `reader` and the followers' fetch loops record bytes and check the rate; `manager` owns one quota for each
+side. The topics' settings list the throttled replicas. Nothing here waits: while the rate is exceeded, throttled
+replicas are left out of responses or requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALL_REPLICAS: Final = "*"
 
 
 class WindowedRate:
-    """Bytes per second over the last `count` windows, the one under way included (Kafka's SimpleRate)."""
+    """Bytes per second over the last `count` windows, including the current one (Kafka's SimpleRate)."""
 
     __slots__ = ("_count", "_total", "_window_ms", "_windows")
 
@@ -29,11 +29,11 @@ class WindowedRate:
         self._count: Final = count
         self._window_ms: Final = window_ms
         self._windows: deque[tuple[float, int]] = deque()
-        """(begin, amount) of each window in which something was recorded."""
+        """(start, amount) of each window with a recorded amount."""
         self._total = 0
 
     def record(self, amount: int, now_ms: float) -> None:
-        """Add `amount`, which happened now; times never go back."""
+        """Record `amount` at `now_ms`; times must not decrease."""
         self._expire(now_ms)
         windows = self._windows
         if windows and now_ms - windows[-1][0] < self._window_ms:
@@ -44,7 +44,7 @@ class WindowedRate:
         self._total += amount
 
     def rate(self, now_ms: float) -> float:
-        """Bytes per second since the oldest window began, but never over less than one window."""
+        """Return the bytes per second since the oldest window began, over at least one window."""
         self._expire(now_ms)
         if not self._windows:
             return 0.0
@@ -57,7 +57,7 @@ class WindowedRate:
 
 
 class ReplicationQuota:
-    """The limit of one side, leader or follower. The limit may change at any time."""
+    """The quota of one side, leader or follower. The limit may change at any time."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ReplicationQuota:
         limit: int,
         is_throttled: Callable[[TopicPartition], bool],
     ) -> None:
-        """`limit` in bytes per second. `is_throttled`: whether the topic's settings list this broker's replica."""
+        """`limit` is in bytes per second. `is_throttled`: whether the topic's settings list this broker's replica."""
         self._rate: Final = rate
         self._now_ms: Final = now_ms
         self.limit = limit
@@ -80,25 +80,25 @@ class ReplicationQuota:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether throttled replicas out of sync have to wait."""
+        """Whether throttled replicas that are out of sync have to wait."""
         return self.byte_rate > self.limit
 
     def note(self, topic_partition: TopicPartition, size_bytes: int) -> None:
-        """Bytes of a replica went over the wire; they count if it is throttled, in sync or not."""
+        """Record bytes that were sent or received for a replica; they count if it is throttled, in sync or not."""
         if size_bytes and self.is_throttled(topic_partition):
             self._rate.record(size_bytes, self._now_ms())
 
 
 def is_listed(entries: Iterable[str], partition: int, broker_id: int) -> bool:
-    """Whether a topic's `*.replication.throttled.replicas` has the replica: `*`, or `partition:broker` among others."""
+    """Whether a topic's `*.replication.throttled.replicas` is `*` or contains `partition:broker`."""
     return any(entry in (ALL_REPLICAS, f"{partition}:{broker_id}") for entry in entries)
 
 
 class ReplicationQuotas:
-    """The quotas of one broker: as a leader that is fetched from, and as a follower that fetches."""
+    """The quotas of one broker: as a leader that followers fetch from, and as a follower."""
 
     def __init__(self, table: PartitionTable, clock: Clock, config: BrokerConfig) -> None:
-        """Topics' settings are read from the logs in `table` whenever they are needed."""
+        """Topic settings are read from the logs in `table` when needed."""
         self._table: Final = table
         self._broker_id: Final = config.broker_id
         windows = config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000.0
@@ -116,7 +116,7 @@ class ReplicationQuotas:
         )
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take the rates over that are in force now."""
+        """Apply the current rates."""
         self.leader.limit = config.leader_replication_throttled_rate
         self.follower.limit = config.follower_replication_throttled_rate
 

@@ -1,12 +1,12 @@
-"""Reads partitions for one Fetch request: checks, bounds and log slices, for consumers and followers.
+"""Reads partitions for one Fetch request of a consumer or follower: checks, limits and log slices.
 
-Fetch entries enter, one result for each leaves, in the same order; `manager` and `delayed` call. A follower's fetch
-also tells how far that follower has come: `FollowerNotes` takes that down and collects what follows from it (a risen
-high watermark, a replica that shall join the in-sync set), for the caller to act upon after the answer.
+`manager` and `delayed` call it and get one result per entry, in the same order. A follower's fetch also shows how far
+the follower has got: `FollowerNotes` records that and collects the consequences (a higher high watermark, a replica to
+propose for the ISR), which the caller handles after the answer.
 
-Invariant: at most `max_bytes` in all, except that the first partition with data gives at least one whole batch
-(KIP-74); with `hard_max_bytes` there is no exception, and a batch above the bound is cut off, which tells consumers of
-that age to ask for more. A partition without news costs a few attribute reads and its result.
+Invariant: the result has at most `max_bytes`, except that the first partition with data returns at least one whole
+batch (KIP-74). With `hard_max_bytes` there is no exception: a larger batch is truncated, which makes old consumers
+request more. A partition without news costs a few attribute reads and its result.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ logger = logging.getLogger(__name__)
 
 
 class ReadOutcome(NamedTuple):
-    """Results in the order of the entries."""
+    """The results in the order of the entries."""
 
     results: list[FetchResult]
     size_bytes: int
     is_urgent: bool
-    """There is an error, a divergence or another replica to tell at once."""
+    """Whether an error, a divergence or another replica has to be returned at once."""
 
 
 class FollowerNotes:
-    """What one follower's fetch tells about its replicas. `advanced`: partitions whose high watermark rose."""
+    """What one follower's fetch shows about its replicas. `advanced`: partitions whose high watermark rose."""
 
     __slots__ = ("_follower_epoch", "_follower_id", "_may_join", "_now_ms", "advanced", "proposals")
 
     def __init__(
         self, follower_id: int, now_ms: float, follower_epoch: int = NO_EPOCH, *, may_join: bool = True
     ) -> None:
-        """`now_ms`: when the fetch arrived. `follower_epoch`: life of the follower's broker, -1: does not say.
+        """`now_ms`: arrival time of the fetch. `follower_epoch`: the follower's broker epoch; -1: not specified.
 
-        `may_join` an in-sync set: not a broker whose registration is gone.
+        `may_join`: whether it may join an ISR, which requires that its broker is registered.
         """
         self._follower_id: Final = follower_id
         self._follower_epoch: Final = follower_epoch
@@ -66,10 +66,10 @@ class FollowerNotes:
         self._may_join: Final = may_join
         self.advanced: list[HostedPartition] = []
         self.proposals: list[tuple[HostedPartition, IsrProposal]] = []
-        """Where the follower may join the in-sync set; pending already."""
+        """Proposals that the follower joins the ISR; already pending."""
 
     def note(self, partition: HostedPartition, entry: Fetchable) -> None:
-        """Take down the follower's position in one partition, which `read` has found valid."""
+        """Record the follower's position in one partition, which `read` has validated."""
         replica = partition.remote_replica(self._follower_id)
         if replica is None:
             return
@@ -77,7 +77,7 @@ class FollowerNotes:
         replica.live(self._follower_epoch)
         replica.fetched(offset, entry.log_start_offset, now_ms, partition.log.log_end_offset)
         if self._may_join and partition.should_expand(replica):
-            # Before the mark rises: while the proposal is pending the mark waits for this replica, too.
+            # Before the high watermark rises: while the proposal is pending, it waits for this replica, too.
             self.proposals.append((partition, partition.propose_expansion(self._follower_id)))
         if offset != previous and partition.advance(now_ms):
             self.advanced.append(partition)
@@ -96,7 +96,7 @@ class PartitionReader:
     ) -> None:
         """`on_storage_failure` takes a partition offline whose log cannot be read.
 
-        `selector` sends consumers to followers, `quota` holds followers back that are out of sync.
+        `selector` redirects consumers to followers; `quota` holds back followers that are out of sync.
         """
         self._table: Final = table
         self._on_storage_failure: Final = on_storage_failure
@@ -106,7 +106,7 @@ class PartitionReader:
     def read(
         self, params: FetchParams, entries: Sequence[Fetchable], notes: FollowerNotes | None = None
     ) -> ReadOutcome:
-        """Read every entry; with `notes` also take down the follower's positions."""
+        """Read every entry; with `notes`, also record the follower's positions."""
         results: list[FetchResult] = []
         find = self._table.online.get
         size_bytes = 0
@@ -133,7 +133,7 @@ class PartitionReader:
         return ReadOutcome(results, size_bytes, is_urgent)
 
     def _data(self, partition: HostedPartition, entry: Fetchable, params: FetchParams, taken_bytes: int) -> FetchResult:
-        """Marks and records of one partition, after `taken_bytes` of the others."""
+        """Return offsets and records of one partition, after `taken_bytes` from the others."""
         log = partition.log
         mark, stable = log.high_watermark, partition.last_stable_offset
         offset, upper = entry.fetch_offset, upper_bound(partition, params)
@@ -165,7 +165,7 @@ class PartitionReader:
         return self._committed(partition, offset, FetchResult(0, mark, stable, log.log_start_offset, found))
 
     def _elsewhere(self, partition: HostedPartition, entry: Fetchable, params: FetchParams) -> FetchResult | None:
-        """The answer that names a better replica for a consumer; None when it shall read here."""
+        """Return an answer that names a better replica for a consumer; None if it should read here."""
         assert self._selector is not None
         if not partition.is_leader:
             return None
@@ -185,18 +185,18 @@ class PartitionReader:
         )
 
     def _rest(self, partition: HostedPartition, params: FetchParams) -> Rest | None:
-        """What to wait for before reading again what gave nothing; None when the next read may give something else."""
+        """Return the state to wait on after an empty read; None if the next read may differ without a change of it."""
         replica = None
         if params.replica_id >= 0:
             replica = partition.remote_replica(params.replica_id)
             if replica is None or not partition.is_settled(replica):
                 return None
         elif self._selector is not None and params.rack_id:
-            return None  # which replica is best changes without our knowing
+            return None  # the best replica may change without an event here
         return Rest(partition, partition.leader_epoch, partition.is_leader, replica)
 
     def is_held_back(self, partition: HostedPartition, follower_id: int) -> bool:
-        """Whether a follower has to wait for the quota; members of the in-sync set never have."""
+        """Whether a follower has to wait for the quota; members of the ISR never do."""
         quota = self._quota
         return (
             quota is not None
@@ -206,7 +206,7 @@ class PartitionReader:
         )
 
     def _committed(self, partition: HostedPartition, offset: int, result: FetchResult) -> FetchResult:
-        """The same with what a reader of committed records has to leave out."""
+        """Add the aborted transactions that a read-committed consumer has to skip to the result."""
         assert result.records is not None
         try:
             aborted = partition.log.aborted_within(offset, result.records)
@@ -220,14 +220,14 @@ class PartitionReader:
 
 
 def upper_bound(partition: HostedPartition, params: FetchParams) -> int:
-    """Offset below which this reader may read: followers all, consumers what is committed or stable."""
+    """Return the limit for this reader: the log end for followers, committed or stable offsets for consumers."""
     if params.replica_id >= 0:
         return partition.log.log_end_offset
     return partition.last_stable_offset if params.read_committed else partition.log.high_watermark
 
 
 def _refusal(partition: HostedPartition, entry: Fetchable, params: FetchParams) -> FetchResult | None:
-    """The answer when the entry must not be read: wrong topic, epoch, reader, history or offset; else None."""
+    """Return the error if the entry must not be read: wrong topic, epoch, reader, divergence or offset; else None."""
     log = partition.log
     if entry.topic_id is not log.topic_id and not _is_same_topic(entry.topic_id, log.topic_id):
         return FetchResult(INCONSISTENT_TOPIC_ID)
@@ -242,7 +242,7 @@ def _refusal(partition: HostedPartition, entry: Fetchable, params: FetchParams) 
                 UNKNOWN_LEADER_EPOCH if entry.current_leader_epoch > partition.leader_epoch else NOT_LEADER_OR_FOLLOWER,
             )
         if 0 <= params.replica_epoch < replica.broker_epoch:
-            return failed_result(partition, NOT_LEADER_OR_FOLLOWER)  # sent in a former life of that broker
+            return failed_result(partition, NOT_LEADER_OR_FOLLOWER)  # sent before that broker restarted
     if entry.last_fetched_epoch >= 0:
         result = _divergence(partition, entry)
         if result is not None:
@@ -253,12 +253,12 @@ def _refusal(partition: HostedPartition, entry: Fetchable, params: FetchParams) 
 
 
 def _is_same_topic(asked: UUID, hosted: UUID | None) -> bool:
-    """Whether two topic ids agree as far as they are known. Told apart as numbers: comparing UUIDs is slow."""
+    """Whether two topic ids match as far as they are known. Compared as numbers, because comparing UUIDs is slow."""
     return hosted is None or asked is ZERO_UUID or asked.int in (hosted.int, 0)
 
 
 def _divergence(partition: HostedPartition, entry: Fetchable) -> FetchResult | None:
-    """Where the reader's history parts from this log (KIP-595); None when it does not."""
+    """Return where the reader's log diverges from this log (KIP-595); None if it does not."""
     log, requested = partition.log, entry.last_fetched_epoch
     if requested == log.latest_epoch and entry.fetch_offset <= log.log_end_offset:
         return None
@@ -278,7 +278,7 @@ def _divergence(partition: HostedPartition, entry: Fetchable) -> FetchResult | N
 
 
 def failed_result(partition: HostedPartition, code: int) -> FetchResult:
-    """An error; with those that mean a stale client, the leader to turn to (KIP-951)."""
+    """Return an error result; with errors of stale clients, it contains the current leader (KIP-951)."""
     if code in (NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH):
         return FetchResult(code, leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
     return FetchResult(code)

@@ -1,7 +1,7 @@
-"""What the server hands to `ReplicaManager` and gets back, and the port through which the in-sync set is changed.
+"""Requests and results of `ReplicaManager`, and the port through which the ISR is changed.
 
-Named tuples, because one of each is made per request or partition on the hot path. Results stand in the order of the
-entries that they answer. Record memory of a request is borrowed: it is valid until `append` returns.
+They are named tuples, because the hot path creates one per request or partition. Results are in the order of the
+entries. The record memory of a request is borrowed: it is valid until `append` returns.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ from odradek.replication.resting import Rest
 
 
 class AppendRequest(NamedTuple):
-    """Record sets for some partitions. `acks`: 0 and 1 answer after the leader's write, -1 after the in-sync set's."""
+    """Record sets for some partitions. `acks`: 0 and 1 are answered after the leader's write, -1 after the ISR's."""
 
     acks: int
     timeout_ms: int
-    """Longest wait for the in-sync set."""
+    """Maximum wait for the ISR."""
     entries: Sequence[tuple[TopicPartition, memoryview]]
-    """Writable memory, as offsets and epochs are stamped in place."""
+    """Writable memory, because offsets and epochs are stamped in place."""
     origin: AppendOrigin = AppendOrigin.CLIENT
     zstd_allowed: bool = True
     """False below Produce version 7 (KIP-110)."""
     any_format: bool = False
-    """True below Produce version 3: message sets of formats 0 and 1 may come, several entries long."""
+    """True below Produce version 3, which may contain message sets of formats 0 and 1, with several entries."""
 
 
 class AppendResult(NamedTuple):
-    """What became of one partition's records. The offsets stay known when only the acknowledgement failed."""
+    """Result of one partition. The offsets are also set if only the acknowledgement failed."""
 
     topic_partition: TopicPartition
     error_code: int = 0
     first_offset: int = NO_OFFSET
     last_offset: int = NO_OFFSET
     log_append_time_ms: int = NO_TIMESTAMP
-    """The stamped time of a LogAppendTime topic, else -1."""
+    """The append time if the topic uses LogAppendTime, else -1."""
     log_start_offset: int = NO_OFFSET
     error_message: str | None = None
     record_count: int = 0
-    """Records written, 0 for a duplicate or an error; for metrics."""
+    """Number of records written, 0 for a duplicate or an error; for metrics."""
     leader_id: int = NO_BROKER
     leader_epoch: int = NO_EPOCH
-    """The leader to turn to, with error 6 (KIP-951)."""
+    """The current leader, with error 6 (KIP-951)."""
     record_errors: Sequence[tuple[int, str]] = ()
-    """Number within the batch and sentence of each record at fault (KIP-467)."""
+    """Index within the batch and error message of each invalid record (KIP-467)."""
     size_bytes: int = 0
-    """Of the records as they came, 0 if the log did not see them; for metrics."""
+    """Size of the records as received, 0 if the log did not see them; for metrics."""
     converted: int = 0
-    """Records that were written anew for another format or codec; for metrics."""
+    """Number of records that were converted to another format or codec; for metrics."""
     fault: tuple[RecordFault, int] | None = None
-    """Why the records were refused, as far as that is counted, and how many of them; for metrics."""
+    """Why records were refused, if metrics count that reason, and how many of them."""
 
 
 class Fetchable(Protocol):
-    """What is asked of one partition: an entry of a Fetch request, or of a fetch session's memory."""
+    """The requested state of one partition: an entry of a Fetch request or of a fetch session."""
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition, by name."""
+        """The partition by name."""
         ...
 
     @property
@@ -74,54 +74,54 @@ class Fetchable(Protocol):
 
     @property
     def current_leader_epoch(self) -> int:
-        """The epoch that the reader believes in, -1: does not say."""
+        """Leader epoch known to the reader; -1: not specified."""
         ...
 
     @property
     def fetch_offset(self) -> int:
-        """First offset wanted."""
+        """First requested offset."""
         ...
 
     @property
     def last_fetched_epoch(self) -> int:
-        """Epoch of the record before `fetch_offset`, -1: does not say."""
+        """Epoch of the record before `fetch_offset`; -1: not specified."""
         ...
 
     @property
     def log_start_offset(self) -> int:
-        """A follower's own log start, -1 from consumers."""
+        """Log start offset of a follower; -1 from consumers."""
         ...
 
     @property
     def max_bytes(self) -> int:
-        """Bound for this partition."""
+        """Maximum bytes for this partition."""
         ...
 
 
 class FetchParams(NamedTuple):
-    """Who fetches, and how long and how much."""
+    """Who fetches, and the limits of time and size."""
 
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
-    """Bound of the whole response; exceeded only so that one batch gets through."""
+    """Limit of the whole response; only a single first batch may exceed it."""
     replica_id: int = NO_BROKER
-    """The follower that fetches; below 0 a consumer."""
+    """The follower that fetches; below 0 for a consumer."""
     read_committed: bool = False
     leader_only: bool = True
-    """False lets a consumer read from a follower (Fetch 11 and later, KIP-392)."""
+    """False allows a consumer to read from a follower (Fetch 11 and later, KIP-392)."""
     hard_max_bytes: bool = False
-    """True below Fetch version 3: no bound gives way to a first batch. A larger one comes cut off (KIP-74)."""
+    """True below Fetch version 3: a first batch may not exceed the limits either and is truncated (KIP-74)."""
     rack_id: str = ""
-    """Where the consumer is: the leader may send it to a follower there. Needs `leader_only` to be false."""
+    """Rack of the consumer: the leader may redirect it to a follower there. Requires `leader_only` to be false."""
     replica_epoch: int = NO_EPOCH
-    """Life of the follower's broker (Fetch 15 and later, KIP-903), -1: does not say."""
+    """Broker epoch of the follower (Fetch 15 and later, KIP-903); -1: not specified."""
     may_rest: bool = False
-    """Whether results shall say how idle partitions stand, for a session to rest upon."""
+    """Whether results include the state of idle partitions, so that session entries can rest."""
 
 
 class FetchResult(NamedTuple):
-    """One partition's part of a fetch response."""
+    """The result of one partition in a fetch."""
 
     error_code: int = 0
     high_watermark: int = NO_OFFSET
@@ -129,21 +129,21 @@ class FetchResult(NamedTuple):
     log_start_offset: int = NO_OFFSET
     records: LogSlice | None = None
     diverging_epoch: tuple[int, int] | None = None
-    """(leader epoch, end offset) to truncate to, when the follower's log parts from ours (KIP-595)."""
+    """(leader epoch, end offset) to truncate to, if the follower's log diverges from the leader's (KIP-595)."""
     aborted_transactions: Sequence[tuple[int, int]] | None = None
     """(producer id, first offset) of each; None unless `read_committed`."""
     leader_id: int = NO_BROKER
     leader_epoch: int = NO_EPOCH
-    """The leader to turn to, with errors 6 and 74 (KIP-951)."""
+    """The current leader, with errors 6 and 74 (KIP-951)."""
     preferred_read_replica: int = NO_BROKER
-    """The follower that a consumer shall read from instead (KIP-392)."""
+    """The follower from which the consumer should read instead (KIP-392)."""
     idle: Rest | None = None
-    """How the partition stands, if the same read would give the same nothing until that changes."""
+    """State of the partition, if the same read returns nothing until that state changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedIsr:
-    """The state of a partition after a change of its in-sync set was committed."""
+    """The state of a partition after a committed ISR change."""
 
     leader: int
     leader_epoch: int
@@ -152,14 +152,14 @@ class CommittedIsr:
 
 
 class IsrWriter(Protocol):
-    """Commits in-sync sets: AlterPartition to the controller, or ZooKeeper where that is older than 2.7."""
+    """Commits ISR changes: with AlterPartition to the controller, or in ZooKeeper if the protocol is older than 2.7."""
 
     async def alter_isr(
         self, topic_partition: TopicPartition, leader_epoch: int, new_isr: tuple[int, ...], partition_epoch: int
     ) -> CommittedIsr:
-        """The committed state, on condition of both epochs.
+        """Commit an ISR if both epochs still match. Returns the committed state.
 
-        Raises the `ProtocolError` of the partition's or the request's error code. Called one at a time per partition;
-        the writer may batch calls of many partitions. The caller repeats it after a retriable error.
+        Raises the `ProtocolError` for the error code of the partition or the request. Called one at a time per
+        partition; the writer may batch calls for many partitions. The caller retries after a retriable error.
         """
         ...

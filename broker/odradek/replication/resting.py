@@ -1,11 +1,11 @@
-"""What of the fetch sessions rests: entries that had no news and whose partition nobody has touched since.
+"""Resting entries of fetch sessions: entries that had no news and whose partition has not changed since.
 
-`fetch_session` puts an entry to rest after an answer; `manager` tells of every change of a partition, which wakes all
-that rest on it. So a request of an idle session costs nothing for the partitions without news.
+`fetch_session` makes an entry rest after a response; `manager` reports every change of a partition, which wakes the
+entries that rest on it. A request of an idle session therefore costs nothing for partitions without news.
 
-Invariant: a resting entry, if it were read, would give the same empty result as last time. Every change of a role, an
-epoch, a log end, a high watermark or an in-sync set is therefore told here. The start of a log is not: it moves with
-retention, and the sessions look at it themselves.
+Invariant: reading a resting entry would give the same empty result as last time. Every change of a role, an epoch, a
+log end, a high watermark or an ISR is therefore reported here. Log start offsets are not: they change with retention,
+and the sessions check them themselves.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from odradek.replication.table import HostedPartition
 
 
 class Rest(NamedTuple):
-    """How a partition stood when an entry came to rest on it."""
+    """State of a partition when an entry began to rest on it."""
 
     partition: HostedPartition
     leader_epoch: int
     is_leader: bool
     replica: RemoteReplica | None
-    """What the leader knows of the follower that fetches; None for consumers."""
+    """The leader's view of the follower that fetches; None for consumers."""
 
 
 class Sleeper(Protocol):
@@ -33,30 +33,30 @@ class Sleeper(Protocol):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """What it rests on."""
+        """The partition on which it rests."""
         ...
 
     def wake(self) -> Hashable | None:
-        """Its partition changed: read it again. Gives the key under which a request waits for that, if one does."""
+        """Wake up after a change of the partition. Returns the key under which a request waits for it, if one does."""
         ...
 
 
 class RestingEntries:
-    """The entries at rest, by partition."""
+    """The resting entries by partition."""
 
     __slots__ = ("_sleepers",)
 
     def __init__(self) -> None:
-        """Nothing rests."""
+        """Start without entries."""
         self._sleepers: dict[TopicPartition, dict[Sleeper, None]] = {}
-        # Not sets: their order is that of addresses in memory, and whoever is woken first is answered first.
+        # Dictionaries, not sets, whose order depends on memory addresses: the first one woken is answered first.
 
     def __len__(self) -> int:
-        """How many entries rest."""
+        """Return the number of resting entries."""
         return sum(map(len, self._sleepers.values()))
 
     def put(self, entry: Sleeper) -> None:
-        """Wake this entry with the next change of its partition."""
+        """Add an entry, which wakes with the next change of its partition."""
         sleepers = self._sleepers.get(entry.topic_partition)
         if sleepers is None:
             self._sleepers[entry.topic_partition] = {entry: None}
@@ -64,7 +64,7 @@ class RestingEntries:
             sleepers[entry] = None
 
     def take(self, entry: Sleeper) -> None:
-        """The entry is awake again, or gone."""
+        """Remove an entry that is awake again or was removed from its session."""
         sleepers = self._sleepers.get(entry.topic_partition)
         if sleepers is not None:
             sleepers.pop(entry, None)
@@ -72,7 +72,7 @@ class RestingEntries:
                 del self._sleepers[entry.topic_partition]
 
     def changed(self, topic_partition: TopicPartition) -> Iterable[Hashable]:
-        """Wake what rests on the partition; the keys of the requests that wait for one of these."""
+        """Wake the entries that rest on the partition. Returns the keys of the requests that wait for them."""
         if not self._sleepers:
             return ()
         sleepers = self._sleepers.pop(topic_partition, None)

@@ -1,7 +1,7 @@
-"""Which replica a consumer shall read from (KIP-392): by Kafka's selectors, as pure decisions.
+"""Selects the replica from which a consumer should read (KIP-392), with Kafka's selectors as pure functions.
 
-The leader's view of the replicas that hold the wanted offset enters, a broker id leaves; `reader` asks. Invariant: only
-replicas of the in-sync set are offered by the caller, so a consumer is never sent to one that falls ever more behind.
+`reader` passes the leader's view of the replicas that have the requested offset, and gets a broker id. Invariant: the
+caller passes only members of the ISR, so that a consumer is never redirected to a replica that falls further behind.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 
 class ReplicaView(NamedTuple):
-    """One replica as the leader sees it, ordered by how far it has come."""
+    """One replica as seen by the leader, ordered by its progress."""
 
     log_end_offset: int
     caught_up_ms: float
-    """When it last had everything; monotonic."""
+    """Monotonic time at which it last was caught up."""
     broker_id: int
     rack: str | None
 
@@ -25,7 +25,7 @@ ReplicaSelector = Callable[[str, ReplicaView, Iterable[ReplicaView]], int]
 
 
 def rack_aware(rack: str, leader: ReplicaView, followers: Iterable[ReplicaView]) -> int:
-    """The leader if it is in the client's rack, else the follower there that has come farthest, else the leader."""
+    """Return the leader if it is in the client's rack, else the most advanced follower there, else the leader."""
     if not rack or leader.rack == rack:
         return leader.broker_id
     there = [view for view in followers if view.rack == rack]
@@ -35,4 +35,4 @@ def rack_aware(rack: str, leader: ReplicaView, followers: Iterable[ReplicaView])
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 SELECTORS: Final[dict[str | None, ReplicaSelector]] = {RACK_AWARE: rack_aware}
-"""Those that may name a follower, by `replica.selector.class`; with any other setting consumers read from leaders."""
+"""Selectors that may return a follower, by `replica.selector.class`; otherwise consumers read from leaders."""

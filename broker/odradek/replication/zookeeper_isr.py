@@ -1,8 +1,8 @@
-"""In-sync sets that the leader writes to ZooKeeper itself: for inter-broker protocols below 2.7-IV2, as Kafka did then.
+"""Leaders write ISR changes to ZooKeeper themselves, as in Kafka with inter-broker protocols below 2.7-IV2.
 
-An `IsrWriter`: proposals enter, committed states leave. The write is conditional on the znode's version, which is the
-partition epoch. The controller, which others ask for metadata, is told of changed partitions by a notification, that
-of many changes together. Invariant: every written change is announced, however long ZooKeeper is away.
+Implements `IsrWriter`. Each write is conditional on the znode's version, which is the partition epoch. A notification
+in ZooKeeper, for many changes together, informs the controller, which sends the metadata to the other brokers.
+Invariant: every written change is announced, however long ZooKeeper is unavailable.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from odradek.zk import layout
 from odradek.zk.port import BadVersion, NoNode, ZkClient, ZkError
 
 PROPAGATION_MS: Final = 2500.0
-"""How long changes are gathered for one notification, and how often it is tried (Kafka's constant)."""
+"""How long changes are collected for one notification, and the retry interval (Kafka's constant)."""
 
 logger = logging.getLogger(__name__)
 
 
 class ZooKeeperIsrWriter:
-    """Conditional writes of partition states. Touched on the event loop only."""
+    """Conditional writes of partition states. Used on the event loop only."""
 
     def __init__(self, zk: ZkClient, clock: Clock, *, broker_id: int, controller_epoch: Callable[[], int]) -> None:
-        """`controller_epoch`: the epoch of the controller that gave this broker its roles."""
+        """`controller_epoch`: the epoch of the controller that assigned this broker's roles."""
         self._zk: Final = zk
         self._clock: Final = clock
         self._broker_id: Final = broker_id
@@ -40,10 +40,10 @@ class ZooKeeperIsrWriter:
     async def alter_isr(
         self, topic_partition: TopicPartition, leader_epoch: int, new_isr: tuple[int, ...], partition_epoch: int
     ) -> CommittedIsr:
-        """The committed state. Raises `InvalidUpdateVersionError` when somebody else has written meanwhile.
+        """Write the state and return it. Raises `InvalidUpdateVersionError` if it was changed by another writer.
 
-        Also raises `UnknownTopicOrPartitionError`, and `ZkError` when it is not known what became of the write: the
-        same proposal may then be made again.
+        Also raises `UnknownTopicOrPartitionError`, and `ZkError` if the outcome of the write is unknown; the same
+        proposal may then be repeated.
         """
         path = layout.partition_state_path(topic_partition)
         state = layout.PartitionState(
@@ -69,7 +69,7 @@ class ZooKeeperIsrWriter:
             raise InvalidUpdateVersionError(f"{path} is at version {stat.version}, not {version}") from None
 
     async def close(self) -> None:
-        """Give up what is not announced yet; idempotent."""
+        """Drop what is not announced yet. Idempotent."""
         task, self._announcing = self._announcing, None
         if task is not None:
             task.cancel()
