@@ -1,11 +1,13 @@
-"""Delayed operations: what cannot be answered yet waits here for its condition or its time limit.
+"""Delayed operations: requests that cannot be answered yet wait here for a condition or a timeout.
 
-An operation enters with the keys whose change may fulfil it; whoever changes something calls `check(key)`. Replication
-parks produces and fetches here, coordinators joins and heartbeats. All calls happen on the event loop.
+An operation is added with the keys whose change may satisfy its condition; code that changes something calls
+`check(key)`. Replication uses it for produces and fetches, coordinators for joins and heartbeats. All calls run on the
+event loop.
 
-Invariants: an operation completes exactly once, by its condition, by time or by `close`; a completed one is never asked
-again. Memory is bounded by what really waits: a completed operation leaves the wheel at once and the list of the key
-that completed it; from the lists of its other keys it is swept when more than `purge_interval` such left-overs exist.
+Invariants: an operation completes exactly once, by its condition, by timeout or by `close`, and is not checked again
+after that. Memory is limited by the operations that wait: a completed operation is removed at once from the wheel and
+from the list of the key that completed it. It is purged from the lists of its other keys when more than
+`purge_interval` such entries exist.
 """
 
 from __future__ import annotations
@@ -22,33 +24,33 @@ logger = logging.getLogger(__name__)
 
 
 class DelayedOperation(TimerEntry):
-    """Something that waits. Subclasses say when it is fulfilled (`try_complete`) and what then happens (`on_complete`).
+    """An operation that waits. Subclasses define the condition (`try_complete`) and the completion (`on_complete`).
 
-    These two are abstract: a subclass without them is a bug, which the first use shows.
+    Both are abstract: a subclass without them has a bug, which shows at the first use.
     """
 
     __slots__ = ("_left_behind", "is_completed", "timeout_ms")
 
     def __init__(self, timeout_ms: float) -> None:
-        """`timeout_ms`: longest wait, counted from the entry into the purgatory; 0 or less expires at once."""
+        """`timeout_ms`: maximum wait, from when the operation is added; 0 or less expires at once."""
         super().__init__(0.0)
         self.timeout_ms = timeout_ms
         self.is_completed = False
         self._left_behind: Callable[[], None] | None = None
 
     def try_complete(self) -> bool:
-        """Whether the condition holds now; must change nothing. It may instead call `complete` and return True."""
+        """Return whether the condition holds, without side effects. It may instead call `complete` and return True."""
         raise NotImplementedError
 
     def on_complete(self) -> None:
-        """Answer: called exactly once, whatever ended the wait."""
+        """Answer. Called exactly once, whatever ended the wait."""
         raise NotImplementedError
 
     def on_expire(self) -> None:
-        """Called after `on_complete` when time, not the condition, ended the wait; for counting."""
+        """Called after `on_complete` if the operation timed out; for counting."""
 
     def complete(self) -> bool:
-        """End the wait, whether or not the condition holds; False when it has ended before."""
+        """End the wait, whether or not the condition holds. Returns False if it has already ended."""
         if self.is_completed:
             return False
         self.is_completed = True
@@ -65,7 +67,7 @@ Operation = TypeVar("Operation", bound=DelayedOperation)
 class Purgatory(Generic[Operation]):
     """Operations of one kind, watched by key and by time.
 
-    An operation that raises is completed all the same; the error is logged and its neighbours are served.
+    If an operation raises, the error is logged, the operation is completed, and other operations are not affected.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Purgatory(Generic[Operation]):
         wheel_size: int = 20,
         purge_interval: int = 1000,
     ) -> None:
-        """`name` is for logs and metrics. Tick, wheel size and purge interval are Kafka's (1 ms, 20, 1000)."""
+        """`name` is for logs and metrics. The defaults of tick, wheel size and purge interval are Kafka's."""
         self.name: Final = name
         self._clock = clock
         self._wheel = TimingWheel(tick_ms, wheel_size, clock.monotonic_ms())
@@ -90,16 +92,16 @@ class Purgatory(Generic[Operation]):
 
     @property
     def size(self) -> int:
-        """Operations that wait."""
+        """Number of operations that wait."""
         return self._wheel.size
 
     @property
     def watched(self) -> int:
-        """Entries of all watch lists; an operation counts once for each key, completed ones until they are swept."""
+        """Number of entries in all watch lists: one per operation and key, including completed ones until the purge."""
         return sum(map(len, self._watchers.values()))
 
     def try_complete_else_watch(self, operation: Operation, keys: Iterable[Hashable]) -> bool:
-        """True when the operation is completed on return, else it waits under every key and for its time."""
+        """Return True if the operation is completed; otherwise it now waits under every key until its timeout."""
         if operation.is_completed or self._try(operation):
             return True
         operation.expiration_ms = self._clock.monotonic_ms() + operation.timeout_ms
@@ -124,7 +126,7 @@ class Purgatory(Generic[Operation]):
         return False
 
     def check(self, key: Hashable) -> int:
-        """Ask every operation that waits for `key`; how many this completed."""
+        """Check every operation that waits for `key`. Returns how many this completed."""
         if not self._watchers:
             return 0
         waiting = self._watchers.pop(key, None)
@@ -137,22 +139,22 @@ class Purgatory(Generic[Operation]):
                 self._completed_entries -= 1
             elif self._try(operation):
                 completed += 1
-                self._completed_entries -= 1  # of the entries it leaves behind, this one is dropped now
+                self._completed_entries -= 1  # one of the entries it leaves behind is removed here
             else:
                 left.append(operation)
         if left:
-            # An answer may have led to new operations under the same key.
+            # An answer may have added new operations under the same key.
             newer = self._watchers.get(key)
             self._watchers[key] = left if newer is None else left + newer
-        self._completed_entries = max(0, self._completed_entries)  # a nested sweep may have counted some already
+        self._completed_entries = max(0, self._completed_entries)  # a nested purge may have counted some already
         if self._completed_entries > self._purge_interval:
             self._purge()
         return completed
 
     def watch_too(self, key: Hashable, other: Hashable) -> None:
-        """Let the operations that wait under `key` wait under `other` as well; more than once does no harm.
+        """Let the operations that wait under `key` also wait under `other`; repeating it has no effect.
 
-        The list of `other` counts for sweeps as if it were swept already: its entries go with its next check.
+        The purge counter does not include the new entries: if completed, they are removed with the next check.
         """
         waiting = [operation for operation in self._watchers.get(key, ()) if not operation.is_completed]
         there = self._watchers.get(other, [])
@@ -161,7 +163,7 @@ class Purgatory(Generic[Operation]):
             self._watchers[other] = there + added
 
     def close(self) -> None:
-        """End every wait as if its time had come, in the order of deadlines; later ones expire at once. Idempotent."""
+        """Expire all operations in the order of their deadlines; later ones expire at once. Idempotent."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -195,7 +197,7 @@ class Purgatory(Generic[Operation]):
         self._completed_entries += entries
 
     def _arm(self) -> None:
-        """Set the one timer to the wheel's next expiry; none when nothing waits, so an idle broker does not tick."""
+        """Set the single timer to the wheel's next expiry; none if nothing waits, so an idle broker does not tick."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -214,7 +216,7 @@ class Purgatory(Generic[Operation]):
             self._arm()
 
     def _purge(self) -> None:
-        """Sweep completed operations out of every list."""
+        """Remove completed operations from all lists."""
         for key, waiting in list(self._watchers.items()):
             left = [operation for operation in waiting if not operation.is_completed]
             if left:

@@ -1,15 +1,15 @@
-"""Hierarchical timing wheel: entries and the time enter, due entries leave; `timer/purgatory` calls.
+"""A hierarchical timing wheel; `timer/purgatory` adds entries, advances the time and gets the entries that are due.
 
-Theory of operation (Varghese and Lauck, "Hashed and hierarchical timing wheels", 1987; Kafka's form of it). A wheel is
-a ring of `wheel_size` buckets, each one tick wide. Time is counted in whole ticks: the wheel's current time is always a
-multiple of its tick. An entry beyond the ring's span goes to an overflow wheel whose tick is the whole span of the
-wheel below; overflow wheels come into being when first needed. When time enters a bucket of an overflow wheel, its
-entries are inserted again and so cascade down, at last into the lowest wheel, whose buckets expire. Insertion and
-removal cost O(1) for a bounded number of levels (a bucket is a doubly linked ring, an entry knows its neighbours);
-a heap holds only the start times of buckets in use, so that time jumps over empty ones.
+It follows Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987), in Kafka's variant. A wheel is a ring of
+`wheel_size` buckets, each one tick wide. Time is counted in whole ticks: the current time of a wheel is always a
+multiple of its tick. An entry beyond the span of the ring goes to an overflow wheel, whose tick is the whole span of
+the wheel below; overflow wheels are created on demand. When the time reaches a bucket of an overflow wheel, its entries
+are inserted again into lower wheels, and finally into the lowest wheel, whose buckets expire. Insertion and removal
+cost O(1) for a bounded number of levels (a bucket is a doubly linked ring, and an entry knows its neighbors). A heap
+contains only the start times of buckets in use, so that time skips empty ones.
 
-Invariant: an entry is handed out exactly once or was removed; never before its time, at most one tick after it (given
-that `advance` is called then). Deadlines are rounded up to a tick, hence never early.
+Invariant: each entry either expires exactly once or is removed. It never expires before its deadline, and at most one
+tick after it (if `advance` is called then), because deadlines are rounded up to a tick.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 
 class TimerEntry:
-    """Something with a deadline that can stand in one wheel. Base class of what is timed; identity is equality."""
+    """Base class of entries with a deadline. An entry can be in one wheel; equality is identity."""
 
     __slots__ = ("_bucket", "_next", "_previous", "deadline_tick", "expiration_ms")
 
@@ -34,11 +34,11 @@ class TimerEntry:
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether the entry stands in a wheel."""
+        """Whether the entry is in a wheel."""
         return self._bucket is not None
 
     def remove(self) -> bool:
-        """Take the entry out of its wheel, O(1); False when it stands in none."""
+        """Remove the entry from its wheel in O(1). Returns False if it is in none."""
         bucket = self._bucket
         if bucket is None:
             return False
@@ -59,7 +59,7 @@ class _Bucket:
         self.wheel = wheel
         self.root = TimerEntry(0)
         self.start_tick = -1
-        """When the bucket's span begins; -1 while the heap does not hold the bucket."""
+        """When the span of the bucket begins; -1 if the bucket is not in the heap."""
 
     @property
     def is_empty(self) -> bool:
@@ -73,7 +73,7 @@ class _Bucket:
         self.wheel.size += 1
 
     def take_all(self) -> list[TimerEntry]:
-        """Empty the bucket; its entries in insertion order."""
+        """Empty the bucket. Returns its entries in insertion order."""
         taken: list[TimerEntry] = []
         while not self.is_empty:
             entry = self.root._next
@@ -83,12 +83,12 @@ class _Bucket:
 
 
 class TimingWheel:
-    """All levels of the hierarchy. `size`: entries that wait."""
+    """All levels of the hierarchy. `size` is the number of waiting entries."""
 
     __slots__ = ("_current_tick", "_heap", "_levels", "_tick_ms", "_wheel_size", "size")
 
     def __init__(self, tick_ms: float = 1.0, wheel_size: int = 20, start_ms: float = 0.0) -> None:
-        """`tick_ms`: resolution of the lowest wheel, above 0. `wheel_size`: buckets of each wheel, at least 2."""
+        """`tick_ms`: resolution of the lowest wheel, above 0. `wheel_size`: buckets per wheel, at least 2."""
         if tick_ms <= 0 or wheel_size < 2:
             raise ValueError(f"a wheel needs a positive tick and at least 2 buckets, not {tick_ms} and {wheel_size}")
         self._tick_ms: Final = tick_ms
@@ -100,23 +100,23 @@ class TimingWheel:
 
     @property
     def current_ms(self) -> float:
-        """The wheel's time: the last one given to `advance`, rounded down to a tick."""
+        """The current time of the wheel: the last time given to `advance`, rounded down to a tick."""
         return self._current_tick * self._tick_ms
 
     @property
     def levels(self) -> int:
-        """How many wheels there are, the lowest one included."""
+        """Number of wheels, including the lowest one."""
         return len(self._levels)
 
     def add(self, entry: TimerEntry) -> bool:
-        """Insert an entry; False, and nothing is kept, when it is due already. It must not stand in a wheel."""
+        """Insert an entry, which must not be in a wheel. Returns False, and does not keep it, if it is already due."""
         if entry._bucket is not None:
             raise ValueError("the entry stands in a wheel already")
         entry.deadline_tick = ceil(entry.expiration_ms / self._tick_ms)
         return self._insert(entry)
 
     def advance(self, now_ms: float) -> list[TimerEntry]:
-        """Move time forward to `now_ms` (an earlier time does nothing); the entries that came due, in order."""
+        """Advance to `now_ms` (an earlier time does nothing). Returns the entries that are due, by deadline."""
         now_tick = int(now_ms // self._tick_ms)
         if now_tick <= self._current_tick:
             return []
@@ -127,14 +127,14 @@ class TimingWheel:
             bucket = self._levels[level][slot]
             bucket.start_tick = -1
             due += bucket.take_all()
-        # Every bucket whose span has begun is empty now, so slots may be used anew from the new time on.
+        # Every bucket whose span has begun is empty now, so slots can be reused from the new time on.
         self._current_tick = now_tick
         expired = [entry for entry in due if not self._insert(entry)]
         expired.sort(key=_deadline)
         return expired
 
     def next_expiry_ms(self) -> float | None:
-        """When `advance` has something to do next (an expiry or a cascade); None when nothing waits."""
+        """Return when `advance` next has work (an expiry or a cascade); None if nothing waits."""
         heap = self._heap
         while heap:
             start_tick, level, slot = heap[0]
@@ -146,7 +146,7 @@ class TimingWheel:
         return None
 
     def entries(self) -> list[TimerEntry]:
-        """Everything that waits, by deadline."""
+        """Return all waiting entries by deadline."""
         found: list[TimerEntry] = []
         for level in self._levels:
             for bucket in level:
@@ -158,7 +158,7 @@ class TimingWheel:
         return found
 
     def _insert(self, entry: TimerEntry) -> bool:
-        """Put an entry into the lowest wheel whose span holds its deadline."""
+        """Insert an entry into the lowest wheel whose span contains its deadline."""
         deadline, current, wheel_size = entry.deadline_tick, self._current_tick, self._wheel_size
         if deadline <= current:
             return False
