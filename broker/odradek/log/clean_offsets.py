@@ -23,7 +23,7 @@ CLEANER_CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
 
 
 def root_of(log: PartitionLog) -> str:
-    """Return the log directory in which a log is."""
+    """Return the path of the log directory that contains a log."""
     return log.directory.rpartition("/")[0]
 
 
@@ -31,7 +31,7 @@ class CleanOffsets:
     """The clean offsets of all logs, in memory and on disk."""
 
     def __init__(self, logs: LogManager, files: Files, run_blocking: RunBlocking) -> None:
-        """Prepare; the file of a directory is read when one of its logs is first looked up."""
+        """A directory's file is read when one of its logs is first looked up."""
         self._logs = logs
         self._files = files
         self._run_blocking = run_blocking

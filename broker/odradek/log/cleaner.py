@@ -159,7 +159,7 @@ class LogCleaner:
                 self._tasks[number] = asyncio.create_task(self._repeat(number), name=f"log-cleaner-{number}")
 
     async def close(self) -> None:
-        """Stop the cleaner. Does not wait for running passes. Idempotent."""
+        """Stop the cleaner. Running passes are cancelled but not awaited. Idempotent."""
         self._is_started = False
         for task in self._tasks.values():
             task.cancel()
@@ -450,7 +450,7 @@ class LogCleaner:
         except StorageError as error:
             logger.warning("%s; it is removed with the next pass", error)
 
-    # Numbers
+    # Metrics
 
     @property
     def recopy_percent(self) -> int:

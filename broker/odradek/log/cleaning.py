@@ -56,7 +56,7 @@ _MARKER_LIMIT_BYTES: Final = 64 * 1024
 """Size limit of a transaction marker, which is one small record."""
 _UNLIMITED_RATE: Final = 1e15
 _BYTES_PER_FLAG: Final = 4
-"""Limits the flags of newest offsets to this fraction of the map's memory, which merging needed before."""
+"""The flags of newest offsets take at most 1/4 of the map's memory, which merging needed before."""
 _LONGEST_SLEEP_SECONDS: Final = 0.5
 _BURST_SECONDS: Final = 0.3
 """How much unused rate may accumulate; Kafka's throttler uses windows of this length."""
@@ -217,7 +217,7 @@ class _Pass:
                 raise CorruptMessageError(f"{segment.path} is shorter than its {segment.size} bytes")
         return data
 
-    # The map
+    # Offset map
 
     def _build_map(self) -> None:
         first_dirty = self._request.first_dirty_offset
@@ -279,7 +279,7 @@ class _Pass:
         keys = self._digester.digest(buffer, start[wanted], length[wanted])
         return self._map.insert(keys, offset[wanted])
 
-    # The rewriting
+    # Rewriting
 
     def _clean_group(self, sources: Sequence[SegmentView], tracker: TransactionTracker, horizon_ms: int) -> None:
         request = self._request

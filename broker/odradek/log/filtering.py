@@ -183,7 +183,7 @@ def rebuild_batch(
 
     `section` is the decompressed records section. Records are copied unchanged, unless `horizon_ms` sets a new base
     timestamp: then their timestamp deltas are rewritten. The codec does not change. `max_timestamp` is the largest
-    one that is kept; a log-append time does not change. `places`, if known, has the start of each record in `section`
+    one that is kept; a log append time does not change. `places`, if known, has the start of each record in `section`
     and the end of the last; other bytes may surround them.
     Raises `CorruptMessageError` if the section does not contain the number of records in the header.
     """

@@ -176,8 +176,8 @@ class LogManager:
     ) -> PartitionLog:
         """Return the partition's log with `config` applied; create it in the emptiest directory if it does not exist.
 
-        `is_new`: the partition is being created. Otherwise an existing log may be in an offline directory, so
-        `KafkaStorageError` is raised while any directory is offline. Raises `InconsistentTopicIdError` if the log
+        `is_new`: the partition is being created. Otherwise a missing log may be in an offline directory, so
+        `KafkaStorageError` is raised while one is offline. Raises `InconsistentTopicIdError` if the log
         belongs to another topic.
         """
         log = self._table.current.get(topic_partition)
@@ -392,7 +392,7 @@ class LogManager:
             reason = f"all log directories are offline, at last {directory.path}"
             self._background.call_later(0, partial(self.on_fatal, reason))
 
-    # What logs ask for (LogHost)
+    # LogHost
 
     def flush_soon(self, log: PartitionLog) -> None:
         """Flush a log on a thread, one log per directory at a time; usually called after a roll."""

@@ -273,7 +273,7 @@ def remove_marker(files: Files, directory: str) -> None:
         files.sync_directory(directory)
 
 
-# At the start
+# At startup
 
 
 def settle(files: Files, directories: Sequence[LogDirectory], unique: Callable[[], str], *, complete: bool) -> None:

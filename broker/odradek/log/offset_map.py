@@ -40,8 +40,8 @@ _MOST_WAITING: Final = 1 << 19
 _BUCKET_BITS: Final = 3
 """A bucket holds four to eight keys, so that a lookup mostly reads one cache line."""
 _SHARE_OF_ROOM: Final = 4
-"""While the map is not full, this fraction of its free space may hold unmerged keys: a merge moves all known keys,
-whatever the number of new ones."""
+"""While the map is not full, unmerged keys may take 1/4 of its free space: a merge moves all known keys, whatever the
+number of new ones."""
 
 
 class Digests(NamedTuple):

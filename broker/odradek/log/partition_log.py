@@ -441,9 +441,9 @@ class PartitionLog(LogState):
         """Return the segments that compaction may rewrite: sealed, durable, replicated and stable, from the first on.
 
         They lie below the checkpointed recovery point, because compaction leaves gaps, which recovery takes for lost
-        batches above it. Every transaction in them is decided by a durable marker: if a power failure took a marker
-        after compaction, the records it decided on would already be gone. If that holds segments back, a flush is
-        requested. Empty for an offline log. Raises `KafkaStorageError`.
+        batches above it. Every transaction in them is decided by a durable marker: if a power failure took the
+        marker, another marker could decide differently on records that compaction has already removed. If that holds
+        segments back, a flush is requested. Empty for an offline log. Raises `KafkaStorageError`.
         """
         return self._cleanable(self._durability.checkpointed)
 

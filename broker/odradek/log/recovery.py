@@ -281,7 +281,7 @@ def _remove_segment(files: Files, segment: Segment) -> None:
         files.remove(segment.path(suffix))
 
 
-# Trust
+# Trusted index files
 
 
 def _indexes_are_plausible(files: Files, segment: Segment) -> bool:
@@ -353,7 +353,7 @@ def _adopt_newest_timestamp(files: Files, segment: Segment) -> bool:
     return plausible
 
 
-# Walk
+# Scan
 
 
 @dataclass(slots=True, kw_only=True)

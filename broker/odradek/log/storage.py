@@ -110,7 +110,7 @@ class LogStorage:
         segment.limit_indexes(config.segment_index_bytes)
         return segment
 
-    # Cut, remove
+    # Truncate, remove
 
     def cut(self, offset: int) -> int:
         """Remove everything from `offset` on, which is not below the first segment. Returns the new log end.

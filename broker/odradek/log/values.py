@@ -108,7 +108,7 @@ class LogHost(Protocol):
         ...
 
     def checkpoint_soon(self, log: PartitionLog) -> None:
-        """Write the checkpoints again soon: the recovery point or log start may be below the checkpointed one."""
+        """Write the checkpoints soon: a crash must not bring back an old recovery point or log start offset."""
         ...
 
     def checkpoint_now(self, log: PartitionLog) -> None:

@@ -1,1 +1,1 @@
-"""Record batches of format 2: headers, builders, decoders, checks before an append, numpy columns."""
+"""Record batches and old message sets: headers, builders, decoders, validation, conversions, numpy columns."""

@@ -101,7 +101,7 @@ def _begins_with(section: Buffer, start: int, size: int) -> bool:
 
 
 def _are_timely(oldest: int, newest: int, rules: AppendRules) -> bool:
-    """Whether all timestamps in this range are valid. If some are missing, the range does not cover the others."""
+    """Whether all timestamps in this range are valid; False if a missing one hides the oldest of the others."""
     if timestamp_fault(newest, rules) is not None or timestamp_fault(oldest, rules) is not None:
         return False
     return oldest > NO_TIMESTAMP or rules.timestamp_before_max_ms == UNBOUNDED_MS or oldest == newest

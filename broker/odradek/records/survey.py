@@ -55,10 +55,10 @@ _BLOCK: Final = 160 * 1024
 """Number of bytes searched at once, which limits the memory for their flags. A typical batch takes one step."""
 
 _FIRST_SHAPE: Final = 6
-"""First position at which the three bytes can be that show the start of the second record."""
+"""First possible position of the three bytes that show where the second record starts."""
 
 _MAX_SHIFT: Final = 56
-"""Limit for numbers of nine bytes; longer ones are left to the check record by record."""
+"""Shift of the ninth byte of a number; longer numbers are left to the check record by record."""
 
 _MAX_HEADERS: Final = 16
 """Maximum headers per record that are read in columns; each round costs as much for one record as for thousands."""
@@ -133,7 +133,7 @@ def _joined(facts: Facts, others: Facts) -> Facts:
     )
 
 
-# Records that are all alike
+# Runs of similar records
 
 
 class _Shape(NamedTuple):

@@ -203,7 +203,7 @@ class Leadership:
         for listener in self._follower_listeners:
             listener(topic_partition)
 
-    # Ends
+    # End of roles
 
     def stop(self, controller_epoch: int, stops: Sequence[StopReplica]) -> dict[TopicPartition, int]:
         """Stop replicas, and delete them if requested. Returns an error code for each."""

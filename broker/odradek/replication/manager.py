@@ -149,7 +149,7 @@ class ReplicaManager:
         self._timers: dict[str, Timer] = {}
         self._is_closed = False
 
-    # Life
+    # Start and stop
 
     def start(self) -> None:
         """Start the periodic work: ISR shrinking and high watermark checkpoints."""
@@ -178,7 +178,7 @@ class ReplicaManager:
 
         self._timers[name] = self._clock.call_later(interval_ms, run)
 
-    # Look-up
+    # Lookup
 
     def partition(self, topic_partition: TopicPartition) -> HostedPartition:
         """Return a partition. Raises `KafkaStorageError`, `NotLeaderOrFollower` or `UnknownTopicOrPartition`."""

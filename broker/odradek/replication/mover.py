@@ -135,7 +135,7 @@ class ReplicaMover:
             (move.partition.log.log_end_offset - move.future.log_end_offset for move in self._moves.values()), default=0
         )
 
-    # Begin and end
+    # Start and stop
 
     def start(self, partition: HostedPartition) -> None:
         """Start to fill the partition's future log, if it has one that is not being filled."""

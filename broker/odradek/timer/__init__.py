@@ -1,1 +1,1 @@
-"""Timing wheel and purgatory: what waits for a condition or a time limit."""
+"""Timing wheel and purgatory: operations that wait for a condition or a timeout."""
