@@ -23,7 +23,7 @@ from odradek.records.transcription import BEFORE_CRC, BEHIND_CRC, Integers, Octe
 from odradek.records.varint import encode_varint
 
 FEWEST: Final = 24
-"""Minimum length of a run: the fixed steps cost as much as so many messages one by one."""
+"""Minimum length of a run: the fixed steps cost as much as converting this many messages one by one."""
 
 _MOST: Final = 4096
 _MOST_BYTES: Final = 1 << 20

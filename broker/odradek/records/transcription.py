@@ -26,7 +26,7 @@ Integers = NDArray[np.int64]
 Octets = NDArray[np.uint8]
 
 _FEWEST: Final = 48
-"""Minimum length of a run: the fixed steps cost as much as so many records one by one."""
+"""Minimum length of a run: the fixed steps cost as much as converting this many records one by one."""
 _MOST: Final = 4096
 """Maximum number of messages in one table: limits its memory for records of any size up to the batch's."""
 _MOST_BYTES: Final = 1 << 20

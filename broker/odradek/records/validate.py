@@ -241,7 +241,7 @@ def _check_client_batch(records: memoryview, rules: AppendRules) -> BatchHeader:
 
 
 def _begins(records: memoryview, position: int) -> bool:
-    """Whether a whole entry begins at `position`; false for part of one. Raises `CorruptMessageError` for neither."""
+    """Whether a whole entry begins at `position`; false for part of one. Raises `CorruptMessageError` otherwise."""
     left = len(records) - position
     if left < _LOG_OVERHEAD:
         return False

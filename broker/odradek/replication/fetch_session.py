@@ -144,7 +144,7 @@ class FetchPartition:
         return is_news
 
     def wake(self) -> Hashable | None:
-        """Make a resting entry awake again. Returns the session if one of its requests waits."""
+        """Wake a resting entry. Returns the session if one of its requests waits."""
         assert self.session is not None
         return self.session.woke(self)
 
@@ -302,7 +302,7 @@ class FetchSession:
                 resting.put(entry)
 
     def woke(self, entry: FetchPartition) -> Hashable | None:
-        """Make an entry that `RestingEntries` has removed awake. Returns the session if a request of it waits."""
+        """Wake an entry that `RestingEntries` has removed. Returns the session if one of its requests waits."""
         rest = entry.rest
         assert rest is not None
         entry.rest = entry.log = None
