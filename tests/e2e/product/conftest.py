@@ -18,8 +18,8 @@ from support.product import EXAMPLES, EXTERNAL, IMAGES, NAMESPACE, Demo, Release
 from support.volumes import Volumes
 from support.waiting import eventually
 
-DISKS_EACH: Final = 3
-"""A broker and a member of ZooKeeper on each node, and one to choose."""
+DISKS_EACH: Final = 6
+"""On each node: one for a broker, one for a ZooKeeper member, and more for the small clusters of single tests."""
 
 
 RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
