@@ -27,6 +27,7 @@ Document = dict[str, Any]
 MAX_MESSAGE: Final = 4_096
 """Characters of a condition's message; the CRD allows more, but nobody reads it."""
 MAX_WARNINGS: Final = 32
+ROLLING: Final = "Rolling"
 ROLLS: Final = ("roll", "zookeeper-roll")
 BLOCKING: Final = (SPEC, "apply", "claims", "sizes")
 """What `Waiting` is about when brokers or members may be missing because of it."""
@@ -53,9 +54,9 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
     """Status of a Cluster. `previous` is the one that stands there, `now` is in seconds since the epoch."""
     snapshot, decision = view.snapshot, view.decision
     brokers = _brokers(cluster, view)
-    rolls = bool(decision.outdated) or ("roll" in previous and any(one["state"] != "Running" for one in brokers))
     running = sum(one["state"] == "Running" for one in brokers if one["id"] in cluster.brokers.ids())
-    condition = _cluster_condition(cluster, view, brokers, rolls=rolls)
+    # The last broker of a roll still starts when no pod is outdated any more.
+    condition = _cluster_condition(cluster, view, brokers, rolls=bool(decision.outdated) or "roll" in previous)
     document: Document = {
         "observedGeneration": cluster.generation,
         "conditions": conditions([condition], cluster.generation, previous=previous, now=now),
@@ -73,7 +74,7 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
     else:
         # It has not lost its name only because nobody can be asked.
         document |= _known(clusterId=previous.get("clusterId"))
-    if rolls or any(one.what in ROLLS for one in decision.waiting):
+    if decision.outdated or condition.reason == ROLLING or any(one.what in ROLLS for one in decision.waiting):
         document["roll"] = _known(waitingFor=_first(decision.waiting, ROLLS))
     if decision.progress is not None:
         progress = decision.progress
@@ -125,7 +126,7 @@ def _brokers_away(cluster: Cluster, view: ClusterView, brokers: Iterable[Documen
     if not away:
         return None
     planned = rolls and all(_restarts(one, view) for one in away)
-    reason = "Rolling" if planned else "BrokersMissing"
+    reason = ROLLING if planned else "BrokersMissing"
     return not_ready(reason, " ".join(_why_away(one) for one in away))
 
 
@@ -156,7 +157,7 @@ def _not_settled(cluster: Cluster, view: ClusterView) -> Condition | None:
         return not_ready("ZooKeeperMembersMissing", " ".join(missing))
     if decision.outdated:
         count = len(decision.outdated)
-        return not_ready("Rolling", f"{count} of {cluster.brokers.replicas} brokers await their restart.")
+        return not_ready(ROLLING, f"{count} of {cluster.brokers.replicas} brokers await their restart.")
     if decision.progress is not None:
         progress = decision.progress
         return not_ready(

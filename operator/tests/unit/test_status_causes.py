@@ -87,6 +87,10 @@ def test_a_roll_lasts_until_its_last_broker_runs() -> None:
     document = cluster_of(last, roll={"waitingFor": "Broker 1 restarts."})
     assert ready_of(document)[1] == "Rolling"
     assert "roll" in document
+    crashing = view(snapshot=snapshot(0, 2), state=pods(ready=False, failing=True))
+    failed = cluster_of(crashing, roll={"waitingFor": "Broker 1 restarts."})
+    assert ready_of(failed)[1] == "BrokersMissing"
+    assert "roll" not in failed
     done = cluster_of(view(), roll={})
     assert ready_of(done)[0] == "True"
     assert "roll" not in done
