@@ -130,7 +130,6 @@ def finish(demo: Demo) -> None:
     demo.await_ready()
 
 
-@pytest.mark.e2e_full
 def test_a_set_that_is_deleted_during_a_drain_comes_back_with_its_size(drain: Demo) -> None:
     before = stateful_set(drain)
     assert before is not None
