@@ -18,6 +18,37 @@ from odradek_operator.reconcile import Outcome
 FINALIZER: Final = "odradek.dev/topic"
 
 
+class Vanished:
+    """Topics that asked for the deletion of their topic and went before they had the finalizer, by name."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, Object] = {}
+
+    def add(self, body: Object) -> None:
+        """Note a Topic that a watch has reported as deleted.
+
+        One with a deletion timestamp had the finalizer, which somebody has removed to keep the topic.
+        """
+        if asks_for_finalizer(body) and "deletionTimestamp" not in body["metadata"]:
+            self._bodies[body["metadata"]["name"]] = body
+
+    def missing_in(self, present: Mapping[str, Object]) -> dict[str, Object]:
+        """Return those that are not in a list of Topics; another Topic of the name takes the place of the former one.
+
+        A list that still has the same Topic was read before its deletion, so the Topic is kept for the next list.
+        """
+        self._bodies = {
+            name: body
+            for name, body in self._bodies.items()
+            if name not in present or present[name]["metadata"]["uid"] == body["metadata"]["uid"]
+        }
+        return {name: body for name, body in self._bodies.items() if name not in present}
+
+    def settle(self, name: str) -> None:
+        """Forget a Topic whose topic is gone, or was never there."""
+        self._bodies.pop(name, None)
+
+
 async def keep_finalizers(
     client: KubernetesClient, objects: Mapping[str, Object], topics: Mapping[str, Topic], outcome: Outcome
 ) -> None:

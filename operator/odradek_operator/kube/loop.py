@@ -25,7 +25,7 @@ from odradek_operator.kube.ensemble import ask_members
 from odradek_operator.kube.events import Events, Mood
 from odradek_operator.kube.extras import extras_of
 from odradek_operator.kube.finalizers import (
-    asks_for_finalizer,
+    Vanished,
     keep_finalizers,
     release_finalizers,
     release_protected,
@@ -95,17 +95,15 @@ class ClusterLoop:
         self._statuses = Statuses(shared.client)
         self._session = ZooKeeperSession(self.wake, shared.opened)
         self._resync_at = 0.0
-        self._vanished: dict[str, Object] = {}
-        """Topics that were deleted before they had the finalizer that they asked for, as they were last."""
+        self._vanished = Vanished()
 
     def wake(self) -> None:
         """Something changed: look soon."""
         self._stirred.set()
 
     def topic_vanished(self, body: Object) -> None:
-        """A Topic is gone. One that was being deleted for a while had the finalizer, or somebody took that away."""
-        if asks_for_finalizer(body) and "deletionTimestamp" not in body["metadata"]:
-            self._vanished[body["metadata"]["name"]] = body
+        """A watch has reported that a Topic was deleted."""
+        self._vanished.add(body)
         self.wake()
 
     def saw(self, body: Object, *, deleted: bool) -> None:
@@ -255,18 +253,18 @@ class ClusterLoop:
             )
         except ZkError as error:
             return None, f"ZooKeeper at {zookeeper_connect(cluster)} cannot be asked: {error}.", ()
-        for name in self._vanished.keys() & wanted.removed.keys():
-            if not outcome.plan.decisions[name].actions:
-                del self._vanished[name]
+        for name in wanted.removed:
+            decision = outcome.plan.decisions[name]
+            if not decision.actions and not decision.refusals:
+                self._vanished.settle(name)
         await tell_done(self._shared.events, view.cluster, view.topics, done)
         if done:
             self.wake()
         return outcome, "", ()
 
     def _removed(self, view: View) -> dict[str, Topic]:
-        """Topics of `_vanished` that can be read and are not there again."""
-        self._vanished = {name: body for name, body in self._vanished.items() if name not in view.topics}
-        return read_topics(self._vanished)[0]
+        """Topics that were deleted before they had the finalizer, as they were last."""
+        return read_topics(self._vanished.missing_in(view.topics))[0]
 
     async def _foreign(self, cluster: Cluster, view: View, zk: ZkClient) -> Waiting | None:
         """Why the metadata in ZooKeeper is not this cluster's; None where it is, or where no cluster id is recorded."""

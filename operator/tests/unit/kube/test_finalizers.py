@@ -8,7 +8,7 @@ from odradek.testing.loop import run_virtual
 from odradek.zk.layout import TopicAssignment
 from odradek_operator.crds import Cluster, Deletion, Topic
 from odradek_operator.kube.api import Object
-from odradek_operator.kube.finalizers import FINALIZER, has_finalizer, keep_finalizers, release_finalizers
+from odradek_operator.kube.finalizers import FINALIZER, Vanished, has_finalizer, keep_finalizers, release_finalizers
 from odradek_operator.observed import ObservedTopic, Snapshot
 from odradek_operator.plan import Wanted, make_plan
 from odradek_operator.reconcile import Outcome
@@ -106,3 +106,36 @@ def test_resources_without_a_cluster_are_let_go() -> None:
         assert api.store.find(key_of(body)) is None
 
     run_virtual(run())
+
+
+def gone(uid: str, **spec: object) -> Object:
+    body = topic_body("orders", **{"deletion": "Delete", **spec})
+    body["metadata"]["uid"] = uid
+    return body
+
+
+def test_a_list_that_was_read_before_a_deletion_does_not_hide_it() -> None:
+    """The watch reports the deletion while a round still works with its list."""
+    vanished = Vanished()
+    vanished.add(gone("1"))
+    assert vanished.missing_in({"orders": gone("1")}) == {}
+    assert vanished.missing_in({}).keys() == {"orders"}
+    assert vanished.missing_in({}).keys() == {"orders"}, "until its topic is gone"
+    vanished.settle("orders")
+    assert vanished.missing_in({}) == {}
+
+
+def test_another_resource_of_the_name_takes_its_place() -> None:
+    vanished = Vanished()
+    vanished.add(gone("1"))
+    assert vanished.missing_in({"orders": gone("2")}) == {}
+    assert vanished.missing_in({}) == {}
+
+
+def test_a_resource_that_protects_its_topic_or_was_let_go_is_not_remembered() -> None:
+    vanished = Vanished()
+    vanished.add(gone("1", deletion="Protect"))
+    body = gone("1")
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    vanished.add(body)
+    assert vanished.missing_in({}) == {}
