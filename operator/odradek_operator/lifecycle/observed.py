@@ -96,6 +96,8 @@ class Set:
     """Whether its controller has seen the last specification."""
     spread: bool = False
     """Whether its template demands that pods spread over nodes."""
+    first_ordinal: int = 0
+    """Of its pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +265,7 @@ def parse_set(body: Object) -> Set:
         restart_hash=text(body, "spec", "template", "metadata", "annotations", names.RESTART_HASH),
         generation_observed=(seen or 0) >= (written or 0),
         spread=_must_spread(mapping(body, "spec", "template", "spec")),
+        first_ordinal=number(body, "spec", "ordinals", "start") or 0,
     )
 
 

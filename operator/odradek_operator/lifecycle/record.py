@@ -162,6 +162,8 @@ def _first_id(cluster: Cluster, state: KubernetesState) -> int | None:
     """The lowest broker id that there is, None before there is any. In records that do not name it, ids begin at 0."""
     if state.record.brokers is not None:
         return state.record.first_id or 0
+    if (found := state.sets.get(names.kafka(cluster.name))) is not None:
+        return found.first_ordinal
     claims = [claim.name for claim in state.claims.values() if not claim.terminating]
     form = re.compile(rf"data(-[0-9]+)?-{re.escape(names.kafka(cluster.name))}-(0|[1-9][0-9]*)")
     matches = [form.fullmatch(name) for name in claims]

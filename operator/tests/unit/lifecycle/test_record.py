@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek_operator.crds import Brokers, Cluster, Volume, ZooKeeper
-from odradek_operator.lifecycle.observed import Claim, KubernetesState, Record, Set
+from odradek_operator.lifecycle.observed import Claim, KubernetesState, Record, Set, parse_set
 from odradek_operator.lifecycle.record import (
     Ensemble,
     ensemble_of,
@@ -187,6 +187,10 @@ def beginning_at(first_id: int) -> Cluster:
     [
         KubernetesState(record=Record(brokers=3, first_id=100)),
         KubernetesState(claims=claims("kafka-102", "kafka-100", "zookeeper-0")),
+        KubernetesState(
+            sets={"demo-kafka": parse_set({"metadata": {"name": "demo-kafka"}, "spec": {"ordinals": {"start": 100}}})},
+            claims=claims("kafka-102"),
+        ),
     ],
 )
 def test_broker_ids_stay_as_they_are(state: KubernetesState) -> None:
