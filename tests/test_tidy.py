@@ -21,24 +21,24 @@ BANNED_IN_PURE = frozenset("asyncio socket ssl threading time random os kazoo uv
 }
 
 PURE = """
-base/errors base/error_kinds base/request_errors base/data_errors base/group_errors base/cluster_errors
-base/types base/ports base/config base/broker_fields base/settings base/settings_catalogue
-base/topics base/endpoints cluster compression
-protocol/* records/* timer/*
-zk/layout zk/ownership zk/node zk/port zk/acl zk/security zk/security_digest
-log/producer_state log/epoch_cache log/retention log/transactions log/compaction log/offset_map log/filtering
-log/record_groups
-replication/partition replication/isr replication/requests replication/fetch_session replication/leader_session
-replication/selector replication/quota replication/resting replication/awaited replication/protocol_versions
-controller/context controller/elections controller/machines controller/deletion controller/plans controller/isr
-controller/balance controller/requests controller/answers controller/reassignment controller/requested_elections
-controller/features controller/coalescing controller/old_forms
-coordinator/ports coordinator/log_records coordinator/partitioning coordinator/requests coordinator/group_offsets
-coordinator/group_settings coordinator/classic_member coordinator/classic_group coordinator/delayed
-coordinator/rebalancing coordinator/membership coordinator/offsets coordinator/replay coordinator/shard
-coordinator/groups
-client/settings client/models client/metadata client/serde client/accumulator client/batch_builder client/sequences
-client/fetch_sessions client/fetched client/fetch_state client/assignors client/group_protocol
+base/errors base/error_kinds base/request_errors base/data_errors base/group_errors base/cluster_errors base/types
+base/ports base/config base/broker_fields base/settings base/settings_catalogue base/topics base/endpoints cluster
+compression protocol/* records/* timer/* zk/layout zk/ownership zk/node zk/port zk/acl zk/security zk/security_digest
+log/producers/producer_state log/epoch_cache log/retention log/segments/transaction_index log/compaction/decisions
+log/compaction/offset_map log/compaction/filtering log/compaction/record_groups replication/partition replication/isr
+replication/requests replication/sessions/fetch_session replication/sessions/follower_session
+replication/leader/selector replication/quota replication/sessions/resting replication/leader/awaited
+replication/follower/protocol_versions controller/context controller/elections/election_rules controller/machines
+controller/topics/deletion controller/plans controller/isr_rules controller/elections/balance
+controller/broker_requests/request_batch controller/broker_requests/answers controller/reassignment/decisions
+controller/elections/candidates controller/features controller/broker_requests/coalescing
+controller/broker_requests/old_versions coordinator/ports coordinator/log_records coordinator/partitioning
+coordinator/requests coordinator/group_offsets coordinator/group_settings coordinator/classic_member
+coordinator/classic_group coordinator/delayed coordinator/rebalancing coordinator/membership coordinator/offsets
+coordinator/replay coordinator/shard coordinator/groups client/settings client/models client/metadata
+client/producer/partitioning client/producer/accumulator client/producer/batch_builder client/producer/sequences
+client/consumer/fetch_sessions client/consumer/fetched client/consumer/fetch_state client/consumer/assignors
+client/consumer/group_protocol
 """.split()
 """Modules without I/O, clock, task or randomness of their own (HOUSE: the starred ones)."""
 

@@ -6,7 +6,7 @@ readers carry it to the workers and a pickle names such a function instead of co
 
 from __future__ import annotations
 
-from odradek.client.blocking import BlockingClient
+from odradek.client.blocking.client import BlockingClient
 from odradek.client.settings import ClientSettings
 
 

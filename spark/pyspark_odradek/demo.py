@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from odradek.base.errors import OdradekError
-from odradek.client.blocking import BlockingClient
+from odradek.client.blocking.client import BlockingClient
 from pyspark_odradek import pipelines
 from pyspark_odradek.demonstration import check, flights, load
 from pyspark_odradek.demonstration.processes import Child, ChildEvent, check_java, cluster, spark_job

@@ -31,7 +31,7 @@ from odradek.coordinator.groups import GroupCoordinator
 from odradek.coordinator.producer_ids import ProducerIds
 from odradek.coordinator.runtime import CoordinatorRuntime
 from odradek.coordinator.shard import GroupShard
-from odradek.log.cleaner import LogCleaner
+from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.manager import LogManager
 from odradek.metrics.collector import BrokerCollector
 from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
@@ -41,11 +41,11 @@ from odradek.metrics.requests import RequestStats
 from odradek.metrics.topics import BrokerTopicStats
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.protocol.apis import ApiKey
-from odradek.replication.fetch_session import FetchSessions
-from odradek.replication.leader_channel import LeaderConnector
+from odradek.replication.follower.leader_channel import LeaderConnector
+from odradek.replication.follower.protocol_versions import has_alter_partition
+from odradek.replication.leader.zookeeper_isr import ZooKeeperIsrWriter
 from odradek.replication.manager import IsrWriter, ReplicaManager
-from odradek.replication.protocol_versions import has_alter_partition
-from odradek.replication.zookeeper_isr import ZooKeeperIsrWriter
+from odradek.replication.sessions.fetch_session import FetchSessions
 from odradek.server.broker_configs import BrokerSettings
 from odradek.server.config_store import ConfigStore, persist
 from odradek.server.configs import ConfigHandlers

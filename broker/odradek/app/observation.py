@@ -9,9 +9,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from odradek.controller.runtime import ControllerRuntime
-from odradek.log.cleaner import LogCleaner
+from odradek.log.compaction.cleaner import LogCleaner
+from odradek.log.directories.space import DiskSpace, Room
 from odradek.log.manager import LogManager
-from odradek.log.space import DiskSpace, Room
 from odradek.metrics.collector import BrokerCollector, Distribution
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.requests import RequestStats

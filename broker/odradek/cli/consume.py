@@ -23,7 +23,7 @@ from odradek.cli.shared import (
 
 if TYPE_CHECKING:
     from odradek.cli.formats import Render
-    from odradek.client.consumer import Consumer
+    from odradek.client.consumer.consumer import Consumer
     from odradek.client.settings import ClientSettings
     from odradek.records.record import Record
 
@@ -121,7 +121,7 @@ def _settings(bootstrap: str, properties: Mapping[str, str], wish: Wish) -> Clie
 
 
 async def _consume(settings: ClientSettings, wish: Wish, render: Render) -> None:
-    from odradek.client.consumer import Consumer
+    from odradek.client.consumer.consumer import Consumer
 
     there = await _partitions(settings, wish.topic)
     consumer = Consumer(settings, group_id=wish.group)

@@ -31,12 +31,12 @@ from odradek.cli.log_findings import (
     Severity,
 )
 from odradek.cli.log_index_checks import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
-from odradek.log import checkpoints
-from odradek.log.checkpoints import MalformedCheckpointError
+from odradek.log.directories import checkpoints
+from odradek.log.directories.checkpoints import MalformedCheckpointError
 from odradek.log.epoch_cache import EpochCache
-from odradek.log.producer_snapshot import INT32_MAX
-from odradek.log.producer_state import ProducerState
-from odradek.log.segment import (
+from odradek.log.producers.producer_snapshot import INT32_MAX
+from odradek.log.producers.producer_state import ProducerState
+from odradek.log.segments.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,

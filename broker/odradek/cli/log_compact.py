@@ -20,9 +20,8 @@ from odradek.base.ports import Clock, File
 from odradek.base.system import SystemClock, SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.cli.log_files import FILES, OFFSET_CHECKPOINTS, LogToolError, read_whole
-from odradek.log import checkpoints
-from odradek.log.cleaning import clean_log
-from odradek.log.compaction import (
+from odradek.log.compaction.compaction_pass import clean_log
+from odradek.log.compaction.decisions import (
     BYTES_PER_KEY,
     INT64_MAX,
     CleaningRange,
@@ -32,10 +31,11 @@ from odradek.log.compaction import (
     LogFacts,
     cleaning_range,
 )
-from odradek.log.directory import parse_log_name
+from odradek.log.directories import checkpoints
+from odradek.log.directories.directory import parse_log_name
 from odradek.log.partition_log import PartitionLog
-from odradek.log.recovery import LoadRequest, load
-from odradek.log.segment import LOG_SUFFIX
+from odradek.log.recovery.log_recovery import LoadRequest, load
+from odradek.log.segments.segment import LOG_SUFFIX
 from odradek.log.values import CleanedSwap, LogContext, SegmentView
 
 CLEANER_FILE: Final = OFFSET_CHECKPOINTS[-1]

@@ -28,10 +28,10 @@ from odradek.cli.log_files import (
     read_whole,
 )
 from odradek.compression import decompress
-from odradek.log import checkpoints
-from odradek.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from odradek.log.producer_snapshot import INT32_MAX, unpack_snapshot
-from odradek.log.segment import (
+from odradek.log.directories import checkpoints
+from odradek.log.producers.producer_snapshot import INT32_MAX, unpack_snapshot
+from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from odradek.log.segments.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -39,7 +39,7 @@ from odradek.log.segment import (
     TRANSACTION_INDEX_SUFFIX,
     file_name,
 )
-from odradek.log.transactions import TRANSACTION_ENTRY_VERSION, TransactionIndex
+from odradek.log.segments.transaction_index import TRANSACTION_ENTRY_VERSION, TransactionIndex
 from odradek.records.batch import (
     HEADER_SIZE,
     BatchHeader,

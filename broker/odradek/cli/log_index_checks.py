@@ -13,8 +13,8 @@ from typing import Final
 from odradek.base.errors import ProtocolError
 from odradek.cli.log_files import Entry, read_whole
 from odradek.cli.log_findings import REMAKE_INDEX, REPLACE_REPLICA, Findings, Severity
-from odradek.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from odradek.log.transactions import AbortedTransaction, TransactionIndex
+from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.records.batch import ControlType, read_control_type
 from odradek.records.formats import iterate_records
 

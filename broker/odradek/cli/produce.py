@@ -151,7 +151,7 @@ async def _produce(
     separator: bytes | None,
     partition: int | None,
 ) -> Summary:
-    from odradek.client.producer import Producer
+    from odradek.client.producer.producer import Producer
 
     if not settings.allow_auto_create_topics:
         await _require(settings, topic)

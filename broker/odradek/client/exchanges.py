@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from odradek.base.errors import NONE, NetworkError
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID
-from odradek.client.accumulator import ProducerBatch
 from odradek.client.cluster import Cluster
-from odradek.client.sequences import Numbers
+from odradek.client.producer.accumulator import ProducerBatch
+from odradek.client.producer.sequences import Numbers
 from odradek.client.settings import NO_ACKS
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.hotpath import (

@@ -25,11 +25,9 @@ from odradek.base.errors import (
 from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.controller import features
 from odradek.controller.context import LiveBroker, PartitionStatus, Replica, ReplicaStatus
-from odradek.controller.deleting import TopicDeleter
-from odradek.controller.deletion import REASON_DEAD_REPLICA
-from odradek.controller.electing import LeaderElections
-from odradek.controller.election import Seat
-from odradek.controller.elections import Cause
+from odradek.controller.controller_election import Seat
+from odradek.controller.elections.election_rules import Cause
+from odradek.controller.elections.leader_elections import LeaderElections
 from odradek.controller.events import (
     BrokersChanged,
     DeletionsChanged,
@@ -43,10 +41,12 @@ from odradek.controller.events import (
 )
 from odradek.controller.features import FeatureUpdate
 from odradek.controller.machines import move_partitions, move_replicas
-from odradek.controller.reassigning import Reassigner
+from odradek.controller.reassignment.reassigner import Reassigner
 from odradek.controller.reign import Reign, Surroundings
 from odradek.controller.slicing import slices
 from odradek.controller.store import topics_without_id
+from odradek.controller.topics.deleting import TopicDeleter
+from odradek.controller.topics.deletion import REASON_DEAD_REPLICA
 from odradek.protocol.release_versions import has_topic_ids
 from odradek.zk import layout
 from odradek.zk.layout import LayoutError, TopicAssignment, decode_partitions

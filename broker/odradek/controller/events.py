@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odradek.controller.requests import BrokerRequest
+from odradek.controller.broker_requests.request_batch import BrokerRequest
 
 if TYPE_CHECKING:
     from odradek.controller.active import ActiveController

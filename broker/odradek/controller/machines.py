@@ -16,8 +16,8 @@ from typing import Final
 
 from odradek.base.errors import OdradekError
 from odradek.base.types import TopicPartition
+from odradek.controller.broker_requests.request_batch import RequestBatch
 from odradek.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
-from odradek.controller.requests import RequestBatch
 
 PARTITION_PREDECESSORS: Final[Mapping[PartitionStatus, frozenset[PartitionStatus]]] = {
     PartitionStatus.NEW: frozenset({PartitionStatus.NON_EXISTENT}),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.controller.context import ControllerContext, Leadership, Replica
-from odradek.controller.elections import (
+from odradek.controller.elections.election_rules import (
     Cause,
     Elected,
     Obstacle,

@@ -24,14 +24,14 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock, Timer
 from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
-from odradek.controller import election
+from odradek.controller import controller_election as election
 from odradek.controller.active import ActiveController
-from odradek.controller.alter import alter_partitions, refused_by_non_controller
-from odradek.controller.answers import leader_and_isr_errors, stop_replica_errors
+from odradek.controller.alter_partition import alter_partitions, refused_by_non_controller
+from odradek.controller.broker_requests.answers import leader_and_isr_errors, stop_replica_errors
+from odradek.controller.broker_requests.dispatch import Connect, Dispatcher
 from odradek.controller.context import Replica
-from odradek.controller.deletion import REASON_FAILED_REPLICA
-from odradek.controller.dispatch import Connect, Dispatcher
-from odradek.controller.election import ControllerMovedError
+from odradek.controller.controller_election import ControllerMovedError
+from odradek.controller.elections.candidates import ElectionKind
 from odradek.controller.events import (
     Answered,
     Asked,
@@ -51,10 +51,10 @@ from odradek.controller.events import (
     TopicSettingsChanged,
 )
 from odradek.controller.features import FeatureUpdate
-from odradek.controller.reassigning import Wishes
+from odradek.controller.reassignment.reassigner import Wishes
 from odradek.controller.reign import Surroundings
-from odradek.controller.requested_elections import ElectionKind
 from odradek.controller.states import ControllerState, state_of
+from odradek.controller.topics.deletion import REASON_FAILED_REPLICA
 from odradek.metrics.quantiles import Quantiles
 from odradek.protocol.apis import ApiKey
 from odradek.zk import layout

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from odradek.base.types import BrokerEpoch, TopicPartition
 from odradek.controller.context import Leadership, LiveBroker
-from odradek.controller.election import ControllerMovedError, Seat
+from odradek.controller.controller_election import ControllerMovedError, Seat
 from odradek.controller.plans import StateWrite
 from odradek.controller.slicing import slices
 from odradek.zk import layout

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from posixpath import dirname
 
 from odradek.base.ports import File, Files
-from odradek.log import checkpoints
+from odradek.log.directories import checkpoints
 from odradek.log.epoch_cache import EpochCache
-from odradek.log.segment import Segment
-from odradek.log.segment_list import SegmentList
+from odradek.log.segments.segment import Segment
+from odradek.log.segments.segment_list import SegmentList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

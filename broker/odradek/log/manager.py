@@ -25,17 +25,17 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock, Files, RunBlocking
 from odradek.base.types import ZERO_UUID, TopicPartition
-from odradek.log.background import Background, BlockingCalls
-from odradek.log.checkpoints import MetaProperties
-from odradek.log.directory import LogDirectory, deleted_name, read_high_watermarks
-from odradek.log.disk_work import DiskWork
-from odradek.log.loading import LogLoader
-from odradek.log.moves import FutureHost, LogMoves, write_topic_id
+from odradek.log.directories.background import Background, BlockingCalls
+from odradek.log.directories.checkpoints import MetaProperties
+from odradek.log.directories.directory import LogDirectory, deleted_name, read_high_watermarks
+from odradek.log.directories.disk_work import DiskWork
+from odradek.log.directories.loading import LogLoader
+from odradek.log.directories.moves import FutureHost, LogMoves, write_topic_id
+from odradek.log.directories.schedules import LogSchedules
+from odradek.log.directories.space import DiskSpace
+from odradek.log.directories.table import LogTable
 from odradek.log.partition_log import PartitionLog
-from odradek.log.recovery import LoadRequest, load
-from odradek.log.schedules import LogSchedules
-from odradek.log.space import DiskSpace
-from odradek.log.table import LogTable
+from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.values import LogContext
 
 logger = logging.getLogger(__name__)

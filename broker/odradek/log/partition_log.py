@@ -24,15 +24,15 @@ from odradek.base.errors import (
 )
 from odradek.base.types import NO_TIMESTAMP
 from odradek.log.flush import FlushTicket
-from odradek.log.producer_files import load_producers, write_snapshot
-from odradek.log.producer_state import Duplicate, EndedTransaction, Marker
+from odradek.log.producers.producer_files import load_producers, write_snapshot
+from odradek.log.producers.producer_state import Duplicate, EndedTransaction, Marker
+from odradek.log.producers.stamping import markers_in, stamp_offsets, stamp_time
 from odradek.log.retention import RetentionRules, expired_segments
-from odradek.log.segment import INT32_MAX, whole_batches
-from odradek.log.segment_list import ReadBounds
-from odradek.log.stamping import markers_in, stamp_offsets, stamp_time
+from odradek.log.segments.replacement import cleanable_segments
+from odradek.log.segments.segment import INT32_MAX, whole_batches
+from odradek.log.segments.segment_list import ReadBounds
+from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.log.state import LogState
-from odradek.log.swapping import cleanable_segments
-from odradek.log.transactions import AbortedTransaction
 from odradek.log.values import AppendInfo, CleanedSwap, LogSlice, SegmentView, TimestampOffset
 from odradek.records.admission import prepare
 from odradek.records.batch import MAGIC, BatchHeader, TimestampType

@@ -12,9 +12,9 @@ from odradek.base.config import TopicConfig
 from odradek.base.errors import StorageError
 from odradek.log.epoch_cache import EpochCache, EpochEndOffset
 from odradek.log.flush import Durability, FlushTicket, decided_below
-from odradek.log.producer_state import ActiveProducer
-from odradek.log.recovery import LoadedLog
-from odradek.log.segment import Segment
+from odradek.log.producers.producer_state import ActiveProducer
+from odradek.log.recovery.log_recovery import LoadedLog
+from odradek.log.segments.segment import Segment
 from odradek.log.storage import LogStorage
 from odradek.log.values import LogContext
 from odradek.records.batch import TimestampType

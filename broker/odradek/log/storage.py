@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 from odradek.base.config import TopicConfig
 from odradek.base.ports import Clock, Files
-from odradek.log.producer_files import write_snapshot
-from odradek.log.producer_state import ProducerState
-from odradek.log.segment import INT32_MAX, Segment
-from odradek.log.segment_list import SegmentList
-from odradek.log.swapping import place_of, remove_cleaned, swap_segments
+from odradek.log.producers.producer_files import write_snapshot
+from odradek.log.producers.producer_state import ProducerState
+from odradek.log.segments.replacement import place_of, remove_cleaned, swap_segments
+from odradek.log.segments.segment import INT32_MAX, Segment
+from odradek.log.segments.segment_list import SegmentList
 from odradek.log.values import CleanedSwap, LogContext, LogHost
 
 

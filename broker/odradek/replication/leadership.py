@@ -28,8 +28,8 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.types import NO_BROKER, NO_EPOCH, ZERO_UUID, TopicPartition
 from odradek.log.manager import LogManager
-from odradek.replication.fetchers import FetcherManager
-from odradek.replication.marks import HighWatermarks
+from odradek.replication.follower.fetchers import FetcherManager
+from odradek.replication.high_watermarks import HighWatermarks
 from odradek.replication.partition import LeaderAndIsrState, Partition, Role
 from odradek.replication.table import HostedPartition, PartitionTable
 

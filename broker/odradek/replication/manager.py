@@ -28,21 +28,21 @@ from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
 from odradek.cluster import ClusterView
 from odradek.log.manager import LogManager
 from odradek.metrics.topics import BrokerTopicStats
-from odradek.replication import delete_records
-from odradek.replication.awaited import HURRIED_WAIT_MS, AwaitedFollowers
-from odradek.replication.delayed import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
-from odradek.replication.delete_records import DelayedDeleteRecords, RecordDeletion
-from odradek.replication.fetch_session import FetchSession
-from odradek.replication.fetchers import FetcherManager
-from odradek.replication.follower import ConnectLeader
-from odradek.replication.isr_changes import IsrChanges
+from odradek.replication.follower.fetch_loop import ConnectLeader
+from odradek.replication.follower.fetchers import FetcherManager
+from odradek.replication.high_watermarks import HighWatermarks
+from odradek.replication.leader import delete_records
+from odradek.replication.leader.awaited import HURRIED_WAIT_MS, AwaitedFollowers
+from odradek.replication.leader.delayed import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
+from odradek.replication.leader.delete_records import DelayedDeleteRecords, RecordDeletion
+from odradek.replication.leader.isr_changes import IsrChanges
+from odradek.replication.leader.reader import FollowerNotes, PartitionReader
+from odradek.replication.leader.selector import SELECTORS
 from odradek.replication.leadership import Leadership, StopReplica
-from odradek.replication.log_dirs import LogDirChanges
-from odradek.replication.marks import HighWatermarks
-from odradek.replication.mover import Cleaning, ReplicaMover
+from odradek.replication.moves.log_dirs import LogDirChanges
+from odradek.replication.moves.mover import Cleaning, ReplicaMover
 from odradek.replication.partition import LeaderAndIsrState
 from odradek.replication.quota import ReplicationQuotas
-from odradek.replication.reader import FollowerNotes, PartitionReader
 from odradek.replication.requests import (
     AppendRequest,
     AppendResult,
@@ -52,8 +52,8 @@ from odradek.replication.requests import (
     FetchResult,
     IsrWriter,
 )
-from odradek.replication.resting import RestingEntries
-from odradek.replication.selector import SELECTORS
+from odradek.replication.sessions.fetch_session import FetchSession
+from odradek.replication.sessions.resting import RestingEntries
 from odradek.replication.table import HostedPartition, PartitionTable
 from odradek.timer.purgatory import Purgatory
 

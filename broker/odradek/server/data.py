@@ -60,7 +60,6 @@ from odradek.protocol.hotpath import (
 from odradek.records.batch import MAGIC, TRANSACTIONAL_FLAG
 from odradek.records.formats import MAGIC_AT
 from odradek.records.validate import AppendOrigin
-from odradek.replication.fetch_session import FetchAnswer, FetchContext, FetchPartition, FetchSessions
 from odradek.replication.manager import (
     AppendRequest,
     AppendResult,
@@ -68,6 +67,7 @@ from odradek.replication.manager import (
     FetchResult,
     ReplicaManager,
 )
+from odradek.replication.sessions.fetch_session import FetchAnswer, FetchContext, FetchPartition, FetchSessions
 from odradek.server.appended import count_append
 from odradek.server.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
 from odradek.server.conversion import DownConversion

@@ -14,7 +14,7 @@ from odradek.base.errors import NONE, ElectionNotNeededError, InvalidRequestErro
 from odradek.base.ports import Clock
 from odradek.base.types import TopicPartition
 from odradek.cluster import ClusterView
-from odradek.controller.requested_elections import ElectionKind
+from odradek.controller.elections.candidates import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.dispatch import Handler, RequestContext

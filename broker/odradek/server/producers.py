@@ -12,7 +12,7 @@ from typing import Any
 from odradek.base.errors import NONE, OdradekError
 from odradek.base.topics import check_topic_name
 from odradek.base.types import TopicPartition
-from odradek.log.producer_state import ActiveProducer
+from odradek.log.producers.producer_state import ActiveProducer
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.replication.manager import ReplicaManager

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from odradek.base.errors import NONE, ProtocolError
 from odradek.base.types import TopicPartition
-from odradek.controller.reassigning import Wishes
+from odradek.controller.reassignment.reassigner import Wishes
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.dispatch import Handler, RequestContext

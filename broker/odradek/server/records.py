@@ -14,7 +14,7 @@ from odradek.base.types import TopicPartition
 from odradek.cluster import ClusterView
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
-from odradek.replication.delete_records import DeletedRecords
+from odradek.replication.leader.delete_records import DeletedRecords
 from odradek.replication.manager import ReplicaManager
 from odradek.server.dispatch import Handler, RequestContext
 

@@ -43,7 +43,7 @@ from odradek.base.topics import (
 )
 from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ZERO_UUID
 from odradek.cluster import ClusterImage, ClusterView
-from odradek.controller import topic_admin
+from odradek.controller.topics import topic_admin
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.release_versions import has_topic_ids

@@ -16,7 +16,7 @@ from odradek.base.ports import Clock, Files
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
 from odradek.log.partition_log import PartitionLog
-from odradek.log.recovery import LoadRequest, load
+from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.values import LogContext
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
 from odradek.records.message_set import encode_set

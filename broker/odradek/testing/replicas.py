@@ -39,8 +39,7 @@ from odradek.protocol.hotpath import (
     encode_fetch_response,
 )
 from odradek.records.batch import BatchBuilder
-from odradek.replication.fetch_session import FetchAnswer, FetchSessions
-from odradek.replication.follower import LeaderChannel
+from odradek.replication.follower.fetch_loop import LeaderChannel
 from odradek.replication.manager import (
     AppendRequest,
     AppendResult,
@@ -51,6 +50,7 @@ from odradek.replication.manager import (
     ReplicaManager,
 )
 from odradek.replication.partition import EpochEnd
+from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
 
 T = TypeVar("T")
 

@@ -21,19 +21,19 @@ from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.cluster import ClusterView
 from odradek.controller import features
+from odradek.controller.elections.candidates import ElectionKind
 from odradek.controller.features import FeatureUpdate
-from odradek.controller.reassigning import Wishes
-from odradek.controller.requested_elections import ElectionKind
+from odradek.controller.reassignment.reassigner import Wishes
 from odradek.log.manager import LogManager
 from odradek.metrics.requests import RequestStats
 from odradek.metrics.topics import BrokerTopicStats
 from odradek.network.connection import Connection
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_request
-from odradek.replication.fetch_session import FetchSessions
-from odradek.replication.follower import LeaderChannel
+from odradek.replication.follower.fetch_loop import LeaderChannel
 from odradek.replication.manager import ReplicaManager
 from odradek.replication.requests import CommittedIsr
+from odradek.replication.sessions.fetch_session import FetchSessions
 from odradek.server.broker_configs import BrokerSettings
 from odradek.server.config_store import ConfigStore
 from odradek.server.configs import ConfigHandlers

@@ -19,7 +19,7 @@ from unittest import mock
 from odradek.base.config import TopicConfig
 from odradek.base.system import SystemFiles
 from odradek.log.partition_log import PartitionLog
-from odradek.log.recovery import LoadRequest, load
+from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.values import LogContext
 from odradek.records import structure
 from odradek.records.batch import BatchBuilder, read_header

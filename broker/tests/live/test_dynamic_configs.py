@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from odradek.base.errors import InvalidRequestError
-from odradek.client.blocking import BlockingClient
-from odradek.client.blocking_admin import BlockingAdmin
+from odradek.client.blocking.blocking_admin import BlockingAdmin
+from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import ConfigChange, ConfigResource
 from odradek.testing.apache import free_port
 from odradek.testing.cluster import RunningCluster

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from odradek.base.types import TopicPartition
 from odradek.cli.main import cli
 from odradek.client.admin import Admin, NewTopic
-from odradek.client.consumer import Consumer
-from odradek.client.producer import Producer
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory

@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.models import NewTopic
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory

@@ -13,9 +13,9 @@ import pytest
 from odradek.base.errors import OdradekError
 from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.models import NewTopic, TopicDescription
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from odradek.base.errors import MalformedFrameError, error_for
 from odradek.base.types import NO_EPOCH, TopicPartition
-from odradek.client.group_protocol import PROTOCOL_TYPE, decode_assignment
+from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
 from odradek.client.offsets import grouped_by_topic
 from odradek.protocol.codec import Message
 from odradek_operator.exporter.readings import Members

@@ -14,7 +14,7 @@ from typing import Final
 
 from odradek.base.errors import OdradekError, UnknownTopicOrPartitionError
 from odradek.base.types import NO_BROKER, TopicPartition
-from odradek.client.blocking import BlockingClient
+from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import Delivered
 from odradek.client.settings import ClientSettings
 from pyspark_odradek.demonstration.flights import Event

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from odradek.base.types import TopicPartition
-from odradek.client.blocking import BlockingClient
+from odradek.client.blocking.client import BlockingClient
 from pyspark_odradek import options as source
 from pyspark_odradek.lookup import OffsetLookup
 from pyspark_odradek.offsets import check_not_backwards, new_offsets, to_json

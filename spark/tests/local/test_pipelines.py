@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from odradek.base.errors import TopicAlreadyExistsError
 from odradek.base.types import TopicPartition
-from odradek.client.blocking import BlockingClient
+from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
 from odradek.testing.cluster import RunningCluster
 from pyspark_odradek import pipelines

@@ -14,9 +14,12 @@ from typing import Any, Final, TypeAlias
 
 from odradek.app import broker as app_broker
 from odradek.base.errors import OdradekError
-from odradek.controller import election, elections, plans
-from odradek.log import partition_log, producer_state
-from odradek.replication import reader
+from odradek.controller import controller_election as election
+from odradek.controller import plans
+from odradek.controller.elections import election_rules as elections
+from odradek.log import partition_log
+from odradek.log.producers import producer_state
+from odradek.replication.leader import reader
 from odradek.replication.leadership import Leadership
 from odradek.replication.partition import Partition
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from odradek.base.errors import OdradekError, OffsetOutOfRangeError, ProtocolError
 from odradek.base.types import TopicPartition
-from odradek.client.consumer import Consumer
-from odradek.client.fetched import iterate_records
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.consumer.fetched import iterate_records
 from odradek.client.settings import ClientSettings
 from odradek.testing.net import Host, as_host
 from odradek.testing.simulation.errors import Violation

@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.base.errors import OdradekError
 from odradek.client.models import RecordMetadata
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.testing.simulation.history import ProducerHistory, Sent
 from odradek.testing.simulation.plan import TopicPlan

@@ -23,10 +23,10 @@ from uuid import UUID
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
-from odradek.log.checkpoints import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE
+from odradek.log.directories.checkpoints import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
-from odradek.log.segment import SNAPSHOT_SUFFIX
+from odradek.log.segments.segment import SNAPSHOT_SUFFIX
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
 from odradek.records.message_set import encode_set
 from odradek.records.validate import AppendOrigin

@@ -21,7 +21,7 @@ from comparison.figures import OURS
 from comparison.processes import with_descendants
 from comparison.waiting import wait_until
 from comparison.wire import Address, Connection, metadata_frame, partitions_of
-from odradek.client.blocking import BlockingClient
+from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
 from odradek.testing.apache import java_command
 from odradek_operator.embedded.child import ChildProcess

@@ -9,8 +9,8 @@ import pytest
 
 from odradek.base.errors import InvalidRequestError, NotControllerError
 from odradek.base.types import TopicPartition
+from odradek.controller.elections.candidates import ElectionKind
 from odradek.controller.features import FeatureUpdate
-from odradek.controller.requested_elections import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.zk import layout
 from odradek.zk.layout import Feature, PartitionState, ReplicaAssignment, TopicAssignment

@@ -19,7 +19,7 @@ from odradek.base.errors import (
     UnknownServerError,
 )
 from odradek.base.types import TopicPartition
-from odradek.controller.requested_elections import ElectionKind
+from odradek.controller.elections.candidates import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.zk import layout
 from odradek.zk.layout import ControllerRegistration, PartitionState, TopicAssignment

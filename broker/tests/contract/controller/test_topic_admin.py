@@ -16,7 +16,7 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.base.types import TopicPartition
-from odradek.controller.topic_admin import create_partitions, create_topic, delete_topic
+from odradek.controller.topics.topic_admin import create_partitions, create_topic, delete_topic
 from odradek.zk import layout
 from odradek.zk.layout import ReplicaAssignment, TopicAssignment
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from odradek.base.errors import NetworkError, ProtocolError
-from odradek.client.loop_thread import LoopThread, current
+from odradek.client.blocking.loop_thread import LoopThread, current
 from odradek.client.metadata import view_of
 from odradek.client.tasks import TaskOwner
 from odradek.network.channel import Channel, ChannelTimeouts

@@ -18,9 +18,9 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.models import ConfigChange, ConfigResource, NewTopic
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ import pytest
 
 from odradek.base.errors import NetworkError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from odradek.base.types import TopicPartition
-from odradek.client.blocking import BlockingClient
-from odradek.client.fetched import iterate_records
+from odradek.client.blocking.client import BlockingClient
+from odradek.client.consumer.fetched import iterate_records
 from odradek.client.settings import ClientSettings
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

@@ -9,9 +9,9 @@ import pytest
 
 from odradek.base.errors import OffsetOutOfRangeError
 from odradek.base.types import TopicPartition
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.models import OffsetAndMetadata
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.records.batch import iterate
 

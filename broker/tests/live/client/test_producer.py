@@ -8,9 +8,9 @@ import pytest
 
 from odradek.base.errors import MessageTooLargeError, UnknownTopicOrPartitionError
 from odradek.base.types import TopicPartition
-from odradek.client.consumer import Consumer
-from odradek.client.producer import Producer
-from odradek.client.serde import partition_of_key
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.producer.partitioning import partition_of_key
+from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

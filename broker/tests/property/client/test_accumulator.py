@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from odradek.base.types import TopicPartition
-from odradek.client.accumulator import Accumulator, Limits, ProducerBatch
-from odradek.client.batch_builder import ClientBatchBuilder
-from odradek.client.sequences import Numbers
+from odradek.client.producer.accumulator import Accumulator, Limits, ProducerBatch
+from odradek.client.producer.batch_builder import ClientBatchBuilder
+from odradek.client.producer.sequences import Numbers
 from odradek.compression import Codec
 from odradek.records.batch import read_header
 from odradek.records.record import decode_batch

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
-from odradek.client.assignors import ASSIGNORS, Member, assign_range, assign_roundrobin
+from odradek.client.consumer.assignors import ASSIGNORS, Member, assign_range, assign_roundrobin
 
 TOPICS = ["a", "b", "c"]
 counts = st.fixed_dictionaries({topic: st.integers(0, 7) for topic in TOPICS})

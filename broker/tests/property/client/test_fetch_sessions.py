@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
-from odradek.client.fetch_sessions import FetchSession, SessionRequest, Wish
+from odradek.client.consumer.fetch_sessions import FetchSession, SessionRequest, Wish
 
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 ID_NOT_FOUND, INVALID_EPOCH = 70, 71

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odradek.base.errors import MalformedFrameError
 from odradek.base.types import TopicPartition
-from odradek.client.group_protocol import (
+from odradek.client.consumer.group_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,

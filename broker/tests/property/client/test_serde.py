@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.serde import murmur2, partition_of_key
+from odradek.client.producer.partitioning import murmur2, partition_of_key
 
 
 def slow_murmur2(data: bytes) -> int:

@@ -9,8 +9,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.controller.coalescing import coalesce
-from odradek.controller.requests import BrokerRequest
+from odradek.controller.broker_requests.coalescing import coalesce
+from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.protocol.apis import ApiKey
 
 MOST = 5

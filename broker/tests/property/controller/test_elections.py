@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.controller.elections import (
+from odradek.controller.elections.election_rules import (
     Elected,
     elect_for_shutdown,
     elect_offline,

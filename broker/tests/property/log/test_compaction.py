@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.compression import Codec
-from odradek.log.segment import SNAPSHOT_SUFFIX
+from odradek.log.segments.segment import SNAPSHOT_SUFFIX
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
 from odradek.records.message_set import encode_set

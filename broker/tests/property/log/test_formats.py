@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.types import TopicPartition
-from odradek.log import checkpoints
-from odradek.log.checkpoints import MalformedCheckpointError
+from odradek.log.directories import checkpoints
+from odradek.log.directories.checkpoints import MalformedCheckpointError
 from odradek.log.epoch_cache import UNDEFINED, EpochCache, EpochEndOffset
-from odradek.log.indexes import OffsetIndex, TimeIndex
-from odradek.log.producer_state import ProducerState
+from odradek.log.producers.producer_state import ProducerState
+from odradek.log.segments.indexes import OffsetIndex, TimeIndex
 from odradek.records.batch import TRANSACTIONAL_FLAG, BatchHeader
 
 RELATIVE = st.integers(0, 2**31 - 1)

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from odradek.base.errors import OutOfOrderSequenceError
 from odradek.compression import Codec
-from odradek.log.cleaned_segment import SegmentWriter
+from odradek.log.compaction.cleaned_segment import SegmentWriter
 from odradek.log.epoch_cache import EpochEndOffset
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import CleanedSwap

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.base.errors import PeerError
 from odradek.compression import Codec
-from odradek.log.stamping import stamp_offsets, stamp_time
+from odradek.log.producers.stamping import stamp_offsets, stamp_time
 from odradek.records import admission, batch
 from odradek.records.admission import prepare
 from odradek.records.batch import BatchBuilder, TimestampType

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
 from odradek.protocol.hotpath import FetchRequest
-from odradek.replication.fetch_session import FetchSessions
-from odradek.replication.leader_session import Followed, LeaderSession
 from odradek.replication.requests import FetchResult
+from odradek.replication.sessions.fetch_session import FetchSessions
+from odradek.replication.sessions.follower_session import Followed, LeaderSession
 from odradek.testing.loop import ManualClock
 
 TOPIC_ID = UUID(int=5)

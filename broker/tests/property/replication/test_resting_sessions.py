@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from odradek.base.types import TopicPartition
 from odradek.protocol.hotpath import FetchEntry, FetchRequest, ForgottenPartition
 from odradek.records.batch import iterate
-from odradek.replication.fetch_session import FetchAnswer, FetchSessions
 from odradek.replication.manager import FetchParams
+from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
 from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.replicas import TOPIC_ID, MemoryBroker, MemoryCluster
 

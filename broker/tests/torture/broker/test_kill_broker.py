@@ -9,7 +9,7 @@ import pytest
 
 from odradek.base.errors import OdradekError
 from odradek.base.types import TopicPartition
-from odradek.client.blocking import BlockingClient
+from odradek.client.blocking.client import BlockingClient
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 

@@ -14,10 +14,10 @@ import pytest
 
 from odradek.base.errors import StorageError
 from odradek.compression import Codec
-from odradek.log import checkpoints
-from odradek.log.cleaned_segment import SegmentWriter
+from odradek.log.compaction.cleaned_segment import SegmentWriter
+from odradek.log.directories import checkpoints
 from odradek.log.partition_log import PartitionLog
-from odradek.log.segment import Segment
+from odradek.log.segments.segment import Segment
 from odradek.log.values import CleanedSwap
 from odradek.records.batch import ControlType
 from odradek.records.formats import iterate_entries, iterate_records

@@ -10,7 +10,7 @@ from odradek.app.observation import Observed, observe
 from odradek.base.config import BrokerConfig
 from odradek.base.types import TopicPartition
 from odradek.controller.runtime import ControllerRuntime
-from odradek.log.cleaner import LogCleaner
+from odradek.log.compaction.cleaner import LogCleaner
 from odradek.metrics.collector import BrokerCollector
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.series import SERIES

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
 from odradek.cli.log_decoders import DECODERS, LOG_DECODERS, by_field, offsets_topic, transaction_log
-from odradek.client.group_protocol import Subscription, encode_assignment, encode_subscription
+from odradek.client.consumer.group_protocol import Subscription, encode_assignment, encode_subscription
 from odradek.coordinator.log_records import (
     GroupKey,
     GroupValue,

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from odradek.base.types import BrokerEpoch, Endpoint, TopicPartition
+from odradek.controller.broker_requests.request_batch import RequestBatch, Sender
 from odradek.controller.context import (
     ControllerContext,
     Leadership,
@@ -16,7 +17,6 @@ from odradek.controller.context import (
     Replica,
     ReplicaStatus,
 )
-from odradek.controller.requests import RequestBatch, Sender
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 
 Build = Callable[..., ControllerContext]

@@ -10,12 +10,12 @@ import pytest
 
 from odradek.base.config import BrokerConfig
 from odradek.base.types import Endpoint, TopicPartition
-from odradek.controller import election
+from odradek.controller import controller_election as election
 from odradek.controller.active import ActiveController
+from odradek.controller.broker_requests.dispatch import Dispatcher
+from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.controller.context import LiveBroker
-from odradek.controller.dispatch import Dispatcher
 from odradek.controller.reign import Surroundings
-from odradek.controller.requests import BrokerRequest
 from odradek.protocol.apis import ApiKey
 from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.memory_zk import MemoryTree, MemoryZk

@@ -16,7 +16,7 @@ from odradek.base.errors import (
     UnknownServerError,
 )
 from odradek.base.types import TopicPartition
-from odradek.controller.reassigning import Reassigner
+from odradek.controller.reassignment.reassigner import Reassigner
 from odradek.controller.reign import Reign
 from odradek.protocol.apis import ApiKey
 from odradek.testing.loop import VirtualClock, run_virtual

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from odradek.base.types import TopicPartition
+from odradek.controller.broker_requests.request_batch import RequestBatch
 from odradek.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from odradek.controller.machines import (
     PARTITION_PREDECESSORS,
@@ -17,7 +18,6 @@ from odradek.controller.machines import (
     move_partitions,
     move_replicas,
 )
-from odradek.controller.requests import RequestBatch
 from odradek.protocol.apis import ApiKey
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.base.types import TopicPartition
 from odradek.controller.context import ControllerContext, Leadership, Replica
-from odradek.controller.elections import Cause, Obstacle
+from odradek.controller.elections.election_rules import Cause, Obstacle
 from odradek.controller.plans import apply_write, elections, first_leaders, isr_removals
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -13,12 +13,12 @@ import pytest
 from odradek.base.config import BrokerConfig
 from odradek.base.types import BrokerEpoch, ControllerEpoch, Endpoint, TopicPartition
 from odradek.controller import slicing
+from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.controller.context import Leadership, LiveBroker, PartitionStatus, Replica, ReplicaStatus
-from odradek.controller.election import Seat
-from odradek.controller.elections import Cause, Obstacle
+from odradek.controller.controller_election import Seat
+from odradek.controller.elections.election_rules import Cause, Obstacle
 from odradek.controller.machines import move_partitions
 from odradek.controller.reign import Reign, Surroundings
-from odradek.controller.requests import BrokerRequest
 from odradek.protocol.apis import ApiKey
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout

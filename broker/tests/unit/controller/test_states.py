@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, cast
 
 from odradek.controller import events
+from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.controller.events import Answered, Asked, Event, TopicChanged, TopicSettingsChanged
-from odradek.controller.requests import BrokerRequest
 from odradek.controller.states import ControllerState, state_of
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.base.types import ControllerEpoch, TopicPartition
 from odradek.controller.context import Leadership
-from odradek.controller.election import ControllerMovedError, Seat
+from odradek.controller.controller_election import ControllerMovedError, Seat
 from odradek.controller.plans import StateWrite
 from odradek.controller.store import Conflict, Store, Written
 from odradek.testing.memory_zk import MemoryTree, MemoryZk

@@ -19,7 +19,6 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.cluster import Broker, ClusterImage
 from odradek.records.batch import BatchBuilder
-from odradek.replication.fetch_session import FetchPartition
 from odradek.replication.isr import Phase
 from odradek.replication.manager import (
     AppendRequest,
@@ -29,6 +28,7 @@ from odradek.replication.manager import (
     ReplicaManager,
     StopReplica,
 )
+from odradek.replication.sessions.fetch_session import FetchPartition
 from odradek.testing.loop import VirtualClock
 from odradek.testing.replicas import LED, REPLICATED, TOPIC_ID, MemoryBroker, assume, record_set
 

@@ -16,7 +16,7 @@ from odradek.base.errors import (
     RequestTimedOutError,
 )
 from odradek.base.types import TopicPartition
-from odradek.controller.requested_elections import ElectionKind
+from odradek.controller.elections.candidates import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.testing.server import MemoryServer

@@ -17,7 +17,7 @@ from odradek.base.errors import NetworkError
 from odradek.base.ports import Buffer
 from odradek.base.types import TopicPartition
 from odradek.client.cluster import Cluster
-from odradek.client.group_protocol import encode_assignment
+from odradek.client.consumer.group_protocol import encode_assignment
 from odradek.client.metadata import Node
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import (

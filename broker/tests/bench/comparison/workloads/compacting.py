@@ -16,7 +16,7 @@ from comparison.systems import System
 from comparison.waiting import pause, wait_until
 from comparison.workloads.base import Bench, Workload, at_least, topic_of
 from odradek.app.broker import CLEANER_NICENESS
-from odradek.client.blocking import BlockingClient
+from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import ConfigChange, ConfigResource
 
 STEADY_TOPIC: Final = "steady"

@@ -13,7 +13,7 @@ from typing import Any, Final
 import uvloop
 
 from odradek.base.types import TopicPartition
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.settings import ClientSettings
 from ordeal.checking import Complaints, Order
 from ordeal.clients.calling import answer, options

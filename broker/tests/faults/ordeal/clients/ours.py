@@ -14,7 +14,7 @@ from typing import Any, Final
 import uvloop
 
 from odradek.client.models import RecordMetadata
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from ordeal.clients.calling import answer, options
 from ordeal.clients.ledger import Ledger, Pace, told

@@ -17,7 +17,7 @@ from odradek.app.broker import Broker
 from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
 from odradek.client.models import NewTopic
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.replication.isr import InSyncSet
 from odradek.replication.table import HostedPartition

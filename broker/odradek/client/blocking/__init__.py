@@ -1,0 +1,1 @@
+"""The client library for threads: one event loop in a background thread."""

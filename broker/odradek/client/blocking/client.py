@@ -1,0 +1,234 @@
+"""The client for threads: Spark workers, the command line, scripts.
+
+In: calls from any thread. Out: results, when they are there. Called by the Spark source and the command line.
+Invariants: everything happens on the one loop of `loop_thread`; a client that crossed a fork opens its own
+connections in the child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final, Self, TypeVar
+
+from odradek.base.errors import NetworkError
+from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
+from odradek.client.admin import Admin
+from odradek.client.blocking import loop_thread
+from odradek.client.blocking.blocking_admin import BlockingAdmin
+from odradek.client.blocking.blocking_consumer import BlockingConsumer
+from odradek.client.blocking.blocking_producer import BlockingProducer
+from odradek.client.blocking.loop_thread import LoopThread
+from odradek.client.cluster import Cluster
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.consumer.raw_fetch import Range, RawFetcher
+from odradek.client.models import ListedOffset, OffsetAndTimestamp, RawFetch
+from odradek.client.offsets import list_offsets
+from odradek.client.producer.producer import Producer
+from odradek.client.settings import CLIENT_SETTINGS, ClientSettings, as_settings
+
+T = TypeVar("T")
+
+DEFAULT_FETCH_BYTES: Final = 4 << 20
+"""Large enough that the cost of a request does not show, small enough to be decoded while the next one comes."""
+
+
+class _Open:
+    """The connections of a client in one process."""
+
+    __slots__ = ("admin", "cluster", "loop", "raw")
+
+    def __init__(self, loop: LoopThread, cluster: Cluster) -> None:
+        self.loop: Final = loop
+        self.cluster: Final = cluster
+        self.raw: Final = RawFetcher(cluster)
+        self.admin: Final = Admin(cluster.settings, cluster=cluster)
+
+    async def close(self) -> None:
+        try:
+            await self.raw.close()
+        finally:
+            await self.cluster.close()
+
+
+class BlockingClient:
+    """Look-ups and raw fetches over shared connections, and the way to blocking producers, consumers and admin calls.
+
+    May be used by many threads at once and by forked children. `close` is idempotent; a closed client raises
+    `NetworkError`. Every method raises `base.errors` as its asynchronous form does.
+    """
+
+    def __init__(self, settings: ClientSettings | str) -> None:
+        """Connects when first used."""
+        self.settings: Final = as_settings(settings)
+        self._lock = threading.Lock()
+        self._state: _Open | None = None
+        self._process_id = os.getpid()
+        self._closed = False
+
+    @classmethod
+    def shared(cls, settings: ClientSettings | str) -> BlockingClient:
+        """The one client of these settings in this process; nobody needs to close it."""
+        settings = as_settings(settings)
+        with _shared_lock:
+            client = _shared.get(settings)
+            if client is None or client._closed:
+                client = _shared[settings] = cls(settings)
+            return client
+
+    def __enter__(self) -> Self:
+        """The client itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close."""
+        self.close()
+
+    def _open(self) -> _Open:
+        if self._process_id != os.getpid():
+            # A child of a fork: what was open belongs to the parent, and so may the lock.
+            loop_thread.abandon((self._state, self._lock))
+            self._lock = threading.Lock()
+            self._state = None
+            self._process_id = os.getpid()
+        with self._lock:
+            if self._closed:
+                raise NetworkError("the client is closed")
+            if self._state is None:
+                loop = loop_thread.current()
+                cluster = loop.call(lambda: Cluster(self.settings))
+                loop.run(cluster.start())
+                self._state = loop.call(lambda: _Open(loop, cluster))
+            return self._state
+
+    def _run(self, work: Callable[[_Open], Coroutine[Any, Any, T]]) -> T:
+        state = self._open()
+        return state.loop.run(work(state))
+
+    def close(self) -> None:
+        """End all connections. Producers and consumers made here are closed by themselves."""
+        if self._process_id != os.getpid():
+            self._closed = True
+            return
+        with self._lock:
+            self._closed = True
+            state, self._state = self._state, None
+        if state is not None:
+            state.loop.run(state.close())
+
+    # ------------------------------------------------------------------------------------------------ the others
+
+    @property
+    def admin(self) -> BlockingAdmin:
+        """Admin calls over the same connections."""
+        state = self._open()
+        return BlockingAdmin(state.loop, state.admin)
+
+    def producer(self) -> BlockingProducer:
+        """A started producer; the caller closes it."""
+        state = self._open()
+        producer = state.loop.call(lambda: Producer(self.settings))
+        state.loop.run(producer.start())
+        return BlockingProducer(state.loop, producer)
+
+    def consumer(self, *topics: str, group_id: str | None = None) -> BlockingConsumer:
+        """A started consumer; the caller closes it."""
+        state = self._open()
+        consumer = state.loop.call(lambda: Consumer(self.settings, *topics, group_id=group_id))
+        state.loop.run(consumer.start())
+        return BlockingConsumer(state.loop, consumer)
+
+    # ------------------------------------------------------------------------------------------------ look-ups
+
+    def topics(self, *, internal: bool = False) -> list[str]:
+        """Names of all topics, sorted; those that brokers keep for themselves only with `internal`."""
+        return self._run(lambda state: state.admin.list_topics(internal=internal))
+
+    def partitions(self, topic: str) -> list[int]:
+        """Partitions of a topic as they are now. Raises `UnknownTopicOrPartitionError`."""
+
+        async def work(state: _Open) -> list[int]:
+            description = await state.admin.describe_topics([topic])
+            return [partition.partition for partition in description[topic].partitions]
+
+        return self._run(work)
+
+    def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each."""
+        found = self._list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), None)
+        return {partition: listed.offset for partition, listed in found.items()}
+
+    def latest_offsets(
+        self, partitions: Iterable[TopicPartition], *, isolation: str | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record of each that may be read; `isolation` replaces `isolation_level`."""
+        found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), isolation)
+        return {partition: listed.offset for partition, listed in found.items()}
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], *, isolation: str | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each at or after its time in ms; None where there is none."""
+        return {
+            partition: None if listed.offset == NO_OFFSET else OffsetAndTimestamp(*listed)
+            for partition, listed in self._list_offsets(timestamps, isolation).items()
+        }
+
+    def _list_offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation: str | None
+    ) -> dict[TopicPartition, ListedOffset]:
+        read_committed = self._read_committed(isolation)
+        return self._run(
+            lambda state: list_offsets(
+                state.cluster,
+                wanted,
+                read_committed=read_committed,
+                deadline=state.cluster.deadline("listing offsets"),
+            )
+        )
+
+    def _read_committed(self, isolation: str | None) -> bool:
+        if isolation is None:
+            return self.settings.read_committed
+        CLIENT_SETTINGS["isolation.level"].parse(isolation)
+        return isolation == "read_committed"
+
+    # ------------------------------------------------------------------------------------------------ bytes
+
+    def fetch_raw(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        *,
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        max_wait_ms: int | None = None,
+        isolation: str | None = None,
+        read_ahead: bool = True,
+    ) -> RawFetch:
+        """Whole batches from `offset` on, empty when none came in `max_wait_ms` (`fetch_max_wait_ms`).
+
+        With `read_ahead` the range behind it is fetched meanwhile: call with `next_offset` and the same `max_bytes` to
+        get it. Raises `OffsetOutOfRangeError`, `UnknownTopicOrPartitionError`, ...
+        """
+        wanted = Range(
+            topic_partition=topic_partition,
+            offset=offset,
+            max_bytes=max_bytes,
+            max_wait_ms=self.settings.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
+            min_bytes=self.settings.fetch_min_bytes,
+            read_committed=self._read_committed(isolation),
+        )
+        return self._run(lambda state: state.raw.fetch(wanted, read_ahead=read_ahead))
+
+
+_shared: dict[ClientSettings, BlockingClient] = {}
+_shared_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,1 @@
+"""The consumer: fetching, positions and group membership."""

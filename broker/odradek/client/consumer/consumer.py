@@ -1,0 +1,508 @@
+"""The consumer: reads what it was assigned, or shares topics with a group.
+
+In: topics or partitions. Out: records, or whole batches, in the order of each partition. Called by applications, the
+command line and the mirror. Invariants: a position moves only over records that were handed out; an automatic commit
+covers records that an earlier call of `getmany` returned, so with a group each record is handed out at least once.
+
+Everything a group does to a member happens inside `getmany`, as in the Java client: it may wait for a rebalance, and
+calls the listener. When its time is up first, it returns nothing and the next call goes on with the same rebalance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol, Self
+
+from odradek.base.errors import (
+    ConfigError,
+    NetworkError,
+    OdradekError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.ports import Clock
+from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
+from odradek.client.cluster import Cluster
+from odradek.client.connections import Connect
+from odradek.client.consumer.fetch_state import PartitionState
+from odradek.client.consumer.fetcher import RESET_TIMESTAMPS, Fetcher
+from odradek.client.consumer.membership import GroupMember
+from odradek.client.models import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
+from odradek.client.offsets import Membership, commit_offsets, fetch_committed, list_offsets
+from odradek.client.settings import ClientSettings, as_settings
+from odradek.client.tasks import TaskOwner, finish
+from odradek.records.record import Record
+
+_LOG: Final = logging.getLogger(__name__)
+
+_FOREVER_MS: Final = 1e15
+
+
+class RebalanceListener(Protocol):
+    """What an application does around a rebalance; both run inside `getmany` (or `close`)."""
+
+    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are read no more; commit here what was done."""
+        ...
+
+    async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are read from now on; seek here."""
+        ...
+
+
+class Consumer:
+    """Reads records. One event loop; `start` before use, `close` is idempotent."""
+
+    def __init__(
+        self,
+        settings: ClientSettings | str,
+        *topics: str,
+        group_id: str | None = None,
+        clock: Clock | None = None,
+        connect: Connect | None = None,
+    ) -> None:
+        """With topics and a group: subscribed to them; with topics alone: assigned all their partitions at `start`.
+
+        `clock` and `connect` are for tests.
+        """
+        settings = as_settings(settings)
+        if group_id is not None:
+            settings = settings.replace(group_id=group_id)
+        self._settings: Final = settings
+        self._cluster: Final = Cluster(settings, clock=clock, connect=connect)
+        self._clock: Final = self._cluster.clock
+        self._fetcher: Final = Fetcher(self._cluster)
+        self._tasks: Final = TaskOwner()
+        self._wanted_topics = topics
+        self._subscription: tuple[str, ...] = ()
+        self._listener: RebalanceListener | None = None
+        self._member: GroupMember | None = None
+        self._preparing: asyncio.Task[OdradekError | None] | None = None
+        self._committing: asyncio.Task[None] | None = None
+        self._commit_due_ms = self._clock.monotonic_ms() + settings.auto_commit_interval_ms
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def start(self) -> None:
+        """Learn the cluster. Raises `NetworkError` when no bootstrap server answers."""
+        await self._cluster.start()
+        self._fetcher.start()
+        if self._wanted_topics and self._settings.group_id is not None:
+            self.subscribe(self._wanted_topics)
+        elif self._wanted_topics:
+            views = [await self._cluster.topic(name) for name in self._wanted_topics]
+            self.assign([TopicPartition(view.name, number) for view in views for number in view.partitions])
+
+    # ------------------------------------------------------------------------------------------------ what to read
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions. `ConfigError` while there is a subscription."""
+        if self._subscription:
+            raise ConfigError("a consumer with a subscription cannot be assigned partitions: unsubscribe first")
+        self._fetcher.assign(partitions)
+
+    def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener | None = None) -> None:
+        """Share these topics with the group. `ConfigError` without `group_id`."""
+        group_id = self._settings.group_id
+        if group_id is None:
+            raise ConfigError("group.id is missing: a subscription needs a group")
+        if self._member is None:
+            self._fetcher.assign(())
+            self._member = GroupMember(self._cluster, group_id, self, on_news=self._fetcher.interrupt)
+        self._subscription = tuple(sorted(set(topics)))
+        self._listener = listener if listener is not None else self._listener
+        self._member.subscribe(self._subscription)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group and read nothing."""
+        member, self._member = self._member, None
+        self._subscription = ()
+        await self._stop_preparing()
+        if member is not None:
+            try:
+                await member.leave()
+            finally:
+                await member.close()
+        self._fetcher.assign(())
+
+    @property
+    def membership(self) -> Membership:
+        """Generation and member id in the group, for whoever stores offsets elsewhere (KIP-447); none without one."""
+        return Membership() if self._member is None else self._member.identity
+
+    def assignment(self) -> set[TopicPartition]:
+        """What is read now."""
+        return set(self._fetcher.states)
+
+    def subscription(self) -> set[str]:
+        """The topics that are shared with the group."""
+        return set(self._subscription)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these until `resume`."""
+        for partition in partitions:
+            self._state(partition).paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Hand out records of these again."""
+        for partition in partitions:
+            self._state(partition).paused = False
+        self._fetcher.wake()
+
+    def paused(self) -> set[TopicPartition]:
+        """What is paused."""
+        return {partition for partition, state in self._fetcher.states.items() if state.paused}
+
+    def _state(self, partition: TopicPartition) -> PartitionState:
+        state = self._fetcher.states.get(partition)
+        if state is None:
+            raise UnknownTopicOrPartitionError(f"partition {partition} is not assigned to this consumer")
+        return state
+
+    # ------------------------------------------------------------------------------------------------ records
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[Record]]:
+        """What is there of these partitions, or of all: at most `max_records` (`max_poll_records`).
+
+        Waits at most `timeout_ms` for the first. Raises what ended a partition or the membership, once each.
+        """
+        limit = self._settings.max_poll_records if max_records is None else max_records
+        if not await self._wait_for_data(partitions, timeout_ms):
+            return {}
+        return self._fetcher.take_records(self._chosen(partitions), limit)
+
+    async def getmany_raw(self, *partitions: TopicPartition, timeout_ms: float = 0) -> list[RawFetch]:
+        """As `getmany`, but whole batches as they were fetched, at most one `RawFetch` of each partition."""
+        if not await self._wait_for_data(partitions, timeout_ms):
+            return []
+        return self._fetcher.take_fetches(self._chosen(partitions))
+
+    async def getone(self) -> ConsumerRecord:
+        """The next record of any partition, however long it takes."""
+        while True:
+            if not await self._wait_for_data((), _FOREVER_MS):
+                continue
+            for (topic, partition), records in self._fetcher.take_records(self._chosen(()), 1).items():
+                record = records[0]
+                return ConsumerRecord(
+                    topic,
+                    partition,
+                    record.offset,
+                    record.timestamp,
+                    int(record.timestamp_type),
+                    record.key,
+                    record.value,
+                    record.headers,
+                )
+
+    def __aiter__(self) -> Self:
+        """The records, without end."""
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record; the iteration ends when the consumer was closed."""
+        if self._closed:
+            raise StopAsyncIteration
+        return await self.getone()
+
+    def _chosen(self, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
+        return set(partitions) or set(self._fetcher.states)
+
+    async def _wait_for_data(self, partitions: Sequence[TopicPartition], timeout_ms: float) -> bool:
+        end_ms = self._clock.monotonic_ms() + timeout_ms
+        while True:
+            if self._closed:
+                raise NetworkError("the consumer is closed")
+            left_ms = max(0.0, end_ms - self._clock.monotonic_ms())
+            # A long wait for records is no reason to be taken for dead.
+            wait_ms = min(left_ms, self._settings.max_poll_interval_ms / 3)
+            if await self._prepared(wait_ms):
+                self._commit_if_due()
+                if self._fetcher.has_news(self._chosen(partitions)):
+                    return True
+                if left_ms > 0 and not self._needs_preparation():
+                    await self._fetcher.wait(wait_ms)
+            if left_ms <= 0:
+                return False
+
+    # ------------------------------------------------------------------------------------------------ preparation
+
+    def _needs_preparation(self) -> bool:
+        if self._member is not None and (self._member.needs_join or self._member.error is not None):
+            return True
+        return any(_is_lost(state) for state in self._fetcher.states.values())
+
+    async def _prepared(self, timeout_ms: float) -> bool:
+        """Join the group and find positions where that is due; False when it takes longer."""
+        if self._member is not None:
+            self._member.polled()
+        if self._preparing is None:
+            if not self._needs_preparation():
+                return True
+            self._preparing = self._tasks.spawn(self._prepare(), name="group")
+        await asyncio.wait({self._preparing}, timeout=timeout_ms / 1000)
+        if not self._preparing.done():
+            return False
+        task, self._preparing = self._preparing, None
+        error = None if task.cancelled() else task.result()
+        if error is not None:
+            raise error
+        return True
+
+    async def _prepare(self) -> OdradekError | None:
+        try:
+            if self._member is not None:
+                if self._member.error is not None:
+                    error, self._member.error = self._member.error, None
+                    return error
+                await self._member.join()
+            await self._find_positions()
+        except OdradekError as error:
+            return error
+        return None
+
+    async def _find_positions(self) -> None:
+        lost = [state for state in self._fetcher.states.values() if _is_lost(state)]
+        if not lost:
+            return
+        committed: Mapping[TopicPartition, OffsetAndMetadata] = {}
+        if self._settings.group_id is not None:
+            committed = await fetch_committed(
+                self._cluster,
+                self._settings.group_id,
+                [state.topic_partition for state in lost],
+                require_stable=self._settings.read_committed,
+                deadline=self._cluster.deadline("reading committed offsets"),
+            )
+        without = []
+        for state in lost:
+            found = committed.get(state.topic_partition)
+            if found is not None:
+                state.seek(found.offset)
+            elif self._settings.auto_offset_reset in RESET_TIMESTAMPS:
+                state.await_reset(RESET_TIMESTAMPS[self._settings.auto_offset_reset])
+            else:
+                without.append(str(state.topic_partition))
+        self._fetcher.wake()
+        if without:
+            raise OffsetOutOfRangeError(f"no position for {', '.join(without)}, and auto.offset.reset is none")
+
+    async def _stop_preparing(self) -> None:
+        task, self._preparing = self._preparing, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    # ------------------------------------------------------------------------------------------------ group events
+
+    async def on_revoked(self, *, lost: bool) -> None:
+        """The membership's call before a rebalance."""
+        revoked = sorted(self._fetcher.states)
+        if not lost and self._commits_by_itself:
+            await self._commit_quietly()
+        if self._listener is not None and revoked:
+            await self._listener.on_partitions_revoked(revoked)
+        self._fetcher.assign(())
+
+    async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """The membership's call after a rebalance."""
+        self._fetcher.assign(partitions)
+        if self._listener is not None:
+            await self._listener.on_partitions_assigned(sorted(partitions))
+
+    # ------------------------------------------------------------------------------------------------ positions
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`, whatever is there."""
+        if offset < 0:
+            raise OffsetOutOfRangeError(f"offset {offset} is below 0")
+        self._state(partition).seek(offset)
+        self._fetcher.wake()
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the first record of these partitions, or of all."""
+        await self._seek_to(EARLIEST_TIMESTAMP, partitions)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on after the last record of these partitions, or of all."""
+        await self._seek_to(LATEST_TIMESTAMP, partitions)
+
+    async def _seek_to(self, timestamp: int, partitions: Sequence[TopicPartition]) -> None:
+        chosen = self._chosen(partitions)
+        for partition in chosen:
+            self._state(partition)
+        for partition, offset in (await self._offsets_at(chosen, timestamp)).items():
+            self._state(partition).seek(offset)
+        self._fetcher.wake()
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record that will be handed out, found out first if need be."""
+        self._state(partition)
+        deadline = self._cluster.deadline(f"the position of {partition}")
+        while True:
+            state = self._state(partition)
+            if state.position is not None:
+                return state.position
+            if state.error is not None:
+                error, state.error = state.error, None
+                raise error
+            if deadline.left_ms() <= 0:
+                raise deadline.passed()
+            if await self._prepared(deadline.left_ms()) and self._state(partition).position is None:
+                await self._fetcher.wait(deadline.left_ms())
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The end of the partition as the last fetch told it: the offset after the last replicated record."""
+        found = self._state(partition).high_watermark
+        return None if found == NO_OFFSET else found
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Records that are there and not handed out yet, as of the last fetch."""
+        return self._state(partition).lag(read_committed=self._settings.read_committed)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each."""
+        return await self._offsets_at(partitions, EARLIEST_TIMESTAMP)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record of each that this consumer may read."""
+        return await self._offsets_at(partitions, LATEST_TIMESTAMP)
+
+    async def _offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        found = await list_offsets(
+            self._cluster,
+            dict.fromkeys(partitions, timestamp),
+            read_committed=self._settings.read_committed,
+            deadline=self._cluster.deadline("listing offsets"),
+        )
+        return {partition: listed.offset for partition, listed in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each at or after its time in ms; None where there is none."""
+        found = await list_offsets(
+            self._cluster,
+            timestamps,
+            read_committed=self._settings.read_committed,
+            deadline=self._cluster.deadline("listing offsets"),
+        )
+        return {
+            partition: None if listed.offset == NO_OFFSET else OffsetAndTimestamp(*listed)
+            for partition, listed in found.items()
+        }
+
+    # ------------------------------------------------------------------------------------------------ commits
+
+    @property
+    def _commits_by_itself(self) -> bool:
+        return self._settings.group_id is not None and self._settings.enable_auto_commit
+
+    async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
+        """Store these positions, or those of everything that is assigned.
+
+        Raises `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` when the partitions may
+        belong to somebody else by now.
+        """
+        group_id = self._settings.group_id
+        if group_id is None:
+            raise ConfigError("group.id is missing: offsets are committed for a group")
+        stored = self._positions() if offsets is None else {p: _as_position(o) for p, o in offsets.items()}
+        if not stored:
+            return
+        member = Membership() if self._member is None else self._member.committing_identity()
+        try:
+            await commit_offsets(
+                self._cluster,
+                group_id,
+                stored,
+                member=member,
+                deadline=self._cluster.deadline("a commit of offsets"),
+            )
+        except ProtocolError as error:
+            if self._member is not None:
+                self._member.committed_in_vain(error)
+            raise
+
+    async def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """What the group has committed of a partition."""
+        group_id = self._settings.group_id
+        if group_id is None:
+            raise ConfigError("group.id is missing: offsets are committed for a group")
+        deadline = self._cluster.deadline("reading committed offsets")
+        return (await fetch_committed(self._cluster, group_id, [partition], deadline=deadline)).get(partition)
+
+    def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {
+            partition: OffsetAndMetadata(state.position)
+            for partition, state in self._fetcher.states.items()
+            if state.position is not None
+        }
+
+    def _commit_if_due(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if not self._commits_by_itself or now_ms < self._commit_due_ms:
+            return
+        self._commit_due_ms = now_ms + self._settings.auto_commit_interval_ms
+        if self._committing is None or self._committing.done():
+            self._committing = self._tasks.spawn(self._commit_quietly(), name="auto commit")
+
+    async def _commit_quietly(self) -> None:
+        # Positions are read before the first await: the application has not seen what it takes later.
+        try:
+            await self.commit()
+        except ProtocolError as error:
+            _LOG.warning("an automatic commit of group %s failed: %s", self._settings.group_id, error)
+
+    # ------------------------------------------------------------------------------------------------ the end
+
+    async def close(self) -> None:
+        """Commit if that is automatic, leave the group, end. Idempotent; when cancelled, it ends without a farewell."""
+        if self._closed:
+            return
+        self._closed = True
+        self._fetcher.interrupt()
+        try:
+            await self._stop_preparing()
+            await self._take_leave()
+        finally:
+            await finish(self._shut_down())
+
+    async def _take_leave(self) -> None:
+        if self._member is not None:
+            await self._member.leave()
+        elif self._commits_by_itself and self._fetcher.states:
+            await self._commit_quietly()
+
+    async def _shut_down(self) -> None:
+        try:
+            await self._tasks.close()
+            if self._member is not None:
+                await self._member.close()
+        finally:
+            try:
+                await self._fetcher.close()
+            finally:
+                await self._cluster.close()
+
+
+def _is_lost(state: PartitionState) -> bool:
+    """Whether a partition has neither a position nor a way to one."""
+    return state.position is None and state.reset_timestamp is None and state.error is None
+
+
+def _as_position(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    return offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)

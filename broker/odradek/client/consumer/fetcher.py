@@ -1,0 +1,358 @@
+"""The consumer's fetch loops: what is wanted of each leader, answers into the partitions' buffers.
+
+In: assignment, seeks, pauses. Out: records and raw answers. Called by `consumer`. Invariants: one fetch at a time to
+one broker; no more than `fetch_max_bytes` twice over wait in buffers before fetching stops; an answer reaches a
+partition only if nobody moved it meanwhile, nor asked another broker.
+
+One task looks at all partitions whenever it is woken; each fetch is a task of its own, and so is the look-up of
+positions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from odradek.base.errors import (
+    NONE,
+    CorruptMessageError,
+    InconsistentTopicIdError,
+    MessageTooLargeError,
+    OdradekError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    StateError,
+    UnknownTopicIdError,
+    error_for,
+)
+from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
+from odradek.client.cluster import Cluster
+from odradek.client.consumer.fetch_sessions import FetchSession, SessionRequest, Wish
+from odradek.client.consumer.fetch_state import PartitionState
+from odradek.client.consumer.fetched import raw_fetch
+from odradek.client.exchanges import exchange_fetch
+from odradek.client.models import RawFetch
+from odradek.client.offsets import list_offsets
+from odradek.client.tasks import TaskOwner
+from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest, ForgottenPartition
+from odradek.records.record import Record
+
+_NO_ANSWER: Final = -1
+_PURPOSE: Final = "fetch"
+RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
+"""What `auto.offset.reset` means to ListOffsets."""
+
+
+class Fetcher:
+    """The partitions that one consumer reads."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """`cluster` is started and closed by its owner."""
+        self._cluster = cluster
+        self._settings: Final = cluster.settings
+        self._clock: Final = cluster.clock
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._sessions: dict[int, FetchSession] = {}
+        self._fetching: set[int] = set()
+        self._resetting = False
+        self._tasks = TaskOwner(self._broke)
+        self._failure: BaseException | None = None
+        self._wakeup = asyncio.Event()
+        self._arrival = asyncio.Event()
+        self._started = False
+
+    def start(self) -> None:
+        """Begin."""
+        if not self._started:
+            self._started = True
+            self._cluster.on_change.append(lambda view: self.wake())
+            self._tasks.spawn(self._run(), name="fetcher")
+
+    async def close(self) -> None:
+        """Stop fetching; buffers are dropped."""
+        await self._tasks.close()
+        self._states.clear()
+        self._arrival.set()
+
+    def _broke(self, error: BaseException) -> None:
+        """A bug ended a task: nothing can be trusted any more, so the next call raises."""
+        self._failure = error
+        self._arrival.set()
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self._wakeup.set()
+
+    # ------------------------------------------------------------------------------------------------ assignment
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these from now on; those that were read before keep their positions and buffers."""
+        self._states = {partition: self._states.get(partition) or PartitionState(partition) for partition in partitions}
+        self._cluster.follow({partition.topic for partition in self._states})
+        self.wake()
+
+    @property
+    def states(self) -> dict[TopicPartition, PartitionState]:
+        """Every assigned partition; callers that change one call `wake`."""
+        return self._states
+
+    # ------------------------------------------------------------------------------------------------ out
+
+    def take_records(self, partitions: set[TopicPartition], limit: int) -> dict[TopicPartition, list[Record]]:
+        """At most `limit` records of these partitions, fairly in turn. Raises what ended a partition, once."""
+        self._check()
+        taken: dict[TopicPartition, list[Record]] = {}
+        for state in list(self._states.values()):
+            if state.topic_partition not in partitions:
+                continue
+            records: list[Record] = []
+            if limit > 0 and state.has_data:
+                records = state.take_records(limit, check_crcs=self._settings.check_crcs)
+            self._raise_error(state, hold=bool(taken or records))
+            if not records:
+                continue
+            taken[state.topic_partition] = records
+            limit -= len(records)
+            # Whoever was served goes to the end of the line.
+            self._states[state.topic_partition] = self._states.pop(state.topic_partition)
+        self.wake()
+        return taken
+
+    def take_fetches(self, partitions: set[TopicPartition]) -> list[RawFetch]:
+        """One whole answer of each of these partitions that has some. Raises what ended a partition, once."""
+        self._check()
+        taken: list[RawFetch] = []
+        for state in list(self._states.values()):
+            if state.topic_partition in partitions:
+                self._raise_error(state, hold=bool(taken))
+                fetch = state.take_fetch() if state.has_data else None
+                if fetch is not None:
+                    taken.append(fetch)
+        self.wake()
+        return taken
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError("the consumer broke and must be closed") from self._failure
+
+    def _raise_error(self, state: PartitionState, *, hold: bool) -> None:
+        # With records in hand the error waits for the next call, so that they are not lost.
+        if state.error is not None and not state.has_data and not hold:
+            error, state.error = state.error, None
+            raise error
+
+    def has_news(self, partitions: set[TopicPartition]) -> bool:
+        """Whether taking would give something or raise."""
+        return self._failure is not None or any(
+            state.topic_partition in partitions and (state.has_data or state.error is not None)
+            for state in self._states.values()
+        )
+
+    async def wait(self, timeout_ms: float) -> None:
+        """Return when something arrived, or after `timeout_ms`."""
+        self._arrival.clear()
+        timer = self._clock.call_later(timeout_ms, self._arrival.set)
+        try:
+            await self._arrival.wait()
+        finally:
+            timer.cancel()
+
+    def interrupt(self) -> None:
+        """End a `wait` early."""
+        self._arrival.set()
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    async def _run(self) -> None:
+        while self._failure is None:
+            self._wakeup.clear()
+            now_ms = self._clock.monotonic_ms()
+            self._reset_positions()
+            for node, states in self._wanted(now_ms).items():
+                self._fetching.add(node)
+                self._tasks.spawn(self._fetch(node, states), name=f"fetch from {node}")
+            await self._wait_for_wake(now_ms)
+
+    async def _wait_for_wake(self, now_ms: float) -> None:
+        pauses = [state.not_before_ms - now_ms for state in self._states.values() if state.not_before_ms > now_ms]
+        timer = self._clock.call_later(min(pauses), self.wake) if pauses else None
+        try:
+            await self._wakeup.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _wanted(self, now_ms: float) -> dict[int, list[PartitionState]]:
+        """Partitions to fetch now, by broker, but of no broker that is busy with a fetch."""
+        wanted: dict[int, list[PartitionState]] = {}
+        if sum(state.buffered_bytes for state in self._states.values()) >= 2 * self._settings.fetch_max_bytes:
+            return wanted
+        view = self._cluster.view
+        for state in self._states.values():
+            if not state.wants_data(now_ms):
+                continue
+            node = state.source(now_ms, view.nodes, view.leader(state.topic_partition))
+            if node == NO_BROKER or node not in view.nodes:
+                self._cluster.request_refresh()
+                self._pause(state, now_ms)
+            elif node not in self._fetching:
+                wanted.setdefault(node, []).append(state)
+        return wanted
+
+    def _pause(self, state: PartitionState, now_ms: float) -> None:
+        state.not_before_ms = now_ms + self._cluster.backoff.delay_ms(1, self._clock.random())
+
+    async def _fetch(self, node: int, states: list[PartitionState]) -> None:
+        session = self._sessions.setdefault(node, FetchSession())
+        for state in states:
+            state.fetches += 1
+        asked = {s.topic_partition: (s, (s.epoch, s.fetches), s.fetch_offset or 0) for s in states}
+        try:
+            request = self._request(session.next_request({s.topic_partition: self._wish(s) for s in states}))
+            timeout_ms = self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms
+            response = await exchange_fetch(self._cluster, node, request, purpose=_PURPOSE, timeout_ms=timeout_ms)
+            if response.error_code:
+                session.failed(response.error_code)
+                return
+            session.answered(response.session_id)
+            for answer in response.partitions:
+                known = asked.get(TopicPartition(answer.topic or "", answer.partition))
+                if known is not None and (known[0].epoch, known[0].fetches) == known[1]:
+                    self._take_in(known[0], known[2], answer, session)
+        except OdradekError as error:
+            session.failed(_NO_ANSWER)
+            if not isinstance(error, ProtocolError) or not error.retriable:
+                self._fail_all(states, error)
+            self._cluster.request_refresh()
+            for state in states:
+                state.read_replica = NO_BROKER
+                self._pause(state, self._clock.monotonic_ms())
+        except asyncio.CancelledError:
+            session.failed(_NO_ANSWER)
+            raise
+        finally:
+            self._fetching.discard(node)
+            self._arrival.set()
+            self.wake()
+
+    @staticmethod
+    def _fail_all(states: list[PartitionState], error: OdradekError) -> None:
+        for state in states:
+            if isinstance(error, ProtocolError):
+                state.error = error
+
+    def _wish(self, state: PartitionState) -> Wish:
+        return Wish(
+            state.fetch_offset or 0,
+            self._cluster.view.leader_epoch(state.topic_partition),
+            self._settings.max_partition_fetch_bytes,
+        )
+
+    def _request(self, session: SessionRequest) -> FetchRequest:
+        topics = self._cluster.view.topics
+        entries = [
+            FetchEntry(
+                topic=partition.topic,
+                topic_id=topics[partition.topic].topic_id if partition.topic in topics else None,
+                partition=partition.partition,
+                current_leader_epoch=wish.leader_epoch,
+                fetch_offset=wish.fetch_offset,
+                last_fetched_epoch=NO_EPOCH,
+                log_start_offset=NO_OFFSET,
+                max_bytes=wish.max_bytes,
+            )
+            for partition, wish in sorted(session.partitions.items())
+        ]
+        forgotten = [
+            ForgottenPartition(topic, topics[topic].topic_id if topic in topics else None, number)
+            for topic, number in sorted(session.forgotten)
+        ]
+        settings = self._settings
+        return FetchRequest(
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            entries=entries,
+            isolation_level=int(settings.read_committed),
+            session_id=session.session_id,
+            session_epoch=session.session_epoch,
+            forgotten=forgotten,
+            rack_id=settings.client_rack,
+        )
+
+    # ------------------------------------------------------------------------------------------------ answers
+
+    def _take_in(self, state: PartitionState, offset: int, answer: FetchedPartition, session: FetchSession) -> None:
+        if answer.error_code != NONE:
+            if answer.current_leader is not None:
+                self._cluster.note_leader(state.topic_partition, *answer.current_leader)
+            self._refused(state, error_for(answer.error_code, f"{state.topic_partition} at {offset}"), session)
+            return
+        if answer.preferred_read_replica != NO_BROKER:
+            until_ms = self._clock.monotonic_ms() + self._settings.metadata_max_age_ms
+            state.prefer(answer.preferred_read_replica, until_ms)
+            return
+        try:
+            state.take_in(raw_fetch(state.topic_partition, offset, answer))
+        except (CorruptMessageError, MessageTooLargeError) as error:
+            state.error = error
+
+    def _refused(self, state: PartitionState, error: ProtocolError, session: FetchSession) -> None:
+        if isinstance(error, OffsetOutOfRangeError):
+            if state.read_replica != NO_BROKER:
+                # The follower may lag behind what the leader gave before.
+                state.read_replica = NO_BROKER
+                return
+            timestamp = RESET_TIMESTAMPS.get(self._settings.auto_offset_reset)
+            if timestamp is None:
+                state.error = error
+            else:
+                state.await_reset(timestamp)
+            return
+        state.read_replica = NO_BROKER
+        if not error.retriable:
+            state.error = error
+            return
+        if isinstance(error, UnknownTopicIdError | InconsistentTopicIdError):
+            # The session still has the old id of the topic.
+            session.failed(_NO_ANSWER)
+        if isinstance(error, StateError):
+            self._cluster.request_refresh()
+        self._pause(state, self._clock.monotonic_ms())
+
+    # ------------------------------------------------------------------------------------------------ positions
+
+    def _reset_positions(self) -> None:
+        waiting: dict[TopicPartition, tuple[int | None, int]] = {
+            partition: (state.reset_timestamp, state.epoch)
+            for partition, state in self._states.items()
+            if state.reset_timestamp is not None and state.error is None
+        }
+        if waiting and not self._resetting:
+            self._resetting = True
+            self._tasks.spawn(self._look_up(waiting), name="offset reset")
+
+    async def _look_up(self, waiting: dict[TopicPartition, tuple[int | None, int]]) -> None:
+        wanted = {partition: timestamp for partition, (timestamp, _) in waiting.items() if timestamp is not None}
+        try:
+            found = await list_offsets(
+                self._cluster,
+                wanted,
+                read_committed=self._settings.read_committed,
+                deadline=self._cluster.deadline("an offset reset"),
+            )
+        except ProtocolError as error:
+            for partition in wanted:
+                state = self._states.get(partition)
+                if state is not None and state.epoch == waiting[partition][1]:
+                    state.error = error
+        else:
+            for partition, listed in found.items():
+                state = self._states.get(partition)
+                if state is not None and state.epoch == waiting[partition][1]:
+                    state.seek(max(0, listed.offset))
+        finally:
+            self._resetting = False
+            self._arrival.set()
+            self.wake()

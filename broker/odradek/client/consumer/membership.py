@@ -1,0 +1,374 @@
+"""A member of a group under the classic protocol: it joins, leads if told to, beats its heart, leaves.
+
+In: subscriptions, polls, answers of the coordinator. Out: assignments, through `MemberEvents`. Called by `consumer`.
+Invariants: `on_revoked` runs before every join of a member that owns something, `on_assigned` after it; the member is
+never in two generations; a member that the application forgot to poll leaves by itself.
+
+Theory of operation.
+
+    state     event                                                        next
+    OUT       `join`                                                       JOINING
+    JOINING   joined and synced                                            IN
+    JOINING   MEMBER_ID_REQUIRED: the id is taken over                     JOINING
+    JOINING   UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: the id is dropped     JOINING
+    JOINING   REBALANCE_IN_PROGRESS, coordinator moved, no answer          JOINING
+    JOINING   any other error                                              OUT, raised
+    IN        heartbeat: REBALANCE_IN_PROGRESS; topics changed             STALE
+    IN        heartbeat: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION             LOST
+    IN        not polled for `max_poll_interval_ms`: it leaves             LOST
+    STALE     `join`                                                       JOINING, after `on_revoked`
+    LOST      `join`                                                       JOINING, after `on_revoked`, without commit
+    any       `leave`                                                      OUT
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from odradek.base.errors import (
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    MemberIdRequiredError,
+    NotCoordinatorError,
+    ProtocolError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from odradek.base.types import TopicPartition
+from odradek.client.cluster import Cluster
+from odradek.client.consumer.assignors import ASSIGNORS, Assignment, Member
+from odradek.client.consumer.group_protocol import (
+    PROTOCOL_TYPE,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from odradek.client.metadata import ClusterView
+from odradek.client.offsets import Membership
+from odradek.client.tasks import TaskOwner
+from odradek.protocol.apis import ApiKey
+
+_LOG: Final = logging.getLogger(__name__)
+
+_NO_GENERATION: Final = -1
+_JOIN_SLACK_MS: Final = 5_000
+"""How much longer than a rebalance may take the answer to a join is waited for."""
+
+_LOST_ERRORS: Final = (UnknownMemberIdError, IllegalGenerationError)
+_MOVED_ERRORS: Final = (NotCoordinatorError, CoordinatorNotAvailableError)
+
+
+class State(Enum):
+    """Where the member stands; see the table above."""
+
+    OUT = "out"
+    JOINING = "joining"
+    IN = "in"
+    STALE = "stale"
+    LOST = "lost"
+
+
+class MemberEvents(Protocol):
+    """What the consumer does around a rebalance."""
+
+    async def on_revoked(self, *, lost: bool) -> None:
+        """The assignment ends; when not `lost`, positions may still be committed."""
+        ...
+
+    async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """A new assignment begins."""
+        ...
+
+
+class GroupMember:
+    """One membership. `join` whenever `needs_join`; `close` is idempotent."""
+
+    def __init__(self, cluster: Cluster, group_id: str, events: MemberEvents, *, on_news: Callable[[], None]) -> None:
+        """`on_news` is called when `needs_join` or `error` became true in the background."""
+        self._cluster = cluster
+        self._settings: Final = cluster.settings
+        self._clock: Final = cluster.clock
+        self._group_id: Final = group_id
+        self._events = events
+        self._on_news = on_news
+        self._tasks = TaskOwner()
+        self._beating = False
+        self._topics: tuple[str, ...] = ()
+        self._state = State.OUT
+        self._member_id = ""
+        self._generation_id = _NO_GENERATION
+        self._polled_ms = self._clock.monotonic_ms()
+        self._led_counts: dict[str, int] | None = None
+        self.error: ProtocolError | None = None
+        """What ended the membership for good."""
+        cluster.on_change.append(self._look_at_topics)
+
+    @property
+    def state(self) -> State:
+        """Where the member stands."""
+        return self._state
+
+    @property
+    def needs_join(self) -> bool:
+        """Whether `join` has something to do."""
+        return self._state is not State.IN
+
+    @property
+    def identity(self) -> Membership:
+        """As whom offsets are to be committed."""
+        return Membership(self._generation_id, self._member_id, self._settings.group_instance_id)
+
+    def committing_identity(self) -> Membership:
+        """As whom offsets may be committed now.
+
+        Raises `UnknownMemberIdError` when the assignment was lost and `RebalanceInProgressError` while there is none:
+        a commit without a generation would pass for one of a group without members, and overtake the new owners.
+        """
+        if self._state is State.LOST:
+            raise UnknownMemberIdError(f"the membership in group {self._group_id} was lost: others own its partitions")
+        if self._state not in (State.IN, State.STALE):
+            raise RebalanceInProgressError(f"there is no membership in group {self._group_id} yet")
+        return self.identity
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Want these topics; the next `join` says so."""
+        topics = tuple(sorted(set(topics)))
+        if topics != self._topics:
+            self._topics = topics
+            self._cluster.follow(topics)
+            self._stale()
+
+    def polled(self) -> None:
+        """The application is alive."""
+        self._polled_ms = self._clock.monotonic_ms()
+
+    def committed_in_vain(self, error: ProtocolError) -> None:
+        """A commit was refused: the generation may be over."""
+        if isinstance(error, _LOST_ERRORS):
+            self._lose()
+        elif isinstance(error, RebalanceInProgressError):
+            self._stale()
+
+    def _stale(self) -> None:
+        if self._state is State.IN:
+            self._state = State.STALE
+            self._on_news()
+
+    def _lose(self, *, keep_id: bool = False) -> None:
+        self._generation_id = _NO_GENERATION
+        if not keep_id:
+            self._member_id = ""
+        if self._state in (State.IN, State.STALE):
+            self._state = State.LOST
+            self._on_news()
+
+    # ------------------------------------------------------------------------------------------------ join
+
+    async def join(self) -> None:
+        """Become a member of the current generation, however often it takes. Raises what a retry cannot help."""
+        if self._state is State.IN:
+            return
+        if self._state is not State.OUT:
+            await self._events.on_revoked(lost=self._state is State.LOST)
+        self._state = State.JOINING
+        failures = 0
+        try:
+            while True:
+                try:
+                    partitions = await self._join_and_sync()
+                    break
+                except ProtocolError as error:
+                    failures = self._after_failure(error, failures)
+                if failures:
+                    await self._clock.sleep_ms(self._cluster.backoff.delay_ms(failures, self._clock.random()))
+            await self._events.on_assigned(partitions)
+        except BaseException:
+            self._state = State.OUT
+            raise
+        if self._state is State.JOINING:
+            self._state = State.IN
+        if not self._beating:
+            self._beating = True
+            self._tasks.spawn(self._beat(), name=f"heartbeat of {self._group_id}")
+
+    def _after_failure(self, error: ProtocolError, failures: int) -> int:
+        """How many failures in a row there were now, 0 to go on at once. Raises what a retry cannot help."""
+        if isinstance(error, MemberIdRequiredError | RebalanceInProgressError):
+            return 0
+        if isinstance(error, _LOST_ERRORS):
+            self._lose(keep_id=isinstance(error, IllegalGenerationError))
+            return failures + 1
+        if isinstance(error, _MOVED_ERRORS):
+            self._cluster.forget_coordinator(self._group_id)
+        if not error.retriable:
+            raise error
+        return failures + 1
+
+    async def _join_and_sync(self) -> Sequence[TopicPartition]:
+        response = await self._ask(
+            ApiKey.JOIN_GROUP, self._join_message(), self._settings.max_poll_interval_ms + _JOIN_SLACK_MS
+        )
+        if response.error_code == MemberIdRequiredError.code:
+            self._member_id = response.member_id
+        self._check(response, "join")
+        self._member_id = response.member_id
+        self._generation_id = int(response.generation_id)
+        protocol = response.protocol_name or ""
+        assignments: list[dict[str, object]] = []
+        self._led_counts = None
+        if response.leader == response.member_id:
+            assignment = await self._assign(protocol, response.members)
+            if not getattr(response, "skip_assignment", False):
+                assignments = [
+                    {"member_id": member, "assignment": encode_assignment(partitions)}
+                    for member, partitions in assignment.items()
+                ]
+        synced = await self._ask(
+            ApiKey.SYNC_GROUP,
+            {
+                **self._own_fields(),
+                "protocol_type": PROTOCOL_TYPE,
+                "protocol_name": protocol,
+                "assignments": assignments,
+            },
+            self._settings.max_poll_interval_ms + _JOIN_SLACK_MS,
+        )
+        self._check(synced, "sync")
+        return decode_assignment(bytes(synced.assignment))
+
+    def _join_message(self) -> dict[str, object]:
+        metadata = encode_subscription(Subscription(topics=self._topics, rack_id=self._settings.client_rack or None))
+        return {
+            "group_id": self._group_id,
+            "session_timeout": self._settings.session_timeout_ms,
+            "rebalance_timeout": self._settings.max_poll_interval_ms,
+            "member_id": self._member_id,
+            "group_instance_id": self._settings.group_instance_id,
+            "protocol_type": PROTOCOL_TYPE,
+            "protocols": [
+                {"name": name, "metadata": metadata} for name in self._settings.partition_assignment_strategy
+            ],
+            "reason": None,
+        }
+
+    def _own_fields(self) -> dict[str, object]:
+        return {
+            "group_id": self._group_id,
+            "generation_id": self._generation_id,
+            "member_id": self._member_id,
+            "group_instance_id": self._settings.group_instance_id,
+        }
+
+    async def _ask(self, api_key: ApiKey, message: dict[str, object], timeout_ms: float) -> Any:
+        timeout_ms = max(timeout_ms, self._settings.request_timeout_ms)
+        return await self._cluster.ask_coordinator(self._group_id, api_key, message, timeout_ms=timeout_ms)
+
+    def _check(self, response: Any, what: str) -> None:
+        if response.error_code:
+            raise error_for(int(response.error_code), f"group {self._group_id} refused a {what}")
+
+    async def _assign(self, protocol: str, members: Sequence[Any]) -> Assignment:
+        """What this member, being the leader, gives to each."""
+        if protocol not in ASSIGNORS:
+            raise InconsistentGroupProtocolError(
+                f"group {self._group_id} chose the assignor {protocol!r}, unknown here"
+            )
+        wanting = [
+            Member(member.member_id, decode_subscription(bytes(member.metadata)).topics, _instance_of(member))
+            for member in members
+        ]
+        topics = {topic for member in wanting for topic in member.topics}
+        self._cluster.follow(topics)
+        view = await self._cluster.fresh_view(topics)
+        self._led_counts = _counts(view, topics)
+        return ASSIGNORS[protocol](wanting, self._led_counts)
+
+    def _look_at_topics(self, view: ClusterView) -> None:
+        """A leader joins anew when the topics of the group grew, vanished or appeared."""
+        counts = self._led_counts
+        if counts is not None and self._state is State.IN and _counts(view, counts) != counts:
+            self._stale()
+
+    # ------------------------------------------------------------------------------------------------ heartbeats
+
+    async def _beat(self) -> None:
+        while True:
+            await self._clock.sleep_ms(self._settings.heartbeat_interval_ms)
+            if self._state not in (State.IN, State.STALE):
+                continue
+            if self._clock.monotonic_ms() - self._polled_ms > self._settings.max_poll_interval_ms:
+                _LOG.warning("member %s was not polled in time and leaves %s", self._member_id, self._group_id)
+                await self._say_goodbye()
+                self._lose()
+                continue
+            try:
+                response = await self._ask(ApiKey.HEARTBEAT, self._own_fields(), self._settings.request_timeout_ms)
+                self._check(response, "heartbeat")
+            except ProtocolError as error:
+                self._after_heartbeat(error)
+
+    def _after_heartbeat(self, error: ProtocolError) -> None:
+        if isinstance(error, RebalanceInProgressError):
+            self._stale()
+        elif isinstance(error, _LOST_ERRORS):
+            self._lose()
+        elif isinstance(error, _MOVED_ERRORS):
+            self._cluster.forget_coordinator(self._group_id)
+        elif not error.retriable:
+            self.error = error
+            self._lose(keep_id=isinstance(error, FencedInstanceIdError))
+            self._on_news()
+
+    # ------------------------------------------------------------------------------------------------ leave
+
+    async def leave(self) -> None:
+        """Give up the assignment and tell the coordinator, if it can be told."""
+        if self._state in (State.IN, State.STALE):
+            await self._events.on_revoked(lost=False)
+        await self._say_goodbye()
+        self._member_id = ""
+        self._generation_id = _NO_GENERATION
+        self._state = State.OUT
+
+    async def _say_goodbye(self) -> None:
+        # A static member comes back under its name within the session timeout; leaving would cost a rebalance.
+        if not self._member_id or self._settings.group_instance_id is not None:
+            return
+        message: dict[str, object] = {
+            "group_id": self._group_id,
+            "member_id": self._member_id,
+            "members": [{"member_id": self._member_id, "group_instance_id": None, "reason": None}],
+        }
+        try:
+            await self._ask(ApiKey.LEAVE_GROUP, message, self._settings.request_timeout_ms)
+        except ProtocolError as error:
+            _LOG.info("member %s could not leave %s: %s", self._member_id, self._group_id, error)
+
+    async def close(self) -> None:
+        """Stop the heartbeats, without leaving."""
+        if self._look_at_topics in self._cluster.on_change:
+            self._cluster.on_change.remove(self._look_at_topics)
+        await self._tasks.close()
+
+
+def _instance_of(member: Any) -> str | None:
+    return getattr(member, "group_instance_id", None)
+
+
+def _counts(view: ClusterView, topics: Iterable[str]) -> dict[str, int]:
+    """Partitions of each topic that exists; 0 for the others."""
+    found = {}
+    for name in topics:
+        topic = view.topics.get(name)
+        missing = topic is None or topic.error_code == UnknownTopicOrPartitionError.code
+        found[name] = 0 if topic is None or missing else len(topic.partitions)
+    return found

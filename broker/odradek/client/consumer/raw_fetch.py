@@ -1,0 +1,184 @@
+"""Bytes of one partition from an offset on, with the next range under way while the caller works on this one.
+
+In: a partition and an offset. Out: `RawFetch`. Called by `blocking` for the Spark source. Invariants: at most one
+read-ahead for each partition and isolation, `MAX_READ_AHEAD` in all, the oldest is dropped; a fetch has a connection to
+itself, since one that waits at the end of a log would hold up those behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.base.errors import LeaderNotAvailableError, OdradekError, error_for
+from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
+from odradek.client.cluster import Cluster
+from odradek.client.consumer.fetched import raw_fetch
+from odradek.client.exchanges import exchange_fetch
+from odradek.client.models import RawFetch
+from odradek.client.tasks import TaskOwner
+from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest
+
+MAX_READ_AHEAD: Final = 16
+"""Ranges that are fetched or kept ahead of their callers."""
+_MAX_SLOTS: Final = 16
+"""Connections to one broker; further fetches share the last one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What to fetch. Bytes are a wish: one whole batch comes in any case."""
+
+    topic_partition: TopicPartition
+    offset: int
+    max_bytes: int
+    max_wait_ms: int
+    min_bytes: int = 1
+    read_committed: bool = False
+
+
+class RawFetcher:
+    """Fetches of one client."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """`cluster` is started and closed by its owner."""
+        self._cluster = cluster
+        self._tasks = TaskOwner()
+        self._ahead: dict[tuple[TopicPartition, bool], tuple[Range, asyncio.Task[RawFetch | OdradekError]]] = {}
+        self._slots: dict[int, set[int]] = {}
+        self._preferred: dict[TopicPartition, tuple[int, float]] = {}
+        """The replica that a leader named for our rack (KIP-392), and until when it is read from."""
+
+    async def close(self) -> None:
+        """Drop what is under way."""
+        self._ahead.clear()
+        await self._tasks.close()
+
+    async def fetch(self, wanted: Range, *, read_ahead: bool = True) -> RawFetch:
+        """The range; empty when nothing came in `max_wait_ms`.
+
+        Raises `OffsetOutOfRangeError`, `UnknownTopicOrPartitionError`, ... and what lasted `default_api_timeout_ms`.
+        """
+        found = await self._from_ahead(wanted)
+        if found is None:
+            found = await self._with_retries(wanted)
+        if read_ahead and len(found.records):
+            self._begin_ahead(wanted, found)
+        return found
+
+    async def _from_ahead(self, wanted: Range) -> RawFetch | None:
+        key = (wanted.topic_partition, wanted.read_committed)
+        known = self._ahead.pop(key, None)
+        if known is None:
+            return None
+        fetched, task = known
+        if fetched.offset != wanted.offset or fetched.max_bytes != wanted.max_bytes:
+            task.cancel()
+            return None
+        found = await task
+        return found if isinstance(found, RawFetch) and len(found.records) else None
+
+    def _begin_ahead(self, wanted: Range, found: RawFetch) -> None:
+        end = found.last_stable_offset if wanted.read_committed else found.high_watermark
+        if found.next_offset >= end:
+            return
+        following = Range(
+            topic_partition=wanted.topic_partition,
+            offset=found.next_offset,
+            max_bytes=wanted.max_bytes,
+            max_wait_ms=0,
+            read_committed=wanted.read_committed,
+        )
+        while len(self._ahead) >= MAX_READ_AHEAD:
+            _, task = self._ahead.pop(next(iter(self._ahead)))
+            task.cancel()
+        task = self._tasks.spawn(self._quietly(following), name=f"read-ahead {wanted.topic_partition}")
+        self._ahead[wanted.topic_partition, wanted.read_committed] = (following, task)
+
+    async def _quietly(self, wanted: Range) -> RawFetch | OdradekError:
+        """One try; an error is a value, since perhaps nobody ever asks for it."""
+        try:
+            return await self._once(wanted)
+        except OdradekError as error:
+            return error
+
+    async def _with_retries(self, wanted: Range) -> RawFetch:
+        deadline = self._cluster.deadline(f"a fetch of {wanted.topic_partition}")
+        await self._cluster.topic(wanted.topic_partition.topic, deadline)
+        return await self._cluster.retrying(lambda: self._once(wanted), deadline)
+
+    async def _once(self, wanted: Range) -> RawFetch:
+        topic_partition = wanted.topic_partition
+        view = self._cluster.view
+        source = self._source(topic_partition)
+        if source == NO_BROKER:
+            topic = view.topics.get(topic_partition.topic)
+            if topic is not None and topic.partitions and topic_partition.partition not in topic.partitions:
+                raise error_for(3, f"topic {topic.name} has no partition {topic_partition.partition}")
+            raise LeaderNotAvailableError(f"partition {topic_partition} has no leader")
+        try:
+            answer = await self._ask(source, wanted)
+        except OdradekError:
+            if self._preferred.pop(topic_partition, None) is None:
+                raise
+            # A follower may lag behind what the leader gave before, or be gone: the leader decides.
+            return await self._once(wanted)
+        if answer.preferred_read_replica not in (NO_BROKER, source):
+            until_ms = self._cluster.clock.monotonic_ms() + self._cluster.settings.metadata_max_age_ms
+            self._preferred[topic_partition] = (answer.preferred_read_replica, until_ms)
+            return await self._once(wanted)
+        return raw_fetch(topic_partition, wanted.offset, answer)
+
+    def _source(self, topic_partition: TopicPartition) -> int:
+        """The broker to read from: the preferred replica while that holds and lives, else the leader."""
+        view = self._cluster.view
+        broker, until_ms = self._preferred.get(topic_partition, (NO_BROKER, 0.0))
+        if broker in view.nodes and self._cluster.clock.monotonic_ms() < until_ms:
+            return broker
+        self._preferred.pop(topic_partition, None)
+        return view.leader(topic_partition)
+
+    async def _ask(self, broker: int, wanted: Range) -> FetchedPartition:
+        request = FetchRequest(
+            max_wait_ms=wanted.max_wait_ms,
+            min_bytes=wanted.min_bytes,
+            max_bytes=min(wanted.max_bytes, self._cluster.settings.fetch_max_bytes),
+            entries=[self._entry(wanted)],
+            isolation_level=int(wanted.read_committed),
+            rack_id=self._cluster.settings.client_rack,
+        )
+        slot = self._take_slot(broker)
+        try:
+            response = await exchange_fetch(self._cluster, broker, request, purpose=f"raw {slot}")
+        finally:
+            self._slots[broker].discard(slot)
+        if response.error_code:
+            raise error_for(response.error_code, f"broker {broker} refused a fetch")
+        for answer in response.partitions:
+            if answer.error_code:
+                raise error_for(
+                    answer.error_code, f"offset {wanted.offset} of {wanted.topic_partition} cannot be fetched"
+                )
+            return answer
+        raise LeaderNotAvailableError(f"broker {broker} left {wanted.topic_partition} out of its answer")
+
+    def _entry(self, wanted: Range) -> FetchEntry:
+        topic, partition = wanted.topic_partition
+        view = self._cluster.view
+        return FetchEntry(
+            topic=topic,
+            topic_id=view.topics[topic].topic_id,
+            partition=partition,
+            current_leader_epoch=view.leader_epoch(wanted.topic_partition),
+            fetch_offset=wanted.offset,
+            last_fetched_epoch=NO_EPOCH,
+            log_start_offset=-1,
+            max_bytes=wanted.max_bytes,
+        )
+
+    def _take_slot(self, leader: int) -> int:
+        busy = self._slots.setdefault(leader, set())
+        slot = next((number for number in range(_MAX_SLOTS) if number not in busy), _MAX_SLOTS - 1)
+        busy.add(slot)
+        return slot

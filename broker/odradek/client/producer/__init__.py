@@ -1,0 +1,1 @@
+"""The producer: batches, sequence numbers and the send loop."""

@@ -1,0 +1,73 @@
+"""The accumulator's builder over `records.batch`: many records at once, and numbers that may change later.
+
+In: records; numbers. Out: a whole batch. Called by `accumulator` and `sender`. Invariant: records are compressed once;
+a batch that gets other numbers keeps its records section byte for byte.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek.base.types import NO_TIMESTAMP
+from odradek.client.models import Headers, KeyValueTime
+from odradek.client.producer.sequences import Numbers
+from odradek.compression import Codec
+from odradek.records.batch import HEADER_SIZE, BatchBuilder, assemble, read_header
+
+CODECS: Final = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+"""Codec of each value of `compression.type`."""
+
+
+class ClientBatchBuilder:
+    """One batch of at most `limit_bytes` before compression, or of one record alone."""
+
+    __slots__ = ("_builder", "_built")
+
+    def __init__(self, codec: Codec, limit_bytes: int) -> None:
+        """Empty."""
+        self._builder = BatchBuilder(codec=codec, limit_bytes=limit_bytes)
+        self._built: bytes | None = None
+
+    @property
+    def record_count(self) -> int:
+        """Records so far."""
+        return self._builder.record_count
+
+    @property
+    def size_bytes(self) -> int:
+        """Uncompressed size so far."""
+        return self._builder.size_bytes
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The newest timestamp so far, -1 without records."""
+        return self._builder.max_timestamp_ms if self._builder.record_count else NO_TIMESTAMP
+
+    def append(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> bool:
+        """Take a record; False, and nothing is taken, when it does not fit. An empty builder takes any."""
+        self._built = None
+        return self._builder.append(key, value, timestamp_ms=timestamp_ms, headers=headers)
+
+    def append_many(self, records: list[KeyValueTime], start: int) -> int:
+        """Take records from `start` on until one does not fit; the index of the first that was not taken."""
+        self._built = None
+        append = self._builder.append
+        for index in range(start, len(records)):
+            key, value, timestamp_ms = records[index]
+            if not append(key, value, timestamp_ms=timestamp_ms):
+                return index
+        return len(records)
+
+    def build(self, numbers: Numbers) -> bytes:
+        """The whole batch under these numbers; may be called again with others."""
+        producer_id, epoch, base_sequence = numbers
+        if self._built is None:
+            self._built = self._builder.build(
+                producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence
+            )
+            return self._built
+        header = read_header(self._built)
+        if (header.producer_id, header.producer_epoch, header.base_sequence) != numbers:
+            header = header._replace(producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence)
+            self._built = assemble(header, memoryview(self._built)[HEADER_SIZE:])
+        return self._built

@@ -1,0 +1,375 @@
+"""The producer: records in, the places where they went out.
+
+In: records for topics. Out: futures of their offsets. Called by applications, the loader, the mirror, the Spark
+writer. Invariants: a record is either acknowledged or its future fails, within about `delivery_timeout_ms` of `send`;
+records of one partition keep their order; with idempotence none is doubled by a retry. `send` itself does no input or
+output once the topic is known and there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Self
+
+from odradek.base.errors import ConfigError, MessageTooLargeError, NetworkError, OdradekError, RequestTimedOutError
+from odradek.base.ports import Clock
+from odradek.base.types import TopicPartition
+from odradek.client.cluster import Cluster
+from odradek.client.connections import Connect
+from odradek.client.metadata import TopicView
+from odradek.client.models import BatchMetadata, Delivered, Headers, KeyValueTime, RecordMetadata
+from odradek.client.producer.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Limits
+from odradek.client.producer.batch_builder import CODECS, ClientBatchBuilder
+from odradek.client.producer.partitioning import DefaultPartitioner
+from odradek.client.producer.sender import Sender
+from odradek.client.settings import ClientSettings, as_settings
+from odradek.client.tasks import finish
+from odradek.records.batch import HEADER_SIZE
+
+_BULK_CHUNK: Final = 2_000
+"""Records of a bulk send between two looks at the event loop: some milliseconds of work."""
+
+
+class _Single:
+    """The receipt of one `send`."""
+
+    __slots__ = ("_future", "_place", "_timestamp_ms")
+
+    def __init__(self, future: asyncio.Future[RecordMetadata], place: int, timestamp_ms: int) -> None:
+        self._future = future
+        self._place = place
+        self._timestamp_ms = timestamp_ms
+
+    def acknowledged(self, batch: BatchMetadata) -> None:
+        if self._future.done():
+            return
+        offset = batch.base_offset + self._place if batch.base_offset >= 0 else -1
+        timestamp = batch.timestamp if batch.timestamp >= 0 else self._timestamp_ms
+        self._future.set_result(RecordMetadata(batch.topic, batch.partition, offset, timestamp))
+
+    def failed(self, error: OdradekError) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+
+class _Bulk:
+    """The receipt of one `send_many`, shared by the batches that it is in."""
+
+    __slots__ = ("_batches", "_expected", "_future", "_records")
+
+    def __init__(self, future: asyncio.Future[Delivered]) -> None:
+        self._future = future
+        self._expected = 0
+        self._records: int | None = None
+        self._batches: list[BatchMetadata] = []
+
+    def expect(self) -> None:
+        """One more batch."""
+        self._expected += 1
+
+    def complete(self, records: int) -> None:
+        """That were all."""
+        self._records = records
+        self._check()
+
+    def acknowledged(self, batch: BatchMetadata) -> None:
+        self._batches.append(batch)
+        self._check()
+
+    def failed(self, error: OdradekError) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+    def _check(self) -> None:
+        if self._records is not None and len(self._batches) == self._expected and not self._future.done():
+            self._future.set_result(Delivered(self._records, tuple(self._batches)))
+
+
+class _Countdown:
+    """The receipt of a `flush`: done when every batch has ended, one way or the other."""
+
+    __slots__ = ("_future", "_left")
+
+    def __init__(self, future: asyncio.Future[None], batches: int) -> None:
+        self._future = future
+        self._left = batches
+
+    def acknowledged(self, batch: BatchMetadata) -> None:
+        self._ended()
+
+    def failed(self, error: OdradekError) -> None:
+        self._ended()
+
+    def _ended(self) -> None:
+        self._left -= 1
+        if self._left == 0 and not self._future.done():
+            self._future.set_result(None)
+
+
+class Producer:
+    """Sends records. One event loop; `start` before use, `close` is idempotent and sends what is left."""
+
+    def __init__(
+        self, settings: ClientSettings | str, *, clock: Clock | None = None, connect: Connect | None = None
+    ) -> None:
+        """`settings` may be a bootstrap list; `clock` and `connect` are for tests."""
+        self._settings: Final = as_settings(settings)
+        self._cluster: Final = Cluster(self._settings, clock=clock, connect=connect)
+        self._clock: Final = self._cluster.clock
+        codec = CODECS[self._settings.compression_type]
+        # The builder counts the batch header, batch.size does not have to leave room for it.
+        limit_bytes = self._settings.batch_size
+        self._accumulator: Final = Accumulator(_limits(self._settings), lambda: ClientBatchBuilder(codec, limit_bytes))
+        self._sender: Final = Sender(self._cluster, self._accumulator, on_room=self._admit)
+        self._partitioner: Final = DefaultPartitioner(self._clock.random, self._settings.batch_size)
+        self._waiting: deque[object] = deque()
+        self._room = asyncio.Event()
+        self._flushing = 0
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Send what is left and close."""
+        await self.close()
+
+    async def start(self) -> None:
+        """Learn the cluster. Raises `NetworkError` when no bootstrap server answers."""
+        await self._cluster.start()
+        self._sender.start()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic, in order."""
+        return list((await self._topic(topic)).partitions)
+
+    # ------------------------------------------------------------------------------------------------ send
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> asyncio.Future[RecordMetadata]:
+        """Hand a record over; the future tells where it went, or fails with what ended it.
+
+        Waits, at most `max_block_ms`, while the topic is unknown or `buffer_memory` is used up. Raises
+        `MessageTooLargeError` above `max_request_size`, the topic's error, or `RequestTimedOutError`.
+        """
+        view = self._cluster.view.topics.get(topic)
+        if view is None or not view.partitions:
+            view = await self._topic(topic)
+        size = self._size(key, value, headers)
+        self._check_size(size)
+        if self._waiting or not self._accumulator.has_room(size):
+            await self._wait_for_room(size)
+        self._check_open()
+        topic_partition = TopicPartition(topic, self._choose(view, key, partition, size))
+        time = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        now_ms = self._clock.monotonic_ms()
+        batch, place = self._accumulator.append(topic_partition, (key, value, time), headers, now_ms=now_ms)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        batch.receipts.append(_Single(future, place, time))
+        self._sender.wake()
+        return future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> RecordMetadata:
+        """`send`, and wait until the record is acknowledged."""
+        sent = await self.send(topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        return await sent
+
+    async def send_many(
+        self, topic: str, records: Sequence[KeyValueTime], *, partition: int | None = None
+    ) -> asyncio.Future[Delivered]:
+        """Hand many records over at a fraction of the cost of `send`; one future for all of them.
+
+        Each record is (key, value, timestamp in ms). The records of one partition keep their order. When it raises
+        (see `send`), the records before may have been sent.
+        """
+        view = await self._topic(topic)
+        delivered: asyncio.Future[Delivered] = asyncio.get_running_loop().create_future()
+        bulk = _Bulk(delivered)
+        for start in range(0, len(records), _BULK_CHUNK):
+            chunk = records[start : start + _BULK_CHUNK]
+            size = self._chunk_size(chunk)
+            if self._waiting or not self._accumulator.has_room(size):
+                await self._wait_for_room(size)
+            self._check_open()
+            self._append_chunk(bulk, self._split(view, chunk, partition))
+            self._sender.wake()
+            await asyncio.sleep(0)
+        bulk.complete(len(records))
+        return delivered
+
+    def _append_chunk(self, bulk: _Bulk, parts: dict[TopicPartition, list[KeyValueTime]]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for topic_partition, part in parts.items():
+            for batch in self._accumulator.append_many(topic_partition, part, now_ms=now_ms):
+                if bulk not in batch.receipts:
+                    bulk.expect()
+                    batch.receipts.append(bulk)
+
+    def _chunk_size(self, chunk: Sequence[KeyValueTime]) -> int:
+        total = 0
+        largest = 0
+        for key, value, _ in chunk:
+            size = (len(key) if key else 0) + (len(value) if value else 0)
+            total += size
+            if size > largest:
+                largest = size
+        self._check_size(largest + RECORD_OVERHEAD_BYTES)
+        return total + RECORD_OVERHEAD_BYTES * len(chunk)
+
+    def _split(
+        self, view: TopicView, chunk: Sequence[KeyValueTime], partition: int | None
+    ) -> dict[TopicPartition, list[KeyValueTime]]:
+        if partition is not None:
+            return {TopicPartition(view.name, self._checked_partition(view, partition)): list(chunk)}
+        parts: dict[int, list[KeyValueTime]] = {}
+        of_key, count = self._partitioner.of_key, len(view.partitions)
+        available = view.available or list(view.partitions)
+        for record in chunk:
+            key = record[0]
+            if key is None:
+                size = RECORD_OVERHEAD_BYTES + len(record[1] or b"")
+                number = self._partitioner.without_key(view.name, available, size)
+            else:
+                number = of_key(key, count)
+            part = parts.get(number)
+            if part is None:
+                parts[number] = [record]
+            else:
+                part.append(record)
+        return {TopicPartition(view.name, number): part for number, part in parts.items()}
+
+    def _choose(self, view: TopicView, key: bytes | None, partition: int | None, size: int) -> int:
+        if partition is not None:
+            return self._checked_partition(view, partition)
+        if key is not None:
+            return self._partitioner.of_key(key, len(view.partitions))
+        return self._partitioner.without_key(view.name, view.available or list(view.partitions), size)
+
+    def _checked_partition(self, view: TopicView, partition: int) -> int:
+        if partition not in view.partitions:
+            raise ConfigError(f"topic {view.name} has no partition {partition}, only {len(view.partitions)}")
+        return partition
+
+    @staticmethod
+    def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+        size = RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+        for name, content in headers:
+            # A character takes up to four bytes, the two lengths up to five each.
+            size += 4 * len(name) + len(content or b"") + 10
+        return size
+
+    def _check_size(self, size: int) -> None:
+        limit = min(self._settings.max_request_size, self._settings.buffer_memory)
+        if size + HEADER_SIZE > limit:
+            raise MessageTooLargeError(
+                f"a record of about {size} bytes does not fit max.request.size and buffer.memory, {limit} bytes"
+            )
+
+    async def _topic(self, topic: str) -> TopicView:
+        self._check_open()
+        deadline = self._cluster.deadline(f"metadata of topic {topic}", self._settings.max_block_ms)
+        return await self._cluster.topic(topic, deadline)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NetworkError("the producer is closed")
+        if self._sender.failure is not None:
+            raise RuntimeError("the producer broke and must be closed") from self._sender.failure
+
+    # ------------------------------------------------------------------------------------------------ room
+
+    async def _wait_for_room(self, size: int) -> None:
+        ticket = object()
+        self._waiting.append(ticket)
+        self._hurry()
+        deadline = self._cluster.deadline("a wait for room in buffer.memory", self._settings.max_block_ms)
+        try:
+            while self._waiting[0] is not ticket or not self._accumulator.has_room(size):
+                self._room.clear()
+                try:
+                    await asyncio.wait_for(self._room.wait(), deadline.left_ms() / 1000)
+                except TimeoutError:
+                    raise RequestTimedOutError(
+                        f"no room in buffer.memory after {self._settings.max_block_ms} ms"
+                    ) from None
+                self._check_open()
+        finally:
+            self._waiting.remove(ticket)
+            self._hurry()
+            self._admit()
+
+    def _admit(self) -> None:
+        """Memory is free, or a waiter left: those in line look again."""
+        self._room.set()
+
+    def _hurry(self) -> None:
+        self._accumulator.hurry = bool(self._waiting) or self._flushing > 0
+        self._sender.wake()
+
+    # ------------------------------------------------------------------------------------------------ the end
+
+    async def flush(self) -> None:
+        """Send what is waiting now, and return when all of it was acknowledged or failed."""
+        batches = self._accumulator.batches()
+        if not batches:
+            return
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        countdown = _Countdown(ended, len(batches))
+        for batch in batches:
+            batch.receipts.append(countdown)
+        self._flushing += 1
+        self._hurry()
+        try:
+            await ended
+        finally:
+            self._flushing -= 1
+            self._hurry()
+
+    async def close(self) -> None:
+        """Send what is left, then end; what cannot be sent any more fails. Idempotent; when cancelled, it ends at
+        once."""
+        if self._closed:
+            return
+        self._closed = True
+        self._admit()
+        try:
+            await self.flush()
+        finally:
+            await finish(self._shut_down())
+
+    async def _shut_down(self) -> None:
+        try:
+            await self._sender.close()
+        finally:
+            await self._cluster.close()
+
+
+def _limits(settings: ClientSettings) -> Limits:
+    return Limits(
+        batch_size=settings.batch_size,
+        linger_ms=settings.linger_ms,
+        buffer_memory=settings.buffer_memory,
+        delivery_timeout_ms=settings.delivery_timeout_ms,
+        max_in_flight=settings.max_in_flight_requests_per_connection,
+    )

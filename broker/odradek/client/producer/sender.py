@@ -1,0 +1,278 @@
+"""The producer's send loop: ready batches to their leaders, answers back to the accumulator.
+
+In: what the accumulator holds. Out: Produce requests; acknowledged, failed or returning batches. Called by `producer`.
+Invariants: at most `max_in_flight` requests to one broker; every batch that was taken is later acknowledged, failed or
+put back, whatever happens to its request.
+
+One task looks for ready batches whenever it is woken, or when the next one falls due; each request is a task of its
+own. A batch that came back rests before the next try, but not longer than until its partition has another leader
+(KIP-951): while it may have lost its own, the cluster is asked again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from odradek.base.errors import (
+    BY_CODE,
+    NetworkError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    OdradekError,
+    ProtocolError,
+    RequestTimedOutError,
+    StateError,
+    UnknownServerError,
+    error_for,
+)
+from odradek.base.types import NO_BROKER, TopicPartition
+from odradek.client.cluster import Cluster
+from odradek.client.exchanges import BatchAnswer, PreparedBatch, exchange_produce
+from odradek.client.metadata import ClusterView
+from odradek.client.producer.accumulator import Accumulator, ProducerBatch
+from odradek.client.producer.sequences import Identity, PartitionSequences, Verdict, judge_plain
+from odradek.client.tasks import TaskOwner
+from odradek.protocol.apis import ApiKey
+
+_NO_PRODUCER: Final = -1
+_LEADER_STAYS: Final = (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)
+"""What a leader itself says of its followers; another one would say the same."""
+
+
+class Sender:
+    """The loop of one producer."""
+
+    def __init__(self, cluster: Cluster, accumulator: Accumulator, *, on_room: Callable[[], None]) -> None:
+        """`on_room` is called after memory was freed."""
+        self._cluster = cluster
+        self._settings: Final = cluster.settings
+        self._clock: Final = cluster.clock
+        self._accumulator = accumulator
+        self._on_room = on_room
+        self._tasks = TaskOwner(self._broke)
+        self._wakeup = asyncio.Event()
+        self._requests: Counter[int] = Counter()
+        self._sequences: dict[TopicPartition, PartitionSequences] = {}
+        self._identity: Identity | None = None
+        self._identity_task: asyncio.Task[None] | None = None
+        self._started = False
+        self._failure: BaseException | None = None
+        if self._settings.idempotent:
+            accumulator.window = self._window
+
+    def _window(self, topic_partition: TopicPartition) -> int:
+        """One batch until the broker can tell gaps in this partition, then as many as the settings allow."""
+        sequences = self._sequences.get(topic_partition)
+        proven = sequences is not None and sequences.is_proven
+        return self._settings.max_in_flight_requests_per_connection if proven else 1
+
+    def start(self) -> None:
+        """Begin."""
+        if not self._started:
+            self._started = True
+            self._cluster.on_change.append(self._view_changed)
+            self._tasks.spawn(self._run(), name="sender")
+
+    def _view_changed(self, view: ClusterView) -> None:
+        """A batch whose partition has another leader rests no longer; while one may get another, ask on."""
+        in_doubt = False
+        for batch in self._accumulator.returned():
+            if view.leader_epoch(batch.topic_partition) > batch.leader_epoch:
+                batch.retry_at_ms = 0.0
+            else:
+                in_doubt = in_doubt or batch.in_doubt
+        if in_doubt:
+            self._cluster.request_refresh()
+        self.wake()
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self._wakeup.set()
+
+    async def close(self) -> None:
+        """Stop; batches that have no answer yet fail."""
+        await self._tasks.close()
+        self._fail_everything(NetworkError("the producer was closed before the record was acknowledged"))
+
+    def _fail_everything(self, error: OdradekError) -> None:
+        for batch in self._accumulator.discard_waiting():
+            batch.failed(error)
+        for batch in self._accumulator.batches():
+            self._accumulator.done(batch)
+            batch.failed(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """A bug ended a task: nothing that is kept can be trusted to arrive, so all of it fails."""
+        self._failure = error
+        self._fail_everything(UnknownServerError(f"the producer broke and must be closed: {error!r}"))
+        self._on_room()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The bug that ended the sender."""
+        return self._failure
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    async def _run(self) -> None:
+        while self._failure is None:
+            self._wakeup.clear()
+            now_ms = self._clock.monotonic_ms()
+            self._expire(now_ms)
+            next_ms = self._dispatch(now_ms)
+            await self._wait(next_ms, now_ms)
+
+    async def _wait(self, next_ms: float | None, now_ms: float) -> None:
+        expiry_ms = self._accumulator.next_expiry_ms()
+        if expiry_ms is not None:
+            next_ms = expiry_ms if next_ms is None else min(next_ms, expiry_ms)
+        timer = None if next_ms is None else self._clock.call_later(max(0.0, next_ms - now_ms), self.wake)
+        try:
+            await self._wakeup.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _expire(self, now_ms: float) -> None:
+        for batch in self._accumulator.expire(now_ms):
+            self._give_up(
+                batch, RequestTimedOutError(f"no acknowledgement after {self._settings.delivery_timeout_ms} ms")
+            )
+            self._on_room()
+
+    def _dispatch(self, now_ms: float) -> float | None:
+        """Start what may be sent; when to look again although nothing changes."""
+        ready, next_ms = self._accumulator.ready(now_ms)
+        if not ready or not self._has_identity():
+            return next_ms
+        by_leader: dict[int, list[TopicPartition]] = {}
+        view = self._cluster.view
+        for topic_partition in ready:
+            leader = view.leader(topic_partition)
+            if leader == NO_BROKER or leader not in view.nodes:
+                self._cluster.request_refresh()
+                self._fail_unusable(topic_partition.topic)
+            elif self._requests[leader] < self._settings.max_in_flight_requests_per_connection:
+                by_leader.setdefault(leader, []).append(topic_partition)
+        for leader, partitions in by_leader.items():
+            self._send_to(leader, partitions)
+        return next_ms
+
+    def _fail_unusable(self, topic: str) -> None:
+        """Fail what waits for a topic that a retry cannot bring back, such as one that may not be written."""
+        view = self._cluster.view.topics.get(topic)
+        cls = None if view is None else BY_CODE.get(view.error_code)
+        if view is not None and cls is not None and not cls.retriable:
+            for batch in self._accumulator.discard_topic(topic):
+                self._give_up(batch, error_for(view.error_code, f"topic {topic} cannot be written"))
+
+    def _send_to(self, leader: int, partitions: list[TopicPartition]) -> None:
+        limit = self._settings.max_request_size
+        waiting = list(reversed(partitions))
+        while waiting and self._requests[leader] < self._settings.max_in_flight_requests_per_connection:
+            batches: list[ProducerBatch] = []
+            size = 0
+            while waiting and (not batches or size + self._accumulator.head_bytes(waiting[-1]) <= limit):
+                size += self._accumulator.head_bytes(waiting[-1])
+                batches.append(self._accumulator.take(waiting.pop()))
+            self._requests[leader] += 1
+            prepared = [self._prepare(batch) for batch in batches]
+            self._tasks.spawn(self._request(leader, prepared), name=f"produce to {leader}")
+
+    def _prepare(self, batch: ProducerBatch) -> PreparedBatch:
+        batch.leader_epoch = self._cluster.view.leader_epoch(batch.topic_partition)
+        if self._settings.idempotent:
+            sequences = self._sequences.setdefault(batch.topic_partition, PartitionSequences())
+            if sequences.needs_identity and self._identity is not None:
+                sequences.adopt(self._identity)
+            sequences.number(batch)
+        return PreparedBatch(batch, batch.numbers, batch.builder.build(batch.numbers))
+
+    async def _request(self, leader: int, prepared: list[PreparedBatch]) -> None:
+        answers: list[BatchAnswer] = []
+        try:
+            answers = await exchange_produce(self._cluster, leader, prepared)
+        except ProtocolError as error:
+            answers = [BatchAnswer(error.code) for _ in prepared]
+            if isinstance(error, StateError):
+                self._cluster.request_refresh()
+        finally:
+            # Without answers the request was cancelled: `close` fails what is still in flight.
+            self._requests[leader] -= 1
+            if self._failure is None:
+                for item, answer in zip(prepared, answers, strict=False):
+                    self._settle(item, answer)
+            self._on_room()
+            self.wake()
+
+    # ------------------------------------------------------------------------------------------------ answers
+
+    def _settle(self, item: PreparedBatch, answer: BatchAnswer) -> None:
+        batch = item.batch
+        sequences = self._sequences.get(batch.topic_partition)
+        if sequences is None or not self._settings.idempotent:
+            verdict = judge_plain(answer.error_code)
+        else:
+            verdict = sequences.judge(batch, answer.error_code, item.numbers)
+            if sequences.needs_identity:
+                self._identity = None
+        if verdict is Verdict.ACKNOWLEDGE:
+            self._accumulator.done(batch)
+            batch.acknowledged(answer.base_offset, answer.timestamp)
+            return
+        error = error_for(answer.error_code, answer.message or f"partition {batch.topic_partition} refused a batch")
+        now_ms = self._clock.monotonic_ms()
+        late = now_ms >= batch.created_ms + self._settings.delivery_timeout_ms
+        if verdict is Verdict.FAIL or late or batch.attempts > self._settings.retries:
+            self._accumulator.done(batch)
+            self._give_up(batch, error)
+            return
+        if isinstance(error, StateError):
+            self._cluster.request_refresh()
+        batch.in_doubt = isinstance(error, StateError) and not isinstance(error, _LEADER_STAYS)
+        moved = self._cluster.view.leader_epoch(batch.topic_partition) > batch.leader_epoch
+        pause_ms = 0.0 if moved else self._cluster.backoff.delay_ms(batch.attempts, self._clock.random())
+        self._accumulator.retry(batch, now_ms + pause_ms)
+
+    def _give_up(self, batch: ProducerBatch, error: OdradekError) -> None:
+        sequences = self._sequences.get(batch.topic_partition)
+        if sequences is not None:
+            sequences.settled(batch)
+        batch.failed(error)
+
+    # ------------------------------------------------------------------------------------------------ idempotence
+
+    def _has_identity(self) -> bool:
+        if not self._settings.idempotent or self._identity is not None:
+            return True
+        if self._identity_task is None or self._identity_task.done():
+            self._identity_task = self._tasks.spawn(self._fetch_identity(), name="producer id")
+        return False
+
+    async def _fetch_identity(self) -> None:
+        message = {
+            "transactional_id": None,
+            "transaction_timeout": 2**31 - 1,
+            "producer_id": _NO_PRODUCER,
+            "producer_epoch": -1,
+        }
+        failures = 0
+        while self._identity is None:
+            try:
+                response = await self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, message)
+                if response.error_code:
+                    raise error_for(int(response.error_code), "no producer id was given")
+            except ProtocolError as error:
+                if not error.retriable:
+                    for batch in self._accumulator.discard_waiting():
+                        self._give_up(batch, error)
+                    self._on_room()
+                    return
+                failures += 1
+                await self._clock.sleep_ms(self._cluster.backoff.delay_ms(failures, self._clock.random()))
+            else:
+                self._identity = Identity(int(response.producer_id), int(response.producer_epoch))
+        self.wake()

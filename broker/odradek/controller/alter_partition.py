@@ -1,0 +1,133 @@
+"""AlterPartition from the entity of a request to the message of its response.
+
+Called by the runtime while this broker reigns. Which change is accepted is decided in `isr`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from odradek.base.errors import (
+    IneligibleReplicaError,
+    InvalidUpdateVersionError,
+    NotControllerError,
+    ProtocolError,
+    StaleBrokerEpochError,
+    UnknownTopicIdError,
+)
+from odradek.base.types import ZERO_UUID, TopicPartition
+from odradek.controller.context import ControllerContext, Leadership
+from odradek.controller.isr_rules import IsrChange, decide
+from odradek.controller.plans import StateWrite
+from odradek.controller.reign import Reign
+
+Message = dict[str, object]
+
+OPERATION_NOT_ATTEMPTED: Final = 55
+"""What leaders that speak version 0 or 1, and so do not know INELIGIBLE_REPLICA, are told instead (KIP-841)."""
+
+
+def refused(error: type[ProtocolError]) -> Message:
+    """A response that refuses the whole request."""
+    return {"throttle_time": 0, "error_code": error.code, "topics": ()}
+
+
+def refused_by_non_controller() -> Message:
+    """What a broker answers that is not the controller."""
+    return refused(NotControllerError)
+
+
+async def alter_partitions(reign: Reign, request: Any) -> Message:
+    """Decide, write, tell every broker, and answer each partition with its state or its error."""
+    context = reign.context
+    live = context.brokers.get(request.broker_id)
+    if live is None or live.epoch != request.broker_epoch:
+        return refused(StaleBrokerEpochError)
+    outcomes: dict[TopicPartition, Leadership | ProtocolError] = {}
+    writes: list[StateWrite] = []
+    for change in _changes(context, request):
+        decision = decide(context, change, reign.epoch)
+        if isinstance(decision, StateWrite):
+            writes.append(decision)
+        else:
+            outcomes[change.partition] = decision
+    await reign.carry_out(writes, by_leader=True)
+    for write in writes:
+        current = context.leaderships.get(write.partition)
+        if current is not None and current.state == write.state:
+            outcomes[write.partition] = current
+        else:
+            outcomes[write.partition] = InvalidUpdateVersionError("the state was changed by another")
+    # Also where a repeated request asks for what is there: the answer to the first one may have been lost.
+    reign.moved |= context.reassigning & outcomes.keys()
+    reign.flush()
+    return {"throttle_time": 0, "error_code": 0, "topics": _topics(context, request, outcomes)}
+
+
+def _changes(context: ControllerContext, request: Any) -> Iterator[IsrChange]:
+    for topic in request.topics:
+        name = _name(context, topic)
+        if name is None:
+            continue
+        for part in topic.partitions:
+            with_epochs = getattr(part, "new_isr_with_epochs", None)
+            isr = part.new_isr if with_epochs is None else (member.broker_id for member in with_epochs)
+            yield IsrChange(
+                partition=TopicPartition(name, int(part.partition_index)),
+                leader=int(request.broker_id),
+                leader_epoch=int(part.leader_epoch),
+                isr=tuple(int(member) for member in isr),
+                recovering=getattr(part, "leader_recovery_state", 0) == 1,
+                partition_epoch=int(part.partition_epoch),
+            )
+
+
+def _topics(
+    context: ControllerContext, request: Any, outcomes: Mapping[TopicPartition, Leadership | ProtocolError]
+) -> list[Message]:
+    topics: list[Message] = []
+    for topic in request.topics:
+        name = _name(context, topic)
+        is_named = hasattr(topic, "topic_name")
+        parts = []
+        for part in topic.partitions:
+            number = int(part.partition_index)
+            outcome: Leadership | ProtocolError = UnknownTopicIdError("")
+            if name is not None:
+                outcome = outcomes[TopicPartition(name, number)]
+            part_message = _partition(number, outcome)
+            if is_named and isinstance(outcome, IneligibleReplicaError):
+                part_message["error_code"] = OPERATION_NOT_ATTEMPTED
+            parts.append(part_message)
+        identity = {"topic_name": name} if is_named else {"topic_id": topic.topic_id}
+        topics.append({**identity, "partitions": parts})
+    return topics
+
+
+def _name(context: ControllerContext, topic: Any) -> str | None:
+    """Versions 0 and 1 name a topic; later ones give its id, which may be unknown."""
+    named: str | None = getattr(topic, "topic_name", None)
+    return context.topic_names.get(topic.topic_id or ZERO_UUID) if named is None else named
+
+
+def _partition(number: int, outcome: Leadership | ProtocolError) -> Message:
+    if isinstance(outcome, ProtocolError):
+        return {
+            "partition_index": number,
+            "error_code": outcome.code,
+            "leader_id": 0,
+            "leader_epoch": 0,
+            "isr": (),
+            "leader_recovery_state": 0,
+            "partition_epoch": 0,
+        }
+    return {
+        "partition_index": number,
+        "error_code": 0,
+        "leader_id": outcome.state.leader,
+        "leader_epoch": outcome.state.leader_epoch,
+        "isr": outcome.state.isr,
+        "leader_recovery_state": int(outcome.state.recovering),
+        "partition_epoch": outcome.partition_epoch,
+    }

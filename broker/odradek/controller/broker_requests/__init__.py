@@ -1,0 +1,1 @@
+"""Requests from the controller to brokers: batching, versions, dispatch and answers."""

@@ -1,0 +1,58 @@
+"""Elections that nobody's failure caused: on request (KIP-460), by `/admin/preferred_replica_election`, for balance.
+
+Called by `active`. Which partitions are concerned is decided in `requested_elections` and `balance`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from odradek.base.errors import ProtocolError
+from odradek.base.types import TopicPartition
+from odradek.controller.elections.balance import imbalanced_partitions
+from odradek.controller.elections.candidates import ElectionKind, candidates, outcomes
+from odradek.controller.elections.election_rules import Cause
+from odradek.controller.reign import Reign
+from odradek.zk import layout
+
+log = logging.getLogger(__name__)
+
+
+class LeaderElections:
+    """The elections of one reign that were asked for."""
+
+    def __init__(self, reign: Reign) -> None:
+        """Nothing is read yet."""
+        self._reign = reign
+
+    async def elect(
+        self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
+    ) -> dict[TopicPartition, int | ProtocolError]:
+        """Elect for these partitions, None: for all; the new leader or the error of each."""
+        context = self._reign.context
+        asked = candidates(context, list(context.partitions()) if partitions is None else partitions, kind)
+        if kind is ElectionKind.PREFERRED:
+            obstacles = await self._reign.elect(asked.electable, Cause.PREFERRED)
+        else:
+            obstacles = await self._reign.elect(asked.electable, Cause.OFFLINE, unclean=True)
+        self._reign.flush()
+        return outcomes(context, asked, obstacles, kind)
+
+    async def take_wishes(self) -> None:
+        """`/admin/preferred_replica_election` names partitions; it is removed when they are done."""
+        wanted = await self._reign.store.preferred_elections()
+        if wanted is None:
+            return
+        results = await self.elect(sorted(wanted), ElectionKind.PREFERRED)
+        for partition, result in results.items():
+            if isinstance(result, ProtocolError):
+                log.info("%s: no preferred leader was elected: %s", partition, result)
+        await self._reign.store.delete_each([layout.PREFERRED_ELECTION])
+
+    async def balance(self, tolerated_percentage: int) -> None:
+        """Give leadership back where too much of it is elsewhere."""
+        partitions = imbalanced_partitions(self._reign.context, tolerated_percentage)
+        if partitions:
+            log.info("%d partitions go back to their preferred leaders", len(partitions))
+            await self.elect(partitions, ElectionKind.PREFERRED)

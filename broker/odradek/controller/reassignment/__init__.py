@@ -1,0 +1,1 @@
+"""Partition reassignment (KIP-455): decisions and their execution."""

@@ -1,0 +1,124 @@
+"""Carries out the deletion of topics, in the steps that `deletion` finds possible.
+
+Called by `active` when topics are marked, when brokers answer that replicas are deleted, and when brokers come and go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+
+from odradek.controller.context import PartitionStatus, Replica, ReplicaStatus
+from odradek.controller.machines import in_status, move_partitions, move_replicas
+from odradek.controller.reign import Reign
+from odradek.controller.topics import deletion
+
+log = logging.getLogger(__name__)
+
+
+class TopicDeleter:
+    """The deletions of one reign."""
+
+    def __init__(self, reign: Reign, on_deleted: Callable[[str], None]) -> None:
+        """`on_deleted` is called before a topic's znodes go, so that nobody watches them any more."""
+        self._reign = reign
+        self._on_deleted = on_deleted
+
+    def take_up(self, topics: Iterable[str]) -> None:
+        """Topics are marked for deletion; those under reassignment wait for its end."""
+        context = self._reign.context
+        for topic in topics:
+            if not context.is_being_reassigned(topic):
+                context.deletions.add(topic)
+            elif topic not in context.deletions | context.deferred_deletions:
+                log.info("the deletion of topic %s waits for its reassignments", topic)
+                context.deferred_deletions.add(topic)
+
+    async def enqueue(self, topics: Collection[str]) -> None:
+        """Topics are to be deleted."""
+        self.take_up(topics)
+        await self.resume()
+
+    async def undefer(self, topics: Iterable[str]) -> None:
+        """Reassignments of these topics are done."""
+        context = self._reign.context
+        ready = [
+            topic for topic in topics if topic in context.deferred_deletions and not context.is_being_reassigned(topic)
+        ]
+        context.deferred_deletions.difference_update(ready)
+        if ready:
+            await self.enqueue(ready)
+
+    async def unblock(self, topics: Iterable[str]) -> None:
+        """What blocked these topics may be over."""
+        for topic in topics:
+            self._reign.context.blocked_deletions.pop(topic, None)
+        await self.resume()
+
+    async def fail(self, replicas: Collection[Replica], reason: str) -> None:
+        """Replicas could not be deleted: their topics wait."""
+        context = self._reign.context
+        # A replica that a reassignment dropped is not the topic's any more.
+        failed = [
+            replica
+            for replica in replicas
+            if context.is_being_deleted(replica.partition.topic) and replica in context.replica_status
+        ]
+        able = [
+            replica
+            for replica in failed
+            if context.replica_status.get(replica) in (ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_STARTED)
+        ]
+        move_replicas(context, able, ReplicaStatus.DELETION_INELIGIBLE, self._reign.batch)
+        for replica in failed:
+            self._block(replica.partition.topic, reason)
+        await self.resume()
+
+    async def complete(self, replicas: Collection[Replica]) -> None:
+        """Brokers have deleted these replicas."""
+        context = self._reign.context
+        done = in_status(context, replicas, ReplicaStatus.DELETION_STARTED)
+        move_replicas(context, done, ReplicaStatus.DELETION_SUCCESSFUL, self._reign.batch)
+        await self.resume()
+
+    async def resume(self) -> None:
+        """Take every step that is possible now."""
+        context, batch = self._reign.context, self._reign.batch
+        steps = deletion.next_steps(context)
+        for topic in steps.finished:
+            move_replicas(context, context.replicas_of(topic), ReplicaStatus.NON_EXISTENT, batch)
+            self._on_deleted(topic)
+            await self._reign.store.delete_topic(topic)
+            context.remove_topic(topic)
+            log.info("topic %s is deleted", topic)
+        move_replicas(context, steps.retried, ReplicaStatus.OFFLINE, batch)
+        for topic in steps.started:
+            self._start(topic)
+
+    def _start(self, topic: str) -> None:
+        context, batch = self._reign.context, self._reign.batch
+        partitions = context.partitions_of(topic)
+        if topic not in context.deletions_begun:
+            log.info("topic %s is being deleted", topic)
+            known = [partition for partition in partitions if partition in context.partition_status]
+            move_partitions(context, known, PartitionStatus.OFFLINE)
+            move_partitions(context, known, PartitionStatus.NON_EXISTENT)
+            context.deletions_begun.add(topic)
+        batch.update_metadata(partitions)
+        split = deletion.replicas_to_delete(context, topic)
+        move_replicas(context, split.alive, ReplicaStatus.OFFLINE, batch)
+        move_replicas(context, split.alive, ReplicaStatus.DELETION_STARTED, batch)
+        dead = [
+            replica
+            for replica in split.dead
+            if context.replica_status.get(replica) is not ReplicaStatus.DELETION_INELIGIBLE
+        ]
+        move_replicas(context, in_status(context, dead, ReplicaStatus.ONLINE), ReplicaStatus.OFFLINE, batch)
+        move_replicas(context, dead, ReplicaStatus.DELETION_INELIGIBLE, batch)
+        if split.dead:
+            self._block(topic, deletion.REASON_DEAD_REPLICA)
+
+    def _block(self, topic: str, reason: str) -> None:
+        if topic not in self._reign.context.blocked_deletions:
+            log.info("the deletion of topic %s waits: %s", topic, reason)
+        self._reign.context.blocked_deletions[topic] = reason

@@ -1,0 +1,223 @@
+"""Blocking work of a broker's logs: flushes, checkpoints and removals.
+
+Logs request it through `LogManager` (`LogHost`), schedules and moves directly. Blocking calls run on threads, and
+their results are applied on the loop. Invariants: each directory runs one flush at a time; a log that was removed
+meanwhile does not change; a checkpoint write or sync that fails takes its directory offline.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from odradek.base.errors import KafkaStorageError, StorageError
+from odradek.base.ports import Clock, Files, RunBlocking
+from odradek.base.types import TopicPartition
+from odradek.log.directories import checkpoints
+from odradek.log.directories.background import Background
+from odradek.log.directories.directory import LogDirectory, write_offsets
+from odradek.log.directories.table import LogTable
+from odradek.log.partition_log import PartitionLog
+from odradek.metrics.quantiles import Quantiles
+
+logger = logging.getLogger(__name__)
+
+
+class DiskWork:
+    """Blocking work of one broker's logs."""
+
+    def __init__(
+        self,
+        files: Files,
+        table: LogTable,
+        background: Background,
+        *,
+        run_blocking: RunBlocking,
+        fail: Callable[[LogDirectory, StorageError], None],
+        clock: Clock,
+        flush_ms: Quantiles,
+    ) -> None:
+        """`fail` takes a directory offline; `flush_ms` collects the durations of flushes."""
+        self._clock = clock
+        self._flush_ms = flush_ms
+        self._files = files
+        self._table = table
+        self._background = background
+        self._run_blocking = run_blocking
+        self._fail = fail
+        self._to_flush: dict[str, dict[PartitionLog, None]] = {}
+        self._to_checkpoint: set[str] = set()
+
+    def forget(self, directory: LogDirectory) -> None:
+        """Drop the pending flushes of a directory that went offline."""
+        self._to_flush.pop(directory.path, None)
+
+    # Flush
+
+    def flush_soon(self, log: PartitionLog) -> None:
+        """Flush a log on a thread, one log per directory at a time."""
+        directory = self._table.home(log)
+        if directory is None or self._background.is_closed:
+            return
+        waiting = self._to_flush.get(directory.path)
+        if waiting is not None:
+            waiting[log] = None
+            return
+        self._to_flush[directory.path] = {log: None}
+        self._background.spawn(self._flush_waiting(directory))
+
+    async def _flush_waiting(self, directory: LogDirectory) -> None:
+        waiting = self._to_flush[directory.path]
+        while waiting:
+            log = next(iter(waiting))
+            del waiting[log]
+            await self.flush(log)
+        self._to_flush.pop(directory.path, None)
+
+    async def flush(self, log: PartitionLog) -> None:
+        """Make a log durable. If that fails, its directory goes offline."""
+        if self._table.home(log) is None:
+            return
+        try:
+            ticket = log.begin_flush()
+            if ticket is None:
+                return
+            began_ms = self._clock.monotonic_ms()
+            try:
+                await self._run_blocking(partial(ticket.run, self._files))
+            except StorageError as error:
+                if self._table.home(log) is None:
+                    return
+                if error.missing and not log.is_current(ticket):
+                    self.flush_soon(log)
+                    return
+                log.flush_failed(error)
+                return
+            log.end_flush(ticket)
+            self._flush_ms.observe(self._clock.monotonic_ms() - began_ms)
+        except KafkaStorageError as error:
+            logger.error("%s", error)
+
+    # Checkpoints
+
+    def checkpoint_soon(self, directory: LogDirectory) -> None:
+        """Write a directory's checkpoints of recovery points and log start offsets soon."""
+        if directory.path in self._to_checkpoint or self._background.is_closed:
+            return
+        self._to_checkpoint.add(directory.path)
+        self._background.spawn(self.write_checkpoints(directory))
+
+    async def write_checkpoints(self, directory: LogDirectory) -> None:
+        """Write the current recovery points and log start offsets of a directory."""
+        self._to_checkpoint.discard(directory.path)
+        if directory.failure is not None:
+            return
+        points, work = self._checkpoint(directory)
+        if await self.attempt(directory, work):
+            _tell(points)
+
+    def checkpoint_now(self, directory: LogDirectory) -> None:
+        """Write the checkpoints before this returns. Blocks the loop. A failure takes the directory offline."""
+        if directory.failure is not None:
+            return
+        points, work = self._checkpoint(directory)
+        try:
+            written = work()
+        except StorageError as error:
+            self._fail(directory, error)
+        else:
+            if written:
+                _tell(points)
+
+    def _checkpoint(self, directory: LogDirectory) -> tuple[dict[PartitionLog, int], Callable[[], bool]]:
+        """Return the current recovery points, and the function that writes them and the log start offsets.
+
+        The function returns whether it wrote: newer content may have been written already.
+        """
+        turn = directory.point_turns.draw()
+        logs = self._table.within(directory)
+        points = {log: log.recovery_point for log in logs}
+        by_name = {log.topic_partition: point for log, point in points.items()}
+        # Include starts that equal a segment's base offset: a power failure may bring removed segments back.
+        starts = {log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset > 0}
+
+        def write() -> None:
+            write_offsets(self._files, directory, checkpoints.RECOVERY_POINT_FILE, by_name)
+            write_offsets(self._files, directory, checkpoints.LOG_START_FILE, starts)
+            directory.log_start_offsets = starts
+
+        return points, partial(directory.point_turns.take, turn, write)
+
+    async def write_high_watermarks(self, marks: Mapping[TopicPartition, int]) -> None:
+        """Checkpoint each high watermark in its log's directory."""
+        for directory, of_directory in self.by_directory(marks):
+            await self.attempt(directory, self.high_watermark_work(directory, of_directory))
+
+    def high_watermark_work(self, directory: LogDirectory, marks: Mapping[TopicPartition, int]) -> Callable[[], bool]:
+        """Return the function that writes the high watermarks of one directory; it raises `StorageError`."""
+        write = partial(write_offsets, self._files, directory, checkpoints.HIGH_WATERMARK_FILE, marks)
+        return partial(directory.mark_turns.take, directory.mark_turns.draw(), write)
+
+    def by_directory(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
+        """Group offsets by the directory of the partition's current log; partitions without a log are left out."""
+        table = self._table
+        split: dict[str, dict[TopicPartition, int]] = {path: {} for path in table.directories}
+        for topic_partition, offset in offsets.items():
+            log = table.current.get(topic_partition)
+            home = None if log is None else table.home(log)
+            if home is not None:
+                split[home.path][topic_partition] = offset
+        return [(table.directories[path], of_directory) for path, of_directory in split.items()]
+
+    async def attempt(self, directory: LogDirectory, work: Callable[[], bool | None]) -> bool:
+        """Run blocking work for a directory, which goes offline if it fails. Returns whether the work was done."""
+        try:
+            return await self._run_blocking(work) is not False
+        except StorageError as error:
+            self._fail(directory, error)
+            return False
+
+    # Removals
+
+    async def remove_files(self, paths: Sequence[str]) -> None:
+        """Remove files; those that cannot be removed are removed at the next start."""
+
+        def remove() -> None:
+            for path in paths:
+                self._files.remove(path)
+
+        try:
+            await self._run_blocking(remove)
+        except StorageError as error:
+            logger.warning("%s; it is removed at the next start", error)
+
+    async def remove_tree(self, directory: LogDirectory, path: str) -> None:
+        """Remove a deleted log's directory; if that fails, the next start removes it."""
+        if directory.failure is not None:
+            return
+        try:
+            await self._run_blocking(partial(self._files.remove_tree, path))
+        except StorageError as error:
+            logger.warning("%s; it is removed at the next start", error)
+
+    # Stop
+
+    async def close_directory(self, directory: LogDirectory) -> None:
+        """Close every log of a directory cleanly, and write the clean-shutdown file."""
+        for log in self._table.within(directory):
+            try:
+                await self._run_blocking(log.close)
+            except KafkaStorageError as error:
+                logger.error("%s", error)
+                return
+        await self.write_checkpoints(directory)
+        mark = f"{directory.path}/{checkpoints.CLEAN_SHUTDOWN_FILE}"
+        await self.attempt(directory, partial(self._files.write_atomically, mark, checkpoints.clean_shutdown_mark()))
+
+
+def _tell(points: Mapping[PartitionLog, int]) -> None:
+    for log, point in points.items():
+        log.checkpointed(point)

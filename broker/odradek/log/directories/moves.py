@@ -1,0 +1,346 @@
+"""Moves of logs between the directories of a broker (KIP-113): create, drop and swap in future logs.
+
+`replication.mover` fills future logs and calls this module through `LogManager`; `settle` completes at startup what a
+shutdown or crash interrupted.
+
+A swap is one call on the loop, so that no append happens during it: the directory of the future log gets the final
+name, the table and the log follow, then the old directory is renamed to be deleted. A crash may leave the partition's
+final name in two directories. A marker file in the future log then shows which one is newer: it is durable before the
+swap and removed once both renames are durable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from posixpath import dirname
+from typing import Final
+from uuid import UUID
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import KafkaStorageError, StorageError
+from odradek.base.ports import Clock, Files
+from odradek.base.types import TopicPartition
+from odradek.log.directories import checkpoints
+from odradek.log.directories.background import Background
+from odradek.log.directories.directory import LogDirectory, deleted_name, future_name
+from odradek.log.directories.disk_work import DiskWork
+from odradek.log.directories.table import LogTable
+from odradek.log.partition_log import PartitionLog
+from odradek.log.recovery.log_recovery import LoadRequest, load
+from odradek.log.values import LogContext, LogHost
+
+logger = logging.getLogger(__name__)
+
+MARKER_FILE: Final = "odradek.moved"
+"""Marks a log as newer than a log of the same name in another directory. Kafka ignores such files."""
+
+
+class FutureHost:
+    """A `LogHost` between a future log and its manager, while a thread writes the log.
+
+    After `hold`, requests of the log are queued; `release` passes them on, on the loop. Flushes are ignored: the mover
+    that fills the log flushes it.
+    """
+
+    __slots__ = ("_host", "_is_held", "_kept")
+
+    def __init__(self, host: LogHost) -> None:
+        """`host` is the manager."""
+        self._host = host
+        self._is_held = False
+        self._kept: list[Callable[[], None]] = []
+
+    def hold(self) -> None:
+        """Queue requests: a thread begins to write the log."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Pass on the queued requests; the thread is done. Raises what they raise."""
+        self._is_held = False
+        kept, self._kept = self._kept, []
+        for wish in kept:
+            wish()
+
+    def _pass(self, wish: Callable[[], None]) -> None:
+        if self._is_held:
+            self._kept.append(wish)
+        else:
+            wish()
+
+    def flush_soon(self, log: PartitionLog) -> None:
+        """Do nothing: the mover that fills the log flushes it."""
+
+    def checkpoint_soon(self, log: PartitionLog) -> None:
+        """See `LogHost`."""
+        self._pass(partial(self._host.checkpoint_soon, log))
+
+    def checkpoint_now(self, log: PartitionLog) -> None:
+        """See `LogHost`. While held, raises; the checkpoint is written on `release`, before the work is retried."""
+        self._pass(partial(self._host.checkpoint_now, log))
+        if self._is_held:
+            raise KafkaStorageError(f"{log.topic_partition}: a checkpoint has to be written first")
+
+    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """See `LogHost`."""
+        self._pass(partial(self._host.remove_later, paths, delay_ms))
+
+    def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
+        """See `LogHost`."""
+        self._pass(partial(self._host.directory_failed, log, error))
+
+    def check_room(self, log: PartitionLog) -> None:
+        """See `LogHost`; only checks, so it is not queued."""
+        self._host.check_room(log)
+
+
+class LogMoves:
+    """The future logs of one broker: their files and table entries. Runs on the loop."""
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        config: BrokerConfig,
+        *,
+        table: LogTable,
+        context: LogContext,
+        disk_work: DiskWork,
+        background: Background,
+        fail: Callable[[LogDirectory, StorageError], None],
+    ) -> None:
+        """`context.host` is the manager; `fail` takes a directory offline."""
+        self._files = files
+        self._clock = clock
+        self._config = config
+        self._table = table
+        self._context = context
+        self._disk_work = disk_work
+        self._background = background
+        self._fail = fail
+        self.hosts: dict[PartitionLog, FutureHost] = {}
+
+    def reconfigure(self, config: BrokerConfig, context: LogContext) -> None:
+        """Apply new settings."""
+        self._config = config
+        self._context = context
+
+    def future_context(self) -> tuple[LogContext, FutureHost]:
+        """Return the context and host of a new future log."""
+        context = self._context
+        host = FutureHost(context.host)
+        return replace(context, host=host), host
+
+    def create(self, topic_partition: TopicPartition, path: str) -> PartitionLog:
+        """Create an empty future log in an online directory, beginning at the current log's start.
+
+        Raises `InvalidTopicError` for a topic whose name is too long, `KafkaStorageError`.
+        """
+        table = self._table
+        if table.failed:
+            # The offline directory may hold a future log of the partition; there must never be two.
+            raise KafkaStorageError(f"{topic_partition} stays while a directory is offline: {', '.join(table.failed)}")
+        current = table.current[topic_partition]
+        directory = table.directories[path]
+        name = future_name(topic_partition, self._clock.token_bytes(16).hex())
+        request = LoadRequest(
+            topic_partition=topic_partition,
+            directory=f"{path}/{name}",
+            config=current.config,
+            now_ms=self._clock.wall_ms(),
+            log_start_offset=current.log_start_offset,
+            producer_expiration_ms=self._config.producer_id_expiration_ms,
+        )
+        # A recovery point that a former log of the partition left in this directory would apply to the new one.
+        self._disk_work.checkpoint_now(directory)
+        if directory.failure is not None:
+            raise KafkaStorageError(f"{topic_partition} cannot move to {path}: {directory.failure}")
+        try:
+            self._files.make_directories(request.directory)
+            loaded = load(self._files, request)
+            if current.topic_id is not None:
+                write_topic_id(self._files, request.directory, current.topic_id)
+        except StorageError as error:
+            if not error.full:
+                self._fail(directory, error)
+            raise KafkaStorageError(f"{topic_partition}: {error}") from error
+        context, host = self.future_context()
+        log = PartitionLog(context, loaded, current.config, current.topic_id)
+        self.hosts[log] = host
+        table.add_future(directory, log)
+        return log
+
+    def drop(self, topic_partition: TopicPartition) -> None:
+        """Drop a future log; does nothing if there is none. If that fails, its directory goes offline."""
+        log = self._table.future.get(topic_partition)
+        if log is None:
+            return
+        directory = self._table.remove(log)
+        self.hosts.pop(log, None)
+        log.abandon()
+        if directory is not None:
+            self._discard(directory, log)
+
+    def _discard(self, directory: LogDirectory, log: PartitionLog) -> None:
+        """Rename the directory of a log to be deleted, and remove it later."""
+        name = deleted_name(log.topic_partition, self._clock.token_bytes(16).hex())
+        target = f"{directory.path}/{name}"
+        try:
+            self._files.rename(log.directory, target)
+        except StorageError as error:
+            self._fail(directory, error)
+            return
+        self._disk_work.checkpoint_soon(directory)
+        self._background.spawn_later(
+            self._config.log_segment_delete_delay_ms, partial(self._disk_work.remove_tree, directory, target)
+        )
+
+    # Swap
+
+    def mark(self, log: PartitionLog) -> None:
+        """Write the marker into a future log that lacks only the newest records. Blocks: call it off the loop.
+
+        After a crash from now on, if the old directory was renamed, the future one is found. Raises `StorageError`.
+        """
+        self._files.write_atomically(f"{log.directory}/{MARKER_FILE}", b"")
+        self._files.sync_directory(dirname(log.directory))
+
+    def swap(self, topic_partition: TopicPartition) -> PartitionLog:
+        """Replace the current log with the future log, which is marked and ends at the same offset; return it.
+
+        Raises `KafkaStorageError` if the future log's directory fails; the current log then stays in use. If the old
+        directory fails, only that directory goes offline.
+        """
+        table = self._table
+        future, current = table.future[topic_partition], table.current[topic_partition]
+        source, target = table.home(current), table.home(future)
+        assert source is not None
+        assert target is not None
+        final = target.log_path(topic_partition)
+        try:
+            self._files.rename(future.directory, final)
+        except StorageError as error:
+            self._fail(target, error)
+            raise KafkaStorageError(f"{topic_partition} cannot move to {target.path}: {error}") from error
+        future.take_over(current, final)
+        table.promote(topic_partition)
+        self.hosts.pop(future, None)
+        logger.info("%s moved from %s to %s", topic_partition, source.path, target.path)
+        current.abandon()
+        self._discard(source, current)
+        self._settle_swap(source, target, final)
+        self._disk_work.checkpoint_soon(target)
+        self._disk_work.flush_soon(future)
+        return future
+
+    def _settle_swap(self, source: LogDirectory, target: LogDirectory, final: str) -> None:
+        """Make both renames durable and remove the marker.
+
+        This comes first: neither a checkpoint without the old log nor another move may coexist with an old log that a
+        crash brings back. Blocks the loop for three small syncs per move.
+        """
+        if source.failure is not None:
+            return  # the marker is removed when the source directory can be read again
+        try:
+            self._files.sync_directory(source.path)
+        except StorageError as error:
+            self._fail(source, error)
+            return
+        try:
+            self._files.sync_directory(target.path)
+            remove_marker(self._files, final)
+        except StorageError as error:
+            self._fail(target, error)
+
+
+def write_topic_id(files: Files, directory: str, topic_id: UUID) -> None:
+    """Write a log's `partition.metadata` without a sync; a torn file counts as missing. Raises `StorageError`."""
+    content = checkpoints.encode_partition_metadata(topic_id)
+    file = files.open(f"{directory}/{checkpoints.PARTITION_METADATA_FILE}", create=True)
+    try:
+        file.pwritev((content,), 0)
+        file.truncate(len(content))
+    finally:
+        file.close()
+
+
+def remove_marker(files: Files, directory: str) -> None:
+    """Remove a log's marker durably, if it exists. Raises `StorageError`."""
+    if files.exists(f"{directory}/{MARKER_FILE}"):
+        files.remove(f"{directory}/{MARKER_FILE}")
+        files.sync_directory(directory)
+
+
+# At startup
+
+
+def settle(files: Files, directories: Sequence[LogDirectory], unique: Callable[[], str], *, complete: bool) -> None:
+    """Complete or undo interrupted moves before any log is loaded; updates what the directories have found.
+
+    `complete`: all directories of the broker are online. Otherwise, anything that depends on the offline ones is left
+    unchanged. So are two logs of one name if neither or both are marked: loading refuses the second. Blocks. Raises
+    `StorageError`, whose `path` is in the directory that failed.
+    """
+    owners: dict[TopicPartition, list[LogDirectory]] = {}
+    for directory in directories:
+        for topic_partition in directory.found:
+            owners.setdefault(topic_partition, []).append(directory)
+    for topic_partition, homes in owners.items():
+        marked = [home for home in homes if files.exists(f"{home.log_path(topic_partition)}/{MARKER_FILE}")]
+        if len(marked) != 1 or (len(homes) == 1 and not complete):
+            continue
+        for home in homes:
+            if home is not marked[0]:
+                logger.warning("%s moved to %s: the log in %s goes", topic_partition, marked[0].path, home.path)
+                _give_up(files, home, home.log_path(topic_partition), deleted_name(topic_partition, unique()))
+                home.found.remove(topic_partition)
+        if complete:
+            _unmark_durably(files, directories, marked[0].log_path(topic_partition))
+    _settle_futures(files, directories, unique, owners.keys(), complete=complete)
+
+
+def _settle_futures(
+    files: Files,
+    directories: Sequence[LogDirectory],
+    unique: Callable[[], str],
+    owned: Iterable[TopicPartition],
+    *,
+    complete: bool,
+) -> None:
+    """Keep one future log per partition; it becomes the current log if there is none."""
+    has_current, seen = set(owned), set[TopicPartition]()
+    for directory in directories:
+        kept: list[tuple[TopicPartition, str]] = []
+        for topic_partition, name in directory.futures:
+            path = f"{directory.path}/{name}"
+            if topic_partition in seen:
+                _give_up(files, directory, path, deleted_name(topic_partition, unique()))
+            elif topic_partition in has_current:
+                kept.append((topic_partition, name))
+            elif complete:
+                logger.warning("%s: no other log of the partition is left, so this one stands for it", path)
+                files.rename(path, directory.log_path(topic_partition))
+                files.sync_directory(directory.path)
+                _unmark_durably(files, directories, directory.log_path(topic_partition))
+                directory.found.append(topic_partition)
+            else:
+                logger.warning("%s is left alone while a directory is offline", path)
+            seen.add(topic_partition)
+        directory.futures = kept
+
+
+def _unmark_durably(files: Files, directories: Iterable[LogDirectory], path: str) -> None:
+    """Remove a marker once no other log can reappear under its name: a swap before a kill may not be synced."""
+    if files.exists(f"{path}/{MARKER_FILE}"):
+        for directory in directories:
+            files.sync_directory(directory.path)
+        remove_marker(files, path)
+
+
+def _give_up(files: Files, directory: LogDirectory, path: str, name: str) -> None:
+    target = f"{directory.path}/{name}"
+    files.rename(path, target)
+    files.sync_directory(directory.path)
+    directory.deleted.append(target)

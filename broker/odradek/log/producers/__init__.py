@@ -1,0 +1,1 @@
+"""Producer state of a log: sequence numbers, open transactions and snapshots."""

@@ -1,0 +1,1 @@
+"""Recovery of one log after a shutdown or a crash."""

@@ -1,0 +1,1 @@
+"""Segments of a log: files, indexes, and replacement that survives a crash."""

@@ -1,0 +1,169 @@
+"""The segments of one log in order, and reads across them.
+
+Each `PartitionLog` owns one. Invariants: the tuple of segments is replaced, never modified, so that whoever holds it
+sees one state; base offsets strictly increase.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek.log.retention import SegmentFacts
+from odradek.log.segments.segment import UNPACKED_LIMIT, Segment
+from odradek.log.values import LogSlice, TimestampOffset
+from odradek.records.formats import iterate_records
+
+
+class ReadBounds(NamedTuple):
+    """Limits of a read: all below offset `end` of a log that ends at `log_end`, and at most `max_bytes`."""
+
+    end: int
+    log_end: int
+    max_bytes: int
+    min_one_batch: bool
+
+
+class SegmentList:
+    """The segments of one log; never empty."""
+
+    __slots__ = ("_bases", "_limit", "_warm", "active", "all")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        """`segments` in order."""
+        self._warm: Segment | None = None
+        self.replace(tuple(segments))
+
+    def replace(self, segments: tuple[Segment, ...]) -> None:
+        """Replace all segments."""
+        self.all = segments
+        """All segments in order."""
+        self.active = segments[-1]
+        """The last segment, to which batches are appended."""
+        self._bases = [segment.base_offset for segment in segments]
+        # The last computed end of readable data, as (offset, segment, position): many fetches need the same one.
+        self._limit: tuple[int, Segment | None, int] = (-1, None, 0)
+        if self._warm not in segments:
+            self._warm = None
+
+    @property
+    def start_offset(self) -> int:
+        """Base offset of the first segment."""
+        return self._bases[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Total size of the `.log` files."""
+        return sum(segment.size for segment in self.all)
+
+    def holding(self, offset: int) -> int:
+        """Return the index of the segment whose range contains `offset`; 0 if it is below all segments."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def is_older(self, offset: int, upper_offset: int) -> bool:
+        """Whether `offset` is in an older segment than `upper_offset`."""
+        return self.holding(offset) < self.holding(upper_offset)
+
+    def facts(self, log_end: int) -> list[SegmentFacts]:
+        """Return what retention needs to know about each segment. Raises `StorageError`."""
+        ends = [*self._bases[1:], log_end]
+        return [SegmentFacts(end, segment.size, segment.newest_ms) for end, segment in zip(ends, self.all, strict=True)]
+
+    def read(self, offset: int, bounds: ReadBounds) -> LogSlice:
+        """Return the batches from the one that contains `offset`; empty if there is none below `bounds.end`.
+
+        Raises `StorageError`, `CorruptMessageError`.
+        """
+        if offset < bounds.end:
+            for slot in range(self.holding(offset), len(self.all)):
+                segment = self.warmed(self.all[slot])
+                bound = self._bound(slot, bounds)
+                place = segment.locate(offset, within=bound)
+                if place is None:
+                    continue
+                length = bounds.max_bytes
+                if place.size > length:
+                    if not bounds.min_one_batch:
+                        return LogSlice(segment.file, place.position, 0, first_batch_incomplete=True)
+                    length = place.size
+                return LogSlice(segment.file, place.position, min(length, bound - place.position))
+        return LogSlice(self.active.file, self.active.size, 0)
+
+    def _bound(self, slot: int, bounds: ReadBounds) -> int:
+        """Return the position in a segment at which the batches below `bounds.end` stop."""
+        segment = self.all[slot]
+        end = bounds.end
+        if end >= (self._bases[slot + 1] if slot + 1 < len(self._bases) else bounds.log_end):
+            return segment.size
+        known_end, known_segment, position = self._limit
+        if known_end == end and known_segment is segment:
+            return position
+        place = segment.locate(end)
+        position = segment.size if place is None else place.position
+        self._limit = (end, segment, position)
+        return position
+
+    def warmed(self, segment: Segment) -> Segment:
+        """Return the segment; of the sealed segments, only the last one used keeps its file and indexes loaded."""
+        warm = self._warm
+        if segment is warm or segment is self.active:
+            return segment
+        if warm is not None and warm is not self.active:
+            warm.release()
+        self._warm = segment
+        return segment
+
+    def cool(self, segment: Segment) -> None:
+        """Release a sealed segment's file and indexes unless it is in use for reads."""
+        if segment is not self._warm and segment is not self.active:
+            segment.release()
+
+    def aborted(self, offset: int, upper_offset: int) -> tuple[tuple[int, int], ...]:
+        """Return (producer id, first offset) of the aborted transactions that overlap [`offset`, `upper_offset`).
+
+        Raises `StorageError`, `CorruptMessageError`.
+        """
+        found: list[tuple[int, int]] = []
+        for segment in self.all[self.holding(offset) :]:
+            if not segment.has_aborted:
+                continue
+            entries, complete = segment.transaction_index.collect(offset, upper_offset)
+            found += [(entry.producer_id, entry.first_offset) for entry in entries]
+            if complete:
+                break
+        return tuple(found)
+
+    def end_of(self, offset: int, found: LogSlice) -> int | None:
+        """Return an offset above all in a slice that `read` returned for `offset`; None if no index entry gives one."""
+        for slot in range(self.holding(offset), len(self.all)):
+            segment = self.all[slot]
+            if segment.holds(found.file):
+                end = segment.offset_index.offset_at(found.position + found.length)
+                if end is not None:
+                    return segment.base_offset + end
+                return self._bases[slot + 1] if slot + 1 < len(self._bases) else None
+        return None
+
+    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
+        """Return the first record at or after a time and an offset. Raises `StorageError`, `CorruptMessageError`."""
+        for segment in self.all:
+            if segment.max_timestamp < timestamp_ms:
+                continue
+            found = _search(self.warmed(segment), timestamp_ms, start_offset)
+            if found is not None:
+                return found
+        return None
+
+    def newest_timestamp(self) -> int:
+        """Return the largest timestamp; -1 if there is none."""
+        return max(segment.max_timestamp for segment in self.all)
+
+
+def _search(segment: Segment, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
+    for position, header in segment.batches_for_timestamp(timestamp_ms, start_offset):
+        batch = segment.read_batch(position, header)
+        for record in iterate_records(batch, 0, header, limit=UNPACKED_LIMIT):
+            if record.timestamp >= timestamp_ms and record.offset >= start_offset:
+                return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
+    return None

@@ -1,0 +1,1 @@
+"""What a follower does: fetch loops, one for each leader connection."""

@@ -1,0 +1,147 @@
+"""The fetch loops of this broker, and the partitions that each of them follows.
+
+`leadership` adds and removes partitions as roles change. There is one loop per leader and fetcher number, as long as it
+has partitions; those of one leader are spread over `num.replica.fetchers` loops. All tasks belong to this module and
+end with `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+from zlib import crc32
+
+from odradek.base.config import BrokerConfig
+from odradek.base.ports import Clock
+from odradek.base.types import NO_EPOCH, TopicPartition
+from odradek.metrics.topics import BrokerTopicStats
+from odradek.replication.follower.fetch_loop import ConnectLeader, Fetcher
+from odradek.replication.quota import ReplicationQuota
+from odradek.replication.sessions.follower_session import Followed
+from odradek.replication.table import HostedPartition
+
+logger = logging.getLogger(__name__)
+
+
+class FetcherManager:
+    """All fetch loops. Used on the event loop only."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        *,
+        connect: ConnectLeader,
+        on_change: Callable[[TopicPartition], None],
+        on_storage_failure: Callable[[TopicPartition], None],
+        quota: ReplicationQuota | None = None,
+        broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
+        stats: BrokerTopicStats | None = None,
+    ) -> None:
+        """See `Fetcher` for the arguments."""
+        self._stats: Final = stats or BrokerTopicStats()
+        self._quota: Final = quota
+        self._broker_epoch: Final = broker_epoch
+        self._clock: Final = clock
+        self._config: Final = config
+        self._connect: Final = connect
+        self._on_change: Final = on_change
+        self._on_storage_failure: Final = on_storage_failure
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._by_partition: dict[TopicPartition, Fetcher] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._count = config.num_replica_fetchers
+        self._is_closed = False
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Apply new settings: distribute the partitions over the new number of loops."""
+        if config.num_replica_fetchers == self._count or self._is_closed:
+            return
+        logger.info("%d fetch loops to each leader from now on, %d before", config.num_replica_fetchers, self._count)
+        self._count = config.num_replica_fetchers
+        for topic_partition, fetcher in list(self._by_partition.items()):
+            partition = fetcher.followed[topic_partition].partition
+            if self._fetchers.get((partition.leader_id, self._number(topic_partition))) is not fetcher:
+                # The old loop ignores responses in flight, and ends when it has no partitions left.
+                fetcher.unfollow(topic_partition)
+                self._follow(partition)
+
+    def add(self, partition: HostedPartition) -> None:
+        """Follow the partition's leader from the end of the local log, in the current leader epoch."""
+        if self._is_closed:
+            return
+        topic_partition = partition.topic_partition
+        self.remove(topic_partition)
+        log = partition.log
+        if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
+            # Without epochs, the point of divergence is unknown; only committed records are safe to keep.
+            log.truncate_to(log.high_watermark)
+        self._follow(partition)
+
+    def _number(self, topic_partition: TopicPartition) -> int:
+        return (crc32(topic_partition.topic.encode()) + topic_partition.partition) % self._count
+
+    def _follow(self, partition: HostedPartition) -> None:
+        topic_partition = partition.topic_partition
+        number = self._number(topic_partition)
+        fetcher = self._fetchers.get((partition.leader_id, number))
+        if fetcher is None or fetcher.is_ended:
+            fetcher = self._start(partition.leader_id, number)
+        self._by_partition[topic_partition] = fetcher
+        fetcher.follow(Followed(partition))
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """Stop following a partition; nothing in flight gets into the log. Does nothing if it is not followed."""
+        fetcher = self._by_partition.pop(topic_partition, None)
+        if fetcher is not None:
+            fetcher.unfollow(topic_partition)
+
+    def max_lag(self) -> int:
+        """Return the largest number of records by which a partition is behind its leader's high watermark."""
+        return max(
+            (one.lag or 0 for fetcher in self._fetchers.values() for one in fetcher.followed.values()), default=0
+        )
+
+    def lags(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        """Yield Kafka's name of the fetch loop, the partition, and the records behind the leader's high watermark."""
+        for (leader_id, number), fetcher in self._fetchers.items():
+            for topic_partition, one in fetcher.followed.items():
+                yield f"ReplicaFetcherThread-{number}-{leader_id}", topic_partition, one.lag or 0
+
+    async def close(self) -> None:
+        """Cancel all loops and wait until they have ended. Idempotent."""
+        self._is_closed = True
+        self._by_partition.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, leader_id: int, number: int) -> Fetcher:
+        fetcher = Fetcher(
+            leader_id,
+            f"broker-{self._config.broker_id}-fetcher-{number}",
+            self._clock,
+            self._config,
+            connect=self._connect,
+            on_change=self._on_change,
+            on_storage_failure=self._on_storage_failure,
+            quota=self._quota,
+            broker_epoch=self._broker_epoch,
+            stats=self._stats,
+        )
+        key = (leader_id, number)
+        self._fetchers[key] = fetcher
+        task = asyncio.get_running_loop().create_task(fetcher.run(), name=f"fetcher-{leader_id}-{number}")
+        self._tasks.add(task)
+        task.add_done_callback(lambda ended: self._done(key, fetcher, ended))
+        return fetcher
+
+    def _done(self, key: tuple[int, int], fetcher: Fetcher, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._fetchers.get(key) is fetcher:
+            del self._fetchers[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a fetch loop ended", exc_info=error)

@@ -1,0 +1,126 @@
+"""The follower's connection to a leader, over `network/channel`.
+
+`LeaderConnector` finds the leader's endpoint in the cluster image by broker id. The calls of `LeaderChannel` are sent
+in the highest versions that both sides support and `inter.broker.protocol.version` allows. Every connection failure is
+an `OdradekError`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import BrokerNotAvailableError, MalformedFrameError, UnsupportedVersionError, error_for
+from odradek.base.types import TopicPartition
+from odradek.cluster import ClusterView
+from odradek.network.channel import Channel, ChannelTimeouts
+from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.hotpath import FetchRequest, FetchResponse, decode_fetch_response, encode_fetch_request
+from odradek.protocol.release_versions import highest_version
+from odradek.replication.follower.fetch_loop import LeaderChannel
+from odradek.replication.partition import EpochEnd
+
+READ_UNCOMMITTED: Final = 0
+
+
+class LeaderConnector:
+    """Opens channels to other brokers of the cluster; implements `ConnectLeader`."""
+
+    def __init__(self, cluster: ClusterView, config: BrokerConfig) -> None:
+        """Leaders are reached through the inter-broker listener."""
+        self._cluster: Final = cluster
+        self._listener: Final = config.inter_broker_listener
+        self._config: Final = config
+
+    async def __call__(self, leader_id: int, client_id: str) -> LeaderChannel:
+        """Connect and negotiate versions. Raises `BrokerNotAvailableError` if the broker is not known to be alive."""
+        broker = self._cluster.image.brokers.get(leader_id)
+        endpoint = None if broker is None else broker.endpoint(self._listener)
+        if endpoint is None:
+            raise BrokerNotAvailableError(f"broker {leader_id} has no endpoint of listener {self._listener}")
+        limit_ms = float(self._config.replica_socket_timeout_ms)
+        channel = await Channel.open(
+            endpoint.host,
+            endpoint.port,
+            client_id=client_id,
+            timeouts=ChannelTimeouts(connect_ms=limit_ms, request_ms=limit_ms),
+        )
+        try:
+            await channel.negotiate()
+            return _ChannelToLeader(channel, self._config)
+        except BaseException:
+            await channel.close()
+            raise
+
+
+class _ChannelToLeader:
+    """`LeaderChannel` over an open channel."""
+
+    def __init__(self, channel: Channel, config: BrokerConfig) -> None:
+        self._channel: Final = channel
+        self._replica_id: Final = config.broker_id
+        self._protocol: Final = config.inter_broker_protocol_version
+        self.fetch_version: Final = self._pick(ApiKey.FETCH)
+
+    def _pick(self, api_key: ApiKey) -> int:
+        """Return the highest version that both sides support and the inter-broker protocol allows."""
+        version = min(self._channel.pick(api_key), highest_version(api_key, self._protocol))
+        lowest, _ = self._channel.versions[api_key]
+        if version < max(lowest, API_TABLE[api_key].min_version):
+            raise UnsupportedVersionError(
+                f"{self._channel.peer} does not speak {api_key.name} as of release {self._protocol} any more"
+            )
+        return version
+
+    async def fetch(self, request: FetchRequest, version: int) -> FetchResponse:
+        client_id = self._channel.client_id
+        frame = await self._channel.call(
+            lambda correlation_id: (encode_fetch_request(version, correlation_id, client_id, request),)
+        )
+        return decode_fetch_response(version, frame)
+
+    async def list_offset(self, topic_partition: TopicPartition, leader_epoch: int, timestamp: int) -> int:
+        found = await self._ask_partition(
+            ApiKey.LIST_OFFSETS,
+            topic_partition,
+            {"replica_id": self._replica_id, "isolation_level": READ_UNCOMMITTED},
+            {
+                "partition_index": topic_partition.partition,
+                "current_leader_epoch": leader_epoch,
+                "timestamp": timestamp,
+            },
+        )
+        return int(found.offset)
+
+    async def epoch_end(self, topic_partition: TopicPartition, leader_epoch: int, epoch: int) -> EpochEnd:
+        found = await self._ask_partition(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            topic_partition,
+            {"replica_id": self._replica_id},
+            {
+                "partition": topic_partition.partition,
+                "current_leader_epoch": leader_epoch,
+                "leader_epoch": epoch,
+            },
+        )
+        return EpochEnd(int(found.leader_epoch), int(found.end_offset))
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def _ask_partition(
+        self, api_key: ApiKey, topic_partition: TopicPartition, head: dict[str, object], wanted: dict[str, object]
+    ) -> Any:
+        """Send a request about one partition. Returns its part of the response, or raises the error in it."""
+        topic = {_TOPIC_FIELD[api_key]: topic_partition.topic, "partitions": [wanted]}
+        response = await self._channel.ask(api_key, self._pick(api_key), {**head, "topics": [topic]})
+        if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
+            raise MalformedFrameError(f"{self._channel.peer} did not answer about {topic_partition}")
+        found = response.topics[0].partitions[0]
+        code = int(found.error_code)
+        if code:
+            raise error_for(code, f"{topic_partition} on {self._channel.peer}")
+        return found
+
+
+_TOPIC_FIELD: Final = {ApiKey.LIST_OFFSETS: "name", ApiKey.OFFSET_FOR_LEADER_EPOCH: "topic"}

@@ -1,0 +1,1 @@
+"""What a leader does: reads for fetches, ISR changes, delayed operations and DeleteRecords."""

@@ -1,0 +1,1 @@
+"""Moves of replicas between log directories of one broker (KIP-113)."""

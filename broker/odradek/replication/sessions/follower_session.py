@@ -1,0 +1,165 @@
+"""Incremental fetch sessions on the follower (KIP-227): send only what has changed since the last request.
+
+A fetcher passes its partitions to `LeaderSession.next` and gets the session's part of the next Fetch request; it
+reports the outcome with `answered` or `failed`. Invariants: the `sent` entry of a partition is what the leader
+remembers, or the next request is a full one; a new `Followed` gets the partition's offsets again. The leader sends
+offsets only once, and a response for an earlier `Followed` was ignored: without new records they would never come
+again. Therefore such a partition is removed from the session, and the next request adds it again. One request adds a
+limited number of partitions to the session; the next ones add the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.base.errors import FetchSessionIdNotFoundError
+from odradek.base.types import ZERO_UUID
+from odradek.protocol.hotpath import FetchEntry, ForgottenPartition
+from odradek.replication.sessions.fetch_session import INITIAL_EPOCH, NO_SESSION, next_epoch
+from odradek.replication.table import HostedPartition
+
+TopicKey = tuple[str | UUID, int]
+
+MOST_ADDED: Final = 1_000
+"""Maximum partitions added by one request: thousands at once would block the event loops of both sides for long."""
+
+FIRST_REST_MS: Final = 20.0
+"""Short, because the controller updates all replicas at once: a leader without its role will soon have it."""
+
+
+class Followed:
+    """A partition that a fetcher follows in one leader epoch: each new epoch creates a new object."""
+
+    __slots__ = ("lag", "leader_epoch", "needs_epoch_check", "partition", "rest_ms", "resume_ms", "topic_id")
+
+    def __init__(self, partition: HostedPartition) -> None:
+        """Follow from the end of the local log."""
+        self.partition: Final = partition
+        self.leader_epoch: Final = partition.leader_epoch
+        self.topic_id: Final = partition.log.topic_id or ZERO_UUID
+        self.resume_ms = -inf
+        """Monotonic time before which it is not fetched, after an error. `inf`: not before the next leader epoch."""
+        self.rest_ms = FIRST_REST_MS
+        """Next delay after the leader answered that it is not leader yet; doubled each time."""
+        self.needs_epoch_check = True
+        """Used only for leaders whose fetch responses have no diverging epoch (below version 12)."""
+        self.lag: int | None = None
+        """Records behind the leader's high watermark at the last fetch; None before the first."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the leader epoch is still current."""
+        return self.partition.leader_epoch == self.leader_epoch
+
+    def key(self, *, by_id: bool) -> TopicKey:
+        """Return the key of the partition in a session."""
+        topic, number = self.partition.topic_partition
+        return (self.topic_id if by_id else topic), number
+
+    def entry(self, max_bytes: int, *, by_id: bool) -> FetchEntry:
+        """Return the current fetch entry."""
+        log = self.partition.log
+        topic, number = self.partition.topic_partition
+        return FetchEntry(
+            None if by_id else topic,
+            self.topic_id if by_id else None,
+            number,
+            self.leader_epoch,
+            log.log_end_offset,
+            log.latest_epoch,
+            log.log_start_offset,
+            max_bytes,
+        )
+
+
+class SessionStep(NamedTuple):
+    """The session's part of one Fetch request."""
+
+    session_id: int
+    epoch: int
+    entries: list[FetchEntry]
+    forgotten: list[ForgottenPartition]
+    is_complete: bool = True
+    """Whether the leader's session contains all partitions after this request."""
+
+
+class LeaderSession:
+    """The session with one leader over one connection."""
+
+    __slots__ = ("_by_id", "_epoch", "_holders", "_is_refused", "_max_bytes", "_sent", "_session_id")
+
+    def __init__(self, max_bytes: int) -> None:
+        """`max_bytes` per partition: `replica.fetch.max.bytes`."""
+        self._max_bytes: Final = max_bytes
+        self._session_id = NO_SESSION
+        self._epoch = INITIAL_EPOCH
+        self._sent: dict[TopicKey, FetchEntry] = {}
+        self._holders: dict[TopicKey, Followed] = {}
+        """The `Followed` for which each entry of `_sent` was sent."""
+        self._by_id = False
+        self._is_refused = False
+        """Whether the leader keeps no session for us: then every request has to list all partitions."""
+
+    def next(self, followed: Iterable[Followed], *, by_id: bool) -> SessionStep:
+        """Return the part of the next request. `by_id`: all topic ids are known and the version supports them."""
+        if by_id is not self._by_id:
+            self._by_id = by_id
+            self._epoch = INITIAL_EPOCH  # a session uses either names or ids; a full request ends the old one
+        everything = list(followed)
+        step = self._added(everything)
+        if step is None:
+            self._epoch = INITIAL_EPOCH  # nothing of the session would remain: a full request replaces it at once
+            step = self._added(everything)
+        assert step is not None
+        return step
+
+    def _added(self, followed: Sequence[Followed]) -> SessionStep | None:
+        """Return the part of the next request; None if it would only remove partitions that have to be added again."""
+        by_id, is_full = self._by_id, self._epoch == INITIAL_EPOCH
+        sent, holders = ({}, {}) if is_full else (self._sent, self._holders)
+        room = inf if self._is_refused else MOST_ADDED
+        wanted: dict[TopicKey, FetchEntry] = {}
+        wanting: dict[TopicKey, Followed] = {}
+        is_complete, anew = True, 0
+        for one in followed:
+            key = one.key(by_id=by_id)
+            holder = holders.get(key)
+            if holder is not one:
+                anew += holder is not None
+                if holder is not None or not room:
+                    is_complete = False
+                    continue
+                room -= 1
+            wanted[key] = one.entry(self._max_bytes, by_id=by_id)
+            wanting[key] = one
+        if anew and not holders.keys() & wanting.keys():
+            return None
+        self._sent, self._holders = wanted, wanting
+        changed = [entry for key, entry in wanted.items() if sent.get(key) != entry]
+        forgotten = [
+            ForgottenPartition(entry.topic, entry.topic_id, entry.partition)
+            for key, entry in sent.items()
+            if key not in wanted
+        ]
+        return SessionStep(self._session_id, self._epoch, changed, forgotten, is_complete)
+
+    def answered(self, error_code: int, session_id: int) -> None:
+        """Handle an answer of the leader: continue the session, begin a new one, or continue without one."""
+        if error_code == FetchSessionIdNotFoundError.code:
+            self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
+        elif error_code:
+            self._epoch = INITIAL_EPOCH  # the full request contains the session id, which ends the session there
+        elif session_id == NO_SESSION:
+            self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
+            self._is_refused = True
+        else:
+            self._is_refused = False
+            self._session_id = session_id
+            self._epoch = next_epoch(self._epoch)
+
+    def failed(self) -> None:
+        """Begin a new session after a failed request: the state of the leader's session is unknown."""
+        self._epoch = INITIAL_EPOCH

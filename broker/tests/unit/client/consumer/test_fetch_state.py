@@ -1,0 +1,28 @@
+"""Where a consumer's partition is read from."""
+
+from __future__ import annotations
+
+from odradek.base.types import TopicPartition
+from odradek.client.consumer.fetch_state import PartitionState
+
+LEADER, FOLLOWER = 1, 2
+
+
+def test_a_preferred_replica_is_read_for_a_while() -> None:
+    state = PartitionState(TopicPartition("t", 0))
+    nodes = {LEADER, FOLLOWER}
+    assert state.source(0.0, nodes, LEADER) == LEADER
+    state.prefer(FOLLOWER, 1000.0)
+    assert [state.source(now_ms, nodes, LEADER) for now_ms in (0.0, 999.0, 1000.0, 0.0)] == [
+        FOLLOWER,
+        FOLLOWER,
+        LEADER,
+        LEADER,  # forgotten until the leader names it again
+    ]
+
+
+def test_a_preferred_replica_that_has_gone_is_forgotten() -> None:
+    state = PartitionState(TopicPartition("t", 0))
+    state.prefer(FOLLOWER, 1000.0)
+    assert state.source(0.0, {LEADER}, LEADER) == LEADER
+    assert state.source(0.0, {LEADER, FOLLOWER}, LEADER) == LEADER

@@ -1,0 +1,47 @@
+"""Partitioning as the Java client does it."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.client.producer.partitioning import DefaultPartitioner, murmur2, partition_of_key
+
+
+# The vectors of the Java client's own tests, as signed numbers.
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+        (b"", 275646681),
+    ],
+)
+def test_murmur2(data: bytes, expected: int) -> None:
+    assert murmur2(data) == expected & 0xFFFFFFFF
+
+
+def test_keys_stay_where_they_are() -> None:
+    partitioner = DefaultPartitioner(lambda: 0.0, 100)
+    for number in range(100):
+        key = b"key-%d" % number
+        assert partitioner.of_key(key, 7) == partitioner.of_key(key, 7) == partition_of_key(key, 7)
+
+
+def test_null_keys_stick_until_a_batch_is_full() -> None:
+    numbers = iter([0.0, 0.99, 0.0, 0.5])
+    partitioner = DefaultPartitioner(lambda: next(numbers), 100)
+    chosen = [partitioner.without_key("t", [0, 1, 2], 40) for _ in range(9)]
+    assert chosen == [0, 0, 0, 2, 2, 2, 0, 0, 0]
+
+
+def test_a_partition_without_leader_is_left() -> None:
+    partitioner = DefaultPartitioner(lambda: 0.0, 1_000)
+    assert partitioner.without_key("t", [0, 1], 1) == 0
+    assert partitioner.without_key("t", [1], 1) == 1
+    assert partitioner.without_key("t", [1], 5_000) == 1
+    assert partitioner.without_key("t", [1], 1) == 1
+    assert partitioner.without_key("u", [4], 1) == 4

@@ -1,0 +1,127 @@
+"""Idempotence: numbers and verdicts."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.client.producer.sequences import UNNUMBERED, Identity, Numbers, PartitionSequences, Verdict, judge_plain
+
+GAP, DUPLICATE, OLD_EPOCH, UNKNOWN_PRODUCER, NETWORK, TOO_LARGE = 45, 46, 47, 59, 13, 10
+
+
+class Batch:
+    def __init__(self, record_count: int = 10) -> None:
+        self.numbers = UNNUMBERED
+        self.record_count = record_count
+
+
+def three() -> tuple[PartitionSequences, list[Batch]]:
+    sequences = PartitionSequences()
+    sequences.adopt(Identity(7, 0))
+    batches = [Batch(), Batch(), Batch()]
+    for batch in batches:
+        sequences.number(batch)
+    return sequences, batches
+
+
+def test_numbers_follow_each_other_and_stay() -> None:
+    sequences, batches = three()
+    assert [batch.numbers for batch in batches] == [Numbers(7, 0, 0), Numbers(7, 0, 10), Numbers(7, 0, 20)]
+    sequences.number(batches[0])
+    assert batches[0].numbers == Numbers(7, 0, 0)
+
+
+def test_numbers_wrap() -> None:
+    sequences = PartitionSequences()
+    sequences.adopt(Identity(7, 0))
+    first, second = Batch(2**31 - 5), Batch(10)
+    third = Batch()
+    for batch in (first, second, third):
+        sequences.number(batch)
+    assert (second.numbers.base_sequence, third.numbers.base_sequence) == (2**31 - 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("position", "code", "verdict"),
+    [
+        (0, 0, Verdict.ACKNOWLEDGE),
+        (1, 0, Verdict.ACKNOWLEDGE),
+        (0, DUPLICATE, Verdict.ACKNOWLEDGE),
+        (1, GAP, Verdict.RETRY),
+        (2, UNKNOWN_PRODUCER, Verdict.RETRY),
+        (0, NETWORK, Verdict.RETRY),
+        (0, TOO_LARGE, Verdict.FAIL),
+        (1, OLD_EPOCH, Verdict.FAIL),
+        (0, 12_345, Verdict.FAIL),
+    ],
+)
+def test_verdicts_that_leave_the_numbers(position: int, code: int, verdict: Verdict) -> None:
+    sequences, batches = three()
+    numbers = [batch.numbers for batch in batches]
+    assert sequences.judge(batches[position], code, numbers[position]) is verdict
+    assert [batch.numbers for batch in batches] == numbers
+    assert (batches[position] in sequences.outstanding) is (verdict is Verdict.RETRY)
+
+
+@pytest.mark.parametrize("code", [GAP, UNKNOWN_PRODUCER])
+def test_a_gap_before_the_oldest_renumbers_all(code: int) -> None:
+    sequences, batches = three()
+    sent = [batch.numbers for batch in batches]
+    sequences.judge(batches[0], 0, sent[0])
+    assert sequences.judge(batches[1], code, sent[1]) is Verdict.RETRY
+    assert [batch.numbers for batch in batches[1:]] == [UNNUMBERED, UNNUMBERED]
+    # The answer of the other one, still under its old numbers, changes nothing more.
+    for late in (code, OLD_EPOCH):
+        assert sequences.judge(batches[2], late, sent[2]) is Verdict.RETRY
+    for batch in batches[1:]:
+        sequences.number(batch)
+    assert [batch.numbers for batch in batches[1:]] == [Numbers(7, 1, 0), Numbers(7, 1, 10)]
+
+
+def test_the_last_epoch_needs_a_new_producer_id() -> None:
+    sequences = PartitionSequences()
+    sequences.adopt(Identity(7, 32_767))
+    batch = Batch()
+    sequences.number(batch)
+    sequences.judge(batch, GAP, batch.numbers)
+    assert sequences.needs_identity
+    sequences.adopt(Identity(8, 0))
+    sequences.number(batch)
+    assert batch.numbers == Numbers(8, 0, 0)
+
+
+def test_a_fenced_producer_needs_a_new_id() -> None:
+    sequences, batches = three()
+    sequences.judge(batches[0], OLD_EPOCH, batches[0].numbers)
+    assert sequences.needs_identity
+
+
+def test_numbering_without_an_identity_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="producer id"):
+        PartitionSequences().number(Batch())
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [(0, Verdict.ACKNOWLEDGE), (6, Verdict.RETRY), (NETWORK, Verdict.RETRY), (GAP, Verdict.FAIL), (-1, Verdict.FAIL)],
+)
+def test_without_idempotence_the_class_decides(code: int, verdict: Verdict) -> None:
+    assert judge_plain(code) is verdict
+
+
+def test_numbers_are_proven_by_the_first_acknowledgement_of_an_epoch() -> None:
+    sequences, batches = three()
+    assert not sequences.is_proven
+    sequences.judge(batches[0], NETWORK, batches[0].numbers)
+    assert not sequences.is_proven
+    sequences.judge(batches[0], 0, batches[0].numbers)
+    assert sequences.is_proven
+    sequences.judge(batches[1], GAP, batches[1].numbers)
+    assert not sequences.is_proven, "the next epoch begins"
+    late = batches[2].numbers
+    sequences.number(batches[1])
+    sequences.number(batches[2])
+    sequences.judge(batches[2], DUPLICATE, Numbers(7, 0, 20))
+    assert not sequences.is_proven, f"an answer to {late} of the old epoch proves nothing"
+    sequences.judge(batches[1], 0, batches[1].numbers)
+    assert sequences.is_proven

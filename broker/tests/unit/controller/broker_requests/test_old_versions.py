@@ -1,0 +1,103 @@
+"""What the controller says in old versions is what it says in new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.base.types import TopicPartition
+from odradek.controller.broker_requests.old_versions import forms, is_grouped
+from odradek.controller.broker_requests.request_batch import BrokerRequest, RequestBatch
+from odradek.controller.context import ControllerContext
+from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.codec import decode_header, decode_request, encode_request
+
+ROLES, METADATA, STOP = ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA
+Build = Callable[..., ControllerContext]
+BatchOf = Callable[[ControllerContext], RequestBatch]
+
+
+def sent(request: BrokerRequest, version: int) -> list[Any]:
+    """The requests as a broker reads them."""
+    entities = []
+    for message in forms(request.api_key, version, request.message):
+        frame = memoryview(encode_request(request.api_key, version, 1, "me", message)[4:])
+        entities.append(decode_request(*_headed(frame)))
+    return entities
+
+
+def _headed(frame: memoryview) -> tuple[Any, memoryview, int]:
+    header, position = decode_header(frame)
+    return header, frame, position
+
+
+def told(entity: Any) -> list[tuple[TopicPartition, int, bool]]:
+    flat = [(state.topic_name, state) for state in getattr(entity, "ungrouped_partition_states", None) or ()]
+    flat += [
+        (topic.topic_name, state)
+        for topic in getattr(entity, "topic_states", None) or ()
+        for state in topic.partition_states
+    ]
+    return [
+        (TopicPartition(topic, state.partition_index), state.leader_epoch, getattr(state, "is_new", False))
+        for topic, state in flat
+    ]
+
+
+@pytest.fixture
+def requests(build: Build, batch_of: BatchOf) -> dict[ApiKey, BrokerRequest]:
+    batch = batch_of(build([1, 2], {0: ([1, 2], 1, [1, 2]), 1: ([2, 1], 2, [2])}))
+    for number in (0, 1):
+        batch.leader_and_isr([2], TopicPartition("t", number), is_new=False)
+    batch.stop_replica(2, TopicPartition("t", 0), delete=True)
+    batch.stop_replica(2, TopicPartition("t", 1), delete=False)
+    return {request.api_key: request for request in batch.take() if request.broker == 2}
+
+
+@pytest.mark.parametrize("api_key", [ROLES, METADATA])
+def test_every_partition_is_told_in_every_version(requests: dict[ApiKey, BrokerRequest], api_key: ApiKey) -> None:
+    request = requests[api_key]
+    for version in range(1, API_TABLE[api_key].max_version + 1):
+        (entity,) = sent(request, version)
+        assert told(entity) == [(TopicPartition("t", 0), 5, False), (TopicPartition("t", 1), 5, False)]
+        assert hasattr(entity, "broker_epoch") or not is_grouped(api_key, version)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_what_is_deleted_is_asked_apart_and_last(requests: dict[ApiKey, BrokerRequest], version: int) -> None:
+    kept, deleted = sent(requests[STOP], version)
+    for entity, number, delete in ((kept, 1, False), (deleted, 0, True)):
+        assert entity.delete_partitions is delete
+        if version:
+            assert [(topic.name, tuple(topic.partition_indexes)) for topic in entity.topics] == [("t", (number,))]
+        else:
+            assert [(one.topic_name, one.partition_index) for one in entity.ungrouped_partitions] == [("t", number)]
+
+
+@given(
+    st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), st.booleans(), min_size=1),
+    st.sampled_from([0, 1, 2]),
+)
+def test_no_stop_is_lost(wanted: dict[tuple[str, int], bool], version: int) -> None:
+    topics = [
+        {
+            "topic_name": name,
+            "partition_states": [
+                {"partition_index": number, "leader_epoch": 1, "delete_partition": delete}
+                for (topic, number), delete in wanted.items()
+                if topic == name
+            ],
+        }
+        for name in sorted({topic for topic, _ in wanted})
+    ]
+    found: dict[tuple[str, int], bool] = {}
+    for message in forms(STOP, version, {"topic_states": topics}):
+        some: Any = message.get("topics") or message.get("ungrouped_partitions")
+        for one in some:
+            keys = [(one["name"], n) for n in one["partition_indexes"]] if version else [tuple(one.values())]
+            found |= dict.fromkeys(keys, bool(message["delete_partitions"]))
+    assert found == wanted

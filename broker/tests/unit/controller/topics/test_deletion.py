@@ -1,0 +1,60 @@
+"""Deletion of topics: which step is due in which state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from odradek.base.types import TopicPartition
+from odradek.controller.context import ControllerContext, Replica, ReplicaStatus
+from odradek.controller.topics.deletion import next_steps, replicas_to_delete
+
+T0 = TopicPartition("t", 0)
+Build = Callable[..., ControllerContext]
+R = ReplicaStatus
+
+
+@pytest.mark.parametrize(
+    ("statuses", "blocked", "finished", "retried", "started"),
+    [
+        ((R.ONLINE, R.ONLINE), False, [], [], ["t"]),
+        ((R.ONLINE, R.ONLINE), True, [], [], []),
+        ((R.DELETION_STARTED, R.OFFLINE), False, [], [], []),
+        ((R.DELETION_STARTED, R.DELETION_INELIGIBLE), False, [], [], []),
+        ((R.DELETION_SUCCESSFUL, R.DELETION_INELIGIBLE), True, [], [], []),
+        ((R.DELETION_SUCCESSFUL, R.DELETION_INELIGIBLE), False, [], [2], ["t"]),
+        ((R.DELETION_SUCCESSFUL, R.DELETION_SUCCESSFUL), False, ["t"], [], []),
+        ((R.DELETION_SUCCESSFUL, R.DELETION_SUCCESSFUL), True, ["t"], [], []),
+    ],
+)
+def test_steps(
+    build: Build,
+    statuses: tuple[ReplicaStatus, ReplicaStatus],
+    blocked: bool,
+    finished: list[str],
+    retried: list[int],
+    started: list[str],
+) -> None:
+    context = build([1, 2], {0: ((1, 2), 1, (1, 2))})
+    context.deletions = {"t"}
+    context.blocked_deletions = {"t": "why"} if blocked else {}
+    context.replica_status = {Replica(T0, 1): statuses[0], Replica(T0, 2): statuses[1]}
+    steps = next_steps(context)
+    assert steps.finished == finished
+    assert [replica.broker for replica in steps.retried] == retried
+    assert steps.started == started
+
+
+def test_topics_that_are_not_marked_are_left_alone(build: Build) -> None:
+    steps = next_steps(build([1], {0: ((1,), 1, (1,))}))
+    assert (steps.finished, steps.retried, steps.started) == ([], [], [])
+
+
+def test_dead_replicas_block_and_deleted_ones_do_not(build: Build) -> None:
+    context = build([1, 2], {0: ((1, 2, 3, 4), 1, (1,))})
+    context.shutting_down = {2}
+    context.replica_status[Replica(T0, 4)] = R.DELETION_SUCCESSFUL
+    split = replicas_to_delete(context, "t")
+    assert [replica.broker for replica in split.alive] == [1, 2]
+    assert [replica.broker for replica in split.dead] == [3]

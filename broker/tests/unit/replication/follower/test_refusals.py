@@ -1,0 +1,77 @@
+"""What of a leader's refusals is told: few lines, whatever the number of partitions and of answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.base.types import TopicPartition
+from odradek.replication.follower.refusals import Refusal, Refusals
+
+
+def partition(number: int) -> TopicPartition:
+    return TopicPartition("t", number)
+
+
+def test_thousands_that_are_refused_again_and_again_are_told_once() -> None:
+    refusals = Refusals()
+    told = []
+    for _ in range(3):
+        for number in range(5000):
+            refusals.refused(partition(number), 74)
+        told.append(refusals.news())
+    assert told == [[Refusal(74, 5000)], [], []]
+
+
+def test_it_is_told_again_when_the_number_has_doubled_and_when_it_is_over() -> None:
+    refusals = Refusals()
+    told = []
+    for number in range(5):
+        refusals.refused(partition(number), 75)
+        told += refusals.news()
+    for number in range(5):
+        refusals.settled(partition(number))
+        told += refusals.news()
+    assert told == [Refusal(75, 1), Refusal(75, 2), Refusal(75, 4), Refusal(75, 0)]
+
+
+def test_another_error_takes_the_place_of_the_first() -> None:
+    refusals = Refusals()
+    refusals.refused(partition(0), 75)
+    assert refusals.news() == [Refusal(75, 1)]
+    refusals.refused(partition(0), 74)
+    assert refusals.news() == [Refusal(74, 1), Refusal(75, 0)]
+
+
+def test_what_passes_between_two_looks_is_not_told() -> None:
+    refusals = Refusals()
+    refusals.refused(partition(0), 75)
+    refusals.settled(partition(0))
+    refusals.settled(partition(0))
+    assert refusals.news() == []
+    refusals.refused(partition(0), 75)
+    assert refusals.news() == [Refusal(75, 1)]
+
+
+answers = st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 6, 74])))
+
+
+@given(st.lists(answers, max_size=8))
+def test_what_was_told_last_is_within_twice_of_what_holds(rounds: list[list[tuple[int, int]]]) -> None:
+    refusals, refused = Refusals(), dict[int, int]()
+    known: dict[int, int] = {}
+    for answered in rounds:
+        for number, code in answered:
+            if code:
+                refused[number] = code
+                refusals.refused(partition(number), code)
+            else:
+                refused.pop(number, None)
+                refusals.settled(partition(number))
+        known |= dict(refusals.news())
+        counts = Counter(refused.values())
+        for code in (6, 74):
+            assert bool(known.get(code)) is bool(counts[code])
+            assert counts[code] < 2 * known.get(code, 0) or not counts[code]
