@@ -29,7 +29,7 @@ log/compaction/offset_map log/compaction/filtering log/compaction/record_groups 
 replication/requests replication/sessions/fetch_session replication/sessions/follower_session
 replication/leader/selector replication/quota replication/sessions/resting replication/leader/awaited
 replication/follower/protocol_versions controller/context controller/elections/election_rules controller/machines
-controller/topics/deletion controller/plans controller/isr_rules controller/elections/balance
+controller/plans controller/isr_rules
 controller/broker_requests/request_batch controller/broker_requests/answers controller/reassignment/decisions
 controller/elections/candidates controller/features controller/broker_requests/coalescing
 controller/broker_requests/old_versions coordinator/ports coordinator/log_records coordinator/partitioning

@@ -31,8 +31,8 @@ from odradek.cli.log_findings import (
     Severity,
 )
 from odradek.cli.log_index_checks import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
-from odradek.log.directories import checkpoints
-from odradek.log.directories.checkpoints import MalformedCheckpointError
+from odradek.log import checkpoints
+from odradek.log.checkpoints import MalformedCheckpointError
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.producers.producer_snapshot import INT32_MAX
 from odradek.log.producers.producer_state import ProducerState

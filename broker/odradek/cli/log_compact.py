@@ -20,6 +20,7 @@ from odradek.base.ports import Clock, File
 from odradek.base.system import SystemClock, SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.cli.log_files import FILES, OFFSET_CHECKPOINTS, LogToolError, read_whole
+from odradek.log import checkpoints
 from odradek.log.compaction.compaction_pass import clean_log
 from odradek.log.compaction.decisions import (
     BYTES_PER_KEY,
@@ -31,7 +32,6 @@ from odradek.log.compaction.decisions import (
     LogFacts,
     cleaning_range,
 )
-from odradek.log.directories import checkpoints
 from odradek.log.directories.directory import parse_log_name
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load

@@ -28,7 +28,7 @@ from odradek.cli.log_files import (
     read_whole,
 )
 from odradek.compression import decompress
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.log.producers.producer_snapshot import INT32_MAX, unpack_snapshot
 from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from odradek.log.segments.segment import (

@@ -29,8 +29,8 @@ from odradek.cli.log_files import (
 )
 from odradek.cli.log_findings import LOOK, NEXT_START, Finding, Findings, Severity
 from odradek.cli.tables import Column, Table
-from odradek.log.directories import checkpoints
-from odradek.log.directories.checkpoints import MalformedCheckpointError
+from odradek.log import checkpoints
+from odradek.log.checkpoints import MalformedCheckpointError
 from odradek.log.directories.directory import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX
 
 PAYS_FROM_BYTES: Final = 64 << 20

@@ -24,7 +24,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.controller import features
-from odradek.controller.context import LiveBroker, PartitionStatus, Replica, ReplicaStatus
+from odradek.controller.context import LiveBroker, PartitionStatus, Replica, ReplicaStatus, slices
 from odradek.controller.controller_election import Seat
 from odradek.controller.elections.election_rules import Cause
 from odradek.controller.elections.leader_elections import LeaderElections
@@ -34,8 +34,8 @@ from odradek.controller.events import (
     Event,
     IsrNoticesChanged,
     LogDirNoticesChanged,
-    PreferredElectionWanted,
-    ReassignmentsWanted,
+    PreferredElectionRequested,
+    ReassignmentsRequested,
     TopicChanged,
     TopicsChanged,
 )
@@ -43,10 +43,8 @@ from odradek.controller.features import FeatureUpdate
 from odradek.controller.machines import move_partitions, move_replicas
 from odradek.controller.reassignment.reassigner import Reassigner
 from odradek.controller.reign import Reign, Surroundings
-from odradek.controller.slicing import slices
 from odradek.controller.store import topics_without_id
-from odradek.controller.topics.deleting import TopicDeleter
-from odradek.controller.topics.deletion import REASON_DEAD_REPLICA
+from odradek.controller.topics.topic_deletion import REASON_DEAD_REPLICA, TopicDeleter
 from odradek.protocol.release_versions import has_topic_ids
 from odradek.zk import layout
 from odradek.zk.layout import LayoutError, TopicAssignment, decode_partitions
@@ -123,8 +121,8 @@ class ActiveController:
             layout.LOG_DIR_EVENTS: LogDirNoticesChanged(),
         }
         data: dict[str, Event] = {
-            layout.PREFERRED_ELECTION: PreferredElectionWanted(),
-            layout.REASSIGN_PARTITIONS: ReassignmentsWanted(),
+            layout.PREFERRED_ELECTION: PreferredElectionRequested(),
+            layout.REASSIGN_PARTITIONS: ReassignmentsRequested(),
         }
         self._watches += [zk.watch_children(path, self._poster(event)) for path, event in children.items()]
         self._watches += [zk.watch_data(path, self._poster(event)) for path, event in data.items()]

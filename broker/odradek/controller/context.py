@@ -10,11 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from odradek.base.types import NO_BROKER, ZERO_UUID, BrokerEpoch, TopicPartition
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
+
+_T = TypeVar("_T")
+
+SLICE_PARTITIONS: Final = 500
+"""Work of about 10 µs for each partition then blocks the event loop for about 5 ms."""
 
 _NO_ASSIGNMENT: Final = ReplicaAssignment(replicas=())
 
@@ -270,3 +275,13 @@ def _has_preferred_leader(assignment: ReplicaAssignment, state: PartitionState) 
     if preferred in assignment.adding:
         return preferred not in state.isr
     return state.leader == preferred
+
+
+def slices(items: Iterable[_T], size: int = SLICE_PARTITIONS) -> Iterator[list[_T]]:
+    """Yield the items in order in non-empty lists of up to `size`, so that the caller can await in between.
+
+    The items are copied first: their source may change while the caller awaits.
+    """
+    every = list(items)
+    for start in range(0, len(every), size):
+        yield every[start : start + size]

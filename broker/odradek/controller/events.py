@@ -1,106 +1,147 @@
-"""What the controller's queue holds. Frozen, so that a watch that fires twice queues one event."""
+"""Events that the controller's queue holds, and the state that Kafka's metric `ControllerState` shows for each.
+
+Events are frozen and compared by value, so a watch that fires twice queues one event. `runtime` adds the calls of
+request handlers, which contain their work. Names and numbers of the states are those of Kafka 3.9 (`ControllerState`).
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from enum import IntEnum
+from typing import Any
 
 from odradek.controller.broker_requests.request_batch import BrokerRequest
 
-if TYPE_CHECKING:
-    from odradek.controller.active import ActiveController
+
+class ControllerState(IntEnum):
+    """What the controller is doing: the states of Kafka in ZooKeeper mode that can occur here."""
+
+    IDLE = 0
+    CONTROLLER_CHANGE = 1
+    BROKER_CHANGE = 2
+    TOPIC_CHANGE = 3
+    TOPIC_DELETION = 4
+    ALTER_PARTITION_REASSIGNMENT = 5
+    AUTO_LEADER_BALANCE = 6
+    MANUAL_LEADER_BALANCE = 7
+    CONTROLLED_SHUTDOWN = 8
+    ISR_CHANGE = 9
+    LEADER_AND_ISR_RESPONSE_RECEIVED = 10
+    LOG_DIR_CHANGE = 11
+    UNCLEAN_LEADER_ELECTION_ENABLE = 13
+    LIST_PARTITION_REASSIGNMENT = 15
+    UPDATE_FEATURES = 17
 
 
 class Event:
-    """Something that happened; handled one at a time, in order."""
+    """Something that happened. The controller handles events in order, one at a time."""
 
     __slots__ = ()
+
+    controller_state: ControllerState
+    """State of the controller while it handles the event."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerChanged(Event):
-    """`/controller` was made, changed or deleted, or the session came back."""
+    """`/controller` was created, changed or deleted, or the session was restored."""
+
+    controller_state = ControllerState.CONTROLLER_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEstablished(Event):
-    """A new session: the broker must register anew."""
+    """A new session was established: the broker must register again."""
+
+    controller_state = ControllerState.CONTROLLER_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLost(Event):
-    """The session expired: nothing of ours is left."""
+    """The session expired, and its ephemeral znodes are gone."""
+
+    controller_state = ControllerState.CONTROLLER_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged(Event):
-    """`/brokers/ids`, or one registration, changed."""
+    """`/brokers/ids` or a registration changed."""
+
+    controller_state = ControllerState.BROKER_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged(Event):
-    """`/brokers/topics` has other children."""
+    """The children of `/brokers/topics` changed."""
+
+    controller_state = ControllerState.TOPIC_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChanged(Event):
-    """A topic's znode changed: it may have more partitions."""
+    """The znode of a topic changed: it may have more partitions."""
+
+    controller_state = ControllerState.TOPIC_CHANGE
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionsChanged(Event):
-    """`/admin/delete_topics` has other children."""
+    """The children of `/admin/delete_topics` changed."""
+
+    controller_state = ControllerState.TOPIC_DELETION
 
 
 @dataclass(frozen=True, slots=True)
-class PreferredElectionWanted(Event):
-    """`/admin/preferred_replica_election` was made."""
+class PreferredElectionRequested(Event):
+    """`/admin/preferred_replica_election` was created."""
+
+    controller_state = ControllerState.MANUAL_LEADER_BALANCE
 
 
 @dataclass(frozen=True, slots=True)
-class ReassignmentsWanted(Event):
-    """`/admin/reassign_partitions` was made, changed or removed."""
+class ReassignmentsRequested(Event):
+    """`/admin/reassign_partitions` was created, changed or deleted."""
+
+    controller_state = ControllerState.ALTER_PARTITION_REASSIGNMENT
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettingsChanged(Event):
-    """Settings of a topic, or with None the defaults of all, were changed."""
+    """The settings of a topic changed, or the defaults of all topics if `topic` is None."""
+
+    controller_state = ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
 
     topic: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class IsrNoticesChanged(Event):
-    """`/isr_change_notification` has other children: brokers wrote in-sync sets themselves."""
+    """The children of `/isr_change_notification` changed: leaders wrote ISR changes to ZooKeeper themselves."""
+
+    controller_state = ControllerState.ISR_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirNoticesChanged(Event):
-    """`/log_dir_event_notification` has other children: log directories failed."""
+    """The children of `/log_dir_event_notification` changed: log directories failed."""
+
+    controller_state = ControllerState.LOG_DIR_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceDue(Event):
-    """It is time to look whether preferred leaders lead."""
+    """The interval of the automatic leader balance has passed."""
+
+    controller_state = ControllerState.AUTO_LEADER_BALANCE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered(Event):
     """A broker answered a request."""
 
+    controller_state = ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED
+
     request: BrokerRequest
     response: Any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked(Event):
-    """A handler asks the active controller for something: `work` does it, its outcome is the answer."""
-
-    work: Callable[[ActiveController], Awaitable[Any]]
-    answer: asyncio.Future[Any]
-    state: int = 0
-    """What the controller is doing meanwhile; see `states`."""

@@ -18,12 +18,11 @@ from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.controller import plans
 from odradek.controller.broker_requests.dispatch import Dispatcher
 from odradek.controller.broker_requests.request_batch import BrokerRequest, RequestBatch, Sender
-from odradek.controller.context import ControllerContext, Leadership, PartitionStatus, Replica, ReplicaStatus
+from odradek.controller.context import ControllerContext, Leadership, PartitionStatus, Replica, ReplicaStatus, slices
 from odradek.controller.controller_election import Seat
 from odradek.controller.elections.election_rules import Cause, Obstacle
 from odradek.controller.machines import move_partitions, move_replicas
 from odradek.controller.plans import Plan, StateWrite
-from odradek.controller.slicing import slices
 from odradek.controller.store import Store, Written
 from odradek.zk.port import ZkClient
 

@@ -34,15 +34,15 @@ from odradek.controller.controller_election import ControllerMovedError
 from odradek.controller.elections.candidates import ElectionKind
 from odradek.controller.events import (
     Answered,
-    Asked,
     BrokersChanged,
     ControllerChanged,
+    ControllerState,
     DeletionsChanged,
     Event,
     IsrNoticesChanged,
     LogDirNoticesChanged,
-    PreferredElectionWanted,
-    ReassignmentsWanted,
+    PreferredElectionRequested,
+    ReassignmentsRequested,
     RebalanceDue,
     SessionEstablished,
     SessionLost,
@@ -53,8 +53,7 @@ from odradek.controller.events import (
 from odradek.controller.features import FeatureUpdate
 from odradek.controller.reassignment.reassigner import Wishes
 from odradek.controller.reign import Surroundings
-from odradek.controller.states import ControllerState, state_of
-from odradek.controller.topics.deletion import REASON_FAILED_REPLICA
+from odradek.controller.topics.topic_deletion import REASON_FAILED_REPLICA
 from odradek.metrics.quantiles import Quantiles
 from odradek.protocol.apis import ApiKey
 from odradek.zk import layout
@@ -68,6 +67,15 @@ RETRY_MS: Final = 1_000
 """Rest after a reign ended by an error, before this broker stands again."""
 
 FIRST_REBALANCE_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ControllerCall(Event):
+    """A request handler calls the active controller: `work` runs in the queue's order, and `answer` gets its result."""
+
+    work: Callable[[ActiveController], Awaitable[Any]]
+    answer: asyncio.Future[Any]
+    controller_state: ControllerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +190,7 @@ class ControllerRuntime:
         await self._step_down("the broker stops")
         self._cancel_timers()
         for event in self._queue:
-            if isinstance(event, Asked):
+            if isinstance(event, ControllerCall):
                 _refuse(event)
         self._queue.clear()
 
@@ -261,7 +269,7 @@ class ControllerRuntime:
         if self._active is None or self._closed:
             raise NotControllerError("this broker is not the controller")
         answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._post(Asked(work, answer, state))
+        self._post(ControllerCall(work, answer, state))
         return await answer
 
     # The queue
@@ -281,7 +289,7 @@ class ControllerRuntime:
                 await self._wanted.wait()
             event = self._queue.popleft()
             self._queued.discard(event)
-            self.state, began_ms = state_of(event), self._clock.monotonic_ms()
+            self.state, began_ms = event.controller_state, self._clock.monotonic_ms()
             await self._handle_safely(event)
             if self.state is ControllerState.BROKER_CHANGE:
                 self.broker_change_ms.observe(self._clock.monotonic_ms() - began_ms)
@@ -303,7 +311,7 @@ class ControllerRuntime:
             await self._step_down("an error of its own")
             self._retry(event)
         finally:
-            if isinstance(event, Asked):
+            if isinstance(event, ControllerCall):
                 _refuse(event)
 
     def _retry(self, event: Event) -> None:
@@ -350,7 +358,7 @@ class ControllerRuntime:
                 await active.topic_settings_changed(topic)
             case Answered():
                 await self._answered(active, event)
-            case Asked():
+            case ControllerCall():
                 await _serve(active, event)
 
     def _take_topics(self, first: TopicChanged) -> list[str]:
@@ -419,7 +427,7 @@ class ControllerRuntime:
 
     def _drop_events_of_reign(self) -> None:
         """What a reign caused means nothing in the next one, which reads everything anew."""
-        kept = [event for event in self._queue if isinstance(event, (Asked, *_OUTSIDE_REIGN))]
+        kept = [event for event in self._queue if isinstance(event, (ControllerCall, *_OUTSIDE_REIGN))]
         self._queue = deque(kept)
         self._queued = set(kept)
 
@@ -458,14 +466,14 @@ _HANDLERS: Final[dict[type[Event], Callable[[ActiveController], Coroutine[Any, A
     BrokersChanged: ActiveController.brokers_changed,
     TopicsChanged: ActiveController.topics_changed,
     DeletionsChanged: ActiveController.deletions_changed,
-    PreferredElectionWanted: ActiveController.preferred_election_wanted,
-    ReassignmentsWanted: ActiveController.reassignments_wanted,
+    PreferredElectionRequested: ActiveController.preferred_election_wanted,
+    ReassignmentsRequested: ActiveController.reassignments_wanted,
     IsrNoticesChanged: ActiveController.isr_notices_changed,
     LogDirNoticesChanged: ActiveController.log_dir_notices_changed,
 }
 
 
-async def _serve(active: ActiveController, event: Asked) -> None:
+async def _serve(active: ActiveController, event: ControllerCall) -> None:
     """Answer a request; raise what must end the reign.
 
     A protocol error is an answer. Any other error of a request that has changed nothing yet belongs to the request
@@ -496,12 +504,12 @@ async def _serve(active: ActiveController, event: Asked) -> None:
             event.answer.set_result(outcome)
 
 
-def _fail(event: Asked, error: Exception) -> None:
+def _fail(event: ControllerCall, error: Exception) -> None:
     if not event.answer.done():
         event.answer.set_exception(error)
 
 
-def _refuse(event: Asked) -> None:
+def _refuse(event: ControllerCall) -> None:
     """Answer what is still unanswered: the reign ended, or never was."""
     if not event.answer.done():
         event.answer.set_exception(NotControllerError("this broker is not the controller"))

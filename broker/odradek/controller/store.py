@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from odradek.base.types import BrokerEpoch, TopicPartition
-from odradek.controller.context import Leadership, LiveBroker
+from odradek.controller.context import Leadership, LiveBroker, slices
 from odradek.controller.controller_election import ControllerMovedError, Seat
 from odradek.controller.plans import StateWrite
-from odradek.controller.slicing import slices
 from odradek.zk import layout
 from odradek.zk.layout import (
     BrokerRegistration,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from posixpath import dirname
 
 from odradek.base.ports import File, Files
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_list import SegmentList

@@ -25,8 +25,8 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock, Files, RunBlocking
 from odradek.base.types import ZERO_UUID, TopicPartition
+from odradek.log.checkpoints import MetaProperties
 from odradek.log.directories.background import Background, BlockingCalls
-from odradek.log.directories.checkpoints import MetaProperties
 from odradek.log.directories.directory import LogDirectory, deleted_name, read_high_watermarks
 from odradek.log.directories.disk_work import DiskWork
 from odradek.log.directories.loading import LogLoader

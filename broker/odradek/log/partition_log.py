@@ -45,7 +45,7 @@ _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 logger = logging.getLogger(__name__)
 
 
-class PartitionLog(LogState):
+class PartitionLog(LogState["PartitionLog"]):
     """The log of one partition."""
 
     __slots__ = ()

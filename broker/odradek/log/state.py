@@ -6,6 +6,7 @@ append, read, truncate. Invariant: the offsets are those of `PartitionLog`.
 
 from __future__ import annotations
 
+from typing import Generic
 from uuid import UUID
 
 from odradek.base.config import TopicConfig
@@ -16,12 +17,12 @@ from odradek.log.producers.producer_state import ActiveProducer
 from odradek.log.recovery.log_recovery import LoadedLog
 from odradek.log.segments.segment import Segment
 from odradek.log.storage import LogStorage
-from odradek.log.values import LogContext
+from odradek.log.values import LogContext, LogHost, LogT
 from odradek.records.batch import TimestampType
 from odradek.records.validate import rules_of_topic
 
 
-class LogState:
+class LogState(Generic[LogT]):
     """The parts of one partition's log; see `PartitionLog`."""
 
     __slots__ = (
@@ -48,11 +49,13 @@ class LogState:
         "topic_partition",
     )
 
-    def __init__(self, context: LogContext, loaded: LoadedLog, config: TopicConfig, topic_id: UUID | None) -> None:
+    def __init__(
+        self, context: LogContext[LogT], loaded: LoadedLog, config: TopicConfig, topic_id: UUID | None
+    ) -> None:
         """Continue the log where `loaded` ends. `topic_id` is None if it is unknown."""
         self._files = context.files
         self._clock = context.clock
-        self._host = context.host
+        self._host: LogHost[LogT] = context.host
         self._flush_ms = context.flush_ms
         self._validate_records = context.validate_records
         self.topic_partition = loaded.topic_partition
@@ -140,7 +143,7 @@ class LogState:
         """Whether the log's directory failed."""
         return self._failure is not None
 
-    def take_over(self, current: LogState, directory: str) -> None:
+    def take_over(self, current: LogState[LogT], directory: str) -> None:
         """Replace `current`, whose records this log has, at the end of a move to `directory`.
 
         This log's directory was just renamed to that path. State that the records do not contain is copied: the host,

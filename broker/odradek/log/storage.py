@@ -9,6 +9,7 @@ new segment).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from odradek.base.config import TopicConfig
 from odradek.base.ports import Clock, Files
@@ -17,7 +18,7 @@ from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.replacement import place_of, remove_cleaned, swap_segments
 from odradek.log.segments.segment import INT32_MAX, Segment
 from odradek.log.segments.segment_list import SegmentList
-from odradek.log.values import CleanedSwap, LogContext, LogHost
+from odradek.log.values import CleanedSwap, FileRemover, LogContext
 
 
 class LogStorage:
@@ -25,11 +26,13 @@ class LogStorage:
 
     __slots__ = ("_clock", "_config", "_files", "_jitter_ms", "_segment_ms", "directory", "host", "segments")
 
-    def __init__(self, context: LogContext, directory: str, segments: Iterable[Segment], config: TopicConfig) -> None:
+    def __init__(
+        self, context: LogContext[Any], directory: str, segments: Iterable[Segment], config: TopicConfig
+    ) -> None:
         """`segments` are the loaded segments, in order."""
         self._files: Files = context.files
         self._clock: Clock = context.clock
-        self.host: LogHost = context.host
+        self.host: FileRemover = context.host
         self.directory = directory
         self.segments = SegmentList(tuple(segments))
         """Always the same object; its content is replaced."""

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from odradek.base.errors import StorageError
 from odradek.base.ports import Clock, File, Files
 from odradek.metrics.quantiles import Quantiles
 
-if TYPE_CHECKING:
-    from odradek.log.partition_log import PartitionLog
+LogT = TypeVar("LogT")
+HostedT = TypeVar("HostedT", contravariant=True)
+"""The class of the logs, `PartitionLog`: a parameter, because that module imports this one."""
 
 
 class AppendInfo(NamedTuple):
@@ -96,22 +97,30 @@ class CleanedSwap:
     cleaned: tuple[int, ...]
 
 
-class LogHost(Protocol):
+class FileRemover(Protocol):
+    """Removes files that a log no longer uses."""
+
+    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Remove files after a delay, off the loop."""
+        ...
+
+
+class LogHost(FileRemover, Protocol[HostedT]):
     """What a log needs from its owner.
 
     After each successful write of the recovery point checkpoint, the host calls `log.checkpointed(recovery_point)` on
     the loop for each log in it, with the value that was written: the cleaner may only rewrite segments below it.
     """
 
-    def flush_soon(self, log: PartitionLog) -> None:
+    def flush_soon(self, log: HostedT) -> None:
         """Flush the log off the loop, soon."""
         ...
 
-    def checkpoint_soon(self, log: PartitionLog) -> None:
+    def checkpoint_soon(self, log: HostedT) -> None:
         """Write the checkpoints soon: a crash must not bring back an old recovery point or log start offset."""
         ...
 
-    def checkpoint_now(self, log: PartitionLog) -> None:
+    def checkpoint_now(self, log: HostedT) -> None:
         """Write the recovery points of the log's directory before returning, and call `log.checkpointed`.
 
         Needed if a log that was truncated below its checkpointed recovery point rolls before `checkpoint_soon` has
@@ -120,26 +129,22 @@ class LogHost(Protocol):
         """
         ...
 
-    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
-        """Remove files after a delay, off the loop."""
-        ...
-
-    def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
+    def directory_failed(self, log: HostedT, error: StorageError) -> None:
         """Take the log's directory offline."""
         ...
 
-    def check_room(self, log: PartitionLog) -> None:
+    def check_room(self, log: HostedT) -> None:
         """Raise `KafkaStorageError` while the log's directory has less free space than its reserve (`log.space`)."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogContext:
+class LogContext(Generic[LogT]):
     """What all logs of a broker share."""
 
     files: Files
     clock: Clock
-    host: LogHost
+    host: LogHost[LogT]
     validate_records: bool = True
     """Whether `log.record.validation` is `full`: validate each record that clients produce."""
     flush_ms: Quantiles = field(default_factory=Quantiles)

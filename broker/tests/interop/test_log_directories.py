@@ -21,7 +21,7 @@ from odradek.base.types import TopicPartition
 from odradek.cli.log import log as log_command
 from odradek.cli.log_compact import CompactSettings, compact
 from odradek.compression import Codec
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.validate import AppendOrigin

@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from odradek.base.types import TopicPartition
-from odradek.controller.context import ControllerContext, LiveBroker
-from odradek.controller.slicing import slices
+from odradek.controller.context import ControllerContext, LiveBroker, slices
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, decode_header, encode_request, encode_request_header
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 from odradek.base.errors import ProtocolError
 from odradek.base.types import TopicPartition
-from odradek.controller.elections.balance import imbalanced_partitions
-from odradek.controller.elections.candidates import ElectionKind, candidates, outcomes
+from odradek.controller.elections.candidates import ElectionKind, candidates, imbalanced_partitions, outcomes
 from odradek.controller.elections.election_rules import Cause
 from odradek.controller.reign import Reign
 from odradek.zk import layout

@@ -22,7 +22,7 @@ from odradek.controller.context import Replica, ReplicaStatus
 from odradek.controller.machines import move_replicas
 from odradek.controller.reassignment import decisions as reassignment
 from odradek.controller.reign import Reign
-from odradek.controller.topics.deleting import TopicDeleter
+from odradek.controller.topics.topic_deletion import TopicDeleter
 from odradek.zk.layout import ReplicaAssignment
 from odradek.zk.port import NoNode, TooLarge
 

@@ -13,7 +13,7 @@ from typing import Final
 from odradek.base.errors import StorageError
 from odradek.base.ports import Files, RunBlocking
 from odradek.base.types import TopicPartition
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 

@@ -16,8 +16,8 @@ from typing import Final
 from odradek.base.errors import ConfigError, InvalidTopicError, StorageError
 from odradek.base.ports import Files
 from odradek.base.types import TopicPartition
-from odradek.log.directories import checkpoints
-from odradek.log.directories.checkpoints import MetaProperties
+from odradek.log import checkpoints
+from odradek.log.checkpoints import MetaProperties
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from functools import partial
 from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.base.ports import Clock, Files, RunBlocking
 from odradek.base.types import TopicPartition
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.log.directories.background import Background
 from odradek.log.directories.directory import LogDirectory, write_offsets
 from odradek.log.directories.table import LogTable

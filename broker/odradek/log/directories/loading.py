@@ -18,8 +18,8 @@ from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import ConfigError, StorageError
 from odradek.base.ports import Clock, Files, RunBlocking
 from odradek.base.types import TopicPartition
+from odradek.log.checkpoints import MetaProperties
 from odradek.log.directories.background import Background
-from odradek.log.directories.checkpoints import MetaProperties
 from odradek.log.directories.directory import LogDirectory, open_directory
 from odradek.log.directories.disk_work import DiskWork
 from odradek.log.directories.moves import LogMoves, settle
@@ -45,7 +45,7 @@ class LogLoader:
         config: BrokerConfig,
         *,
         table: LogTable,
-        context: LogContext,
+        context: LogContext[PartitionLog],
         moves: LogMoves,
         disk_work: DiskWork,
         background: Background,

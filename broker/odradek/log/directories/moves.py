@@ -23,7 +23,7 @@ from odradek.base.config import BrokerConfig
 from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.base.ports import Clock, Files
 from odradek.base.types import TopicPartition
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.log.directories.background import Background
 from odradek.log.directories.directory import LogDirectory, deleted_name, future_name
 from odradek.log.directories.disk_work import DiskWork
@@ -47,7 +47,7 @@ class FutureHost:
 
     __slots__ = ("_host", "_is_held", "_kept")
 
-    def __init__(self, host: LogHost) -> None:
+    def __init__(self, host: LogHost[PartitionLog]) -> None:
         """`host` is the manager."""
         self._host = host
         self._is_held = False
@@ -106,7 +106,7 @@ class LogMoves:
         config: BrokerConfig,
         *,
         table: LogTable,
-        context: LogContext,
+        context: LogContext[PartitionLog],
         disk_work: DiskWork,
         background: Background,
         fail: Callable[[LogDirectory, StorageError], None],
@@ -122,12 +122,12 @@ class LogMoves:
         self._fail = fail
         self.hosts: dict[PartitionLog, FutureHost] = {}
 
-    def reconfigure(self, config: BrokerConfig, context: LogContext) -> None:
+    def reconfigure(self, config: BrokerConfig, context: LogContext[PartitionLog]) -> None:
         """Apply new settings."""
         self._config = config
         self._context = context
 
-    def future_context(self) -> tuple[LogContext, FutureHost]:
+    def future_context(self) -> tuple[LogContext[PartitionLog], FutureHost]:
         """Return the context and host of a new future log."""
         context = self._context
         host = FutureHost(context.host)

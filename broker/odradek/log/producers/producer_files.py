@@ -15,7 +15,7 @@ from typing import Final
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Files
 from odradek.log.producers.producer_state import Marker, ProducerState
-from odradek.log.segments.segment import SNAPSHOT_SUFFIX, Segment, file_name
+from odradek.log.segments.segment import SNAPSHOT_SUFFIX, Segment, file_name, offset_of
 from odradek.records.batch import BatchHeader, read_control_type, read_coordinator_epoch
 from odradek.records.record import decode_batch
 
@@ -30,12 +30,6 @@ class Expiration:
 
     now_ms: int
     after_ms: int
-
-
-def offset_of(name: str) -> int | None:
-    """Return the offset in the file name; None if the name has none."""
-    digits = name.split(".", 1)[0]
-    return int(digits) if digits.isdecimal() else None
 
 
 def load_producers(

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Iterable
 
 from odradek.base.ports import Files
-from odradek.log.producers.producer_files import offset_of
 from odradek.log.segments.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
     SWAP_SUFFIX,
     TEMPORARY_SUFFIX,
+    offset_of,
     walk_headers,
 )
 

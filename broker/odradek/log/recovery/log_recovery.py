@@ -31,13 +31,12 @@ from odradek.base.config import TopicConfig
 from odradek.base.errors import CorruptMessageError, StorageError
 from odradek.base.ports import File, Files
 from odradek.base.types import NO_TIMESTAMP, TopicPartition
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.producers.producer_files import (
     Expiration,
     load_producers,
     newest_snapshot,
-    offset_of,
     read_marker,
     remove_stray_snapshots,
     replay,
@@ -55,6 +54,7 @@ from odradek.log.segments.segment import (
     TRANSACTION_INDEX_SUFFIX,
     Segment,
     file_name,
+    offset_of,
 )
 from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.records.batch import HEADER_SIZE, BatchHeader

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Files
-from odradek.log.producers.producer_files import offset_of
 from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from odradek.log.segments.segment import (
     CLEANED_SUFFIX,
@@ -27,6 +26,7 @@ from odradek.log.segments.segment import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     Segment,
+    offset_of,
 )
 from odradek.log.values import CleanedSwap, SegmentView
 

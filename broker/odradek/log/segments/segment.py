@@ -61,6 +61,12 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
+def offset_of(name: str) -> int | None:
+    """Return the offset in a file name; None if the name does not start with one."""
+    digits = name.split(".", 1)[0]
+    return int(digits) if digits.isdecimal() else None
+
+
 class BatchPlace(NamedTuple):
     """Position of a batch in a segment, with its size and offsets."""
 

@@ -23,7 +23,7 @@ from uuid import UUID
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
-from odradek.log.directories.checkpoints import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE
+from odradek.log.checkpoints import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import SNAPSHOT_SUFFIX

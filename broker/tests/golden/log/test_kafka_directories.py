@@ -13,7 +13,7 @@ import pytest
 
 from odradek.base.config import TopicConfig
 from odradek.base.types import TopicPartition
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import ControlType, read_control_type
 from odradek.records.formats import check_entry, iterate_entries, iterate_records

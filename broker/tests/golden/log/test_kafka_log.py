@@ -14,8 +14,8 @@ import pytest
 
 from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
-from odradek.log.directories import checkpoints
-from odradek.log.directories.checkpoints import MetaProperties
+from odradek.log import checkpoints
+from odradek.log.checkpoints import MetaProperties
 from odradek.log.partition_log import PartitionLog
 from odradek.log.producers.producer_snapshot import unpack_snapshot
 from odradek.log.values import TimestampOffset

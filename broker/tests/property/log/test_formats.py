@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.types import TopicPartition
-from odradek.log.directories import checkpoints
-from odradek.log.directories.checkpoints import MalformedCheckpointError
+from odradek.log import checkpoints
+from odradek.log.checkpoints import MalformedCheckpointError
 from odradek.log.epoch_cache import UNDEFINED, EpochCache, EpochEndOffset
 from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.indexes import OffsetIndex, TimeIndex

@@ -15,7 +15,7 @@ import pytest
 
 from odradek.base.errors import StorageError
 from odradek.base.types import TopicPartition
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import iterate
 from odradek.records.record import decode_batch

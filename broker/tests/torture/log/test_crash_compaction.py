@@ -14,8 +14,8 @@ import pytest
 
 from odradek.base.errors import StorageError
 from odradek.compression import Codec
+from odradek.log import checkpoints
 from odradek.log.compaction.cleaned_segment import SegmentWriter
-from odradek.log.directories import checkpoints
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import Segment
 from odradek.log.values import CleanedSwap

@@ -10,8 +10,8 @@ import pytest
 
 from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
-from odradek.log.directories import checkpoints
-from odradek.log.directories.checkpoints import MetaProperties
+from odradek.log import checkpoints
+from odradek.log.checkpoints import MetaProperties
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
 from odradek.records.validate import AppendOrigin
 from odradek.testing.logs import open_log, small_segments

@@ -14,7 +14,7 @@ from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.cli.log import log
 from odradek.cli.log_compact import CompactSettings, compact
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.records.batch import BatchBuilder
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.testing.logs import open_log, small_segments

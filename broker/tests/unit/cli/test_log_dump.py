@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli.log import log
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 
 FIRST, SECOND = "00000000000000000000", "00000000000000000006"
 

@@ -17,7 +17,7 @@ from odradek.cli.log import log
 from odradek.cli.log_checks import CheckRequest, check_partition
 from odradek.cli.log_findings import MOST_OF_A_KIND, Findings, Severity
 from odradek.cli.log_verify import verify
-from odradek.log.directories import checkpoints
+from odradek.log import checkpoints
 from odradek.records.batch import assemble, read_header
 
 FIRST, SECOND = "00000000000000000000", "00000000000000000006"

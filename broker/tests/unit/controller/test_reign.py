@@ -12,9 +12,8 @@ import pytest
 
 from odradek.base.config import BrokerConfig
 from odradek.base.types import BrokerEpoch, ControllerEpoch, Endpoint, TopicPartition
-from odradek.controller import slicing
 from odradek.controller.broker_requests.request_batch import BrokerRequest
-from odradek.controller.context import Leadership, LiveBroker, PartitionStatus, Replica, ReplicaStatus
+from odradek.controller.context import SLICE_PARTITIONS, Leadership, LiveBroker, PartitionStatus, Replica, ReplicaStatus
 from odradek.controller.controller_election import Seat
 from odradek.controller.elections.election_rules import Cause, Obstacle
 from odradek.controller.machines import move_partitions
@@ -26,7 +25,7 @@ from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignm
 from odradek.zk.port import ConnectionLost
 
 BROKERS = (1, 2, 3)
-EVERY = [TopicPartition("t", number) for number in range(3 * slicing.PARTITIONS // 2)]
+EVERY = [TopicPartition("t", number) for number in range(3 * SLICE_PARTITIONS // 2)]
 
 
 class Sent:
@@ -124,7 +123,7 @@ async def test_the_loop_gets_its_turns_meanwhile(reign: Reign) -> None:
     task = asyncio.create_task(others())
     await lose(reign, 2)
     task.cancel()
-    assert turns >= 2 * (len(EVERY) // slicing.PARTITIONS)
+    assert turns >= 2 * (len(EVERY) // SLICE_PARTITIONS)
 
 
 async def test_what_another_changed_is_planned_anew_and_what_cannot_be_led_is_told(reign: Reign, zk: MemoryZk) -> None:

@@ -8,7 +8,7 @@ import pytest
 from odradek.base.errors import ConfigError, StorageError
 from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
-from odradek.log.directories.checkpoints import MetaProperties
+from odradek.log.checkpoints import MetaProperties
 from odradek.log.directories.directory import Turns, deleted_name, open_directory, parse_log_name
 from odradek.testing.disk import MemoryFiles
 

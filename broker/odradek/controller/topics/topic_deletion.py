@@ -1,19 +1,69 @@
-"""Carries out the deletion of topics, in the steps that `deletion` finds possible.
+"""Deletion of topics: which steps are possible now, and carrying them out.
 
-Called by `active` when topics are marked, when brokers answer that replicas are deleted, and when brokers come and go.
+`active` calls `TopicDeleter` when topics are marked for deletion, when brokers answer that replicas are deleted, and
+when brokers come and go. `next_steps` and `replicas_to_delete` decide; they only read the context.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 
-from odradek.controller.context import PartitionStatus, Replica, ReplicaStatus
+from odradek.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from odradek.controller.machines import in_status, move_partitions, move_replicas
 from odradek.controller.reign import Reign
-from odradek.controller.topics import deletion
 
 log = logging.getLogger(__name__)
+
+REASON_DEAD_REPLICA = "a replica is on a broker that is not alive"
+REASON_FAILED_REPLICA = "a replica could not be deleted"
+
+
+@dataclass(slots=True)
+class DeletionSteps:
+    """What to do, topic by topic."""
+
+    finished: list[str] = field(default_factory=list)
+    """Every replica is deleted: the znodes go."""
+    retried: list[Replica] = field(default_factory=list)
+    """Replicas that failed and may be tried again once nothing blocks their topic."""
+    started: list[str] = field(default_factory=list)
+    """Topics whose replicas are to be deleted now."""
+
+
+def next_steps(context: ControllerContext) -> DeletionSteps:
+    """The steps that are possible."""
+    steps = DeletionSteps()
+    for topic in sorted(context.deletions):
+        statuses = [context.replica_status.get(replica) for replica in context.replicas_of(topic)]
+        if all(status is ReplicaStatus.DELETION_SUCCESSFUL for status in statuses):
+            steps.finished.append(topic)
+            continue
+        if ReplicaStatus.DELETION_STARTED in statuses or topic in context.blocked_deletions:
+            continue
+        steps.retried += in_status(context, context.replicas_of(topic), ReplicaStatus.DELETION_INELIGIBLE)
+        steps.started.append(topic)
+    return steps
+
+
+@dataclass(slots=True)
+class ReplicasToDelete:
+    """The replicas of a topic that is being deleted, by what can be done with them."""
+
+    alive: list[Replica] = field(default_factory=list)
+    dead: list[Replica] = field(default_factory=list)
+
+
+def replicas_to_delete(context: ControllerContext, topic: str) -> ReplicasToDelete:
+    """Replicas that are not yet deleted: those on live brokers, and those that block the topic."""
+    split = ReplicasToDelete()
+    for replica in context.replicas_of(topic):
+        if context.replica_status.get(replica) is ReplicaStatus.DELETION_SUCCESSFUL:
+            continue
+        online = context.is_online(replica.broker, replica.partition, or_shutting_down=True)
+        (split.alive if online else split.dead).append(replica)
+    return split
 
 
 class TopicDeleter:
@@ -84,7 +134,7 @@ class TopicDeleter:
     async def resume(self) -> None:
         """Take every step that is possible now."""
         context, batch = self._reign.context, self._reign.batch
-        steps = deletion.next_steps(context)
+        steps = next_steps(context)
         for topic in steps.finished:
             move_replicas(context, context.replicas_of(topic), ReplicaStatus.NON_EXISTENT, batch)
             self._on_deleted(topic)
@@ -105,7 +155,7 @@ class TopicDeleter:
             move_partitions(context, known, PartitionStatus.NON_EXISTENT)
             context.deletions_begun.add(topic)
         batch.update_metadata(partitions)
-        split = deletion.replicas_to_delete(context, topic)
+        split = replicas_to_delete(context, topic)
         move_replicas(context, split.alive, ReplicaStatus.OFFLINE, batch)
         move_replicas(context, split.alive, ReplicaStatus.DELETION_STARTED, batch)
         dead = [
@@ -116,7 +166,7 @@ class TopicDeleter:
         move_replicas(context, in_status(context, dead, ReplicaStatus.ONLINE), ReplicaStatus.OFFLINE, batch)
         move_replicas(context, dead, ReplicaStatus.DELETION_INELIGIBLE, batch)
         if split.dead:
-            self._block(topic, deletion.REASON_DEAD_REPLICA)
+            self._block(topic, REASON_DEAD_REPLICA)
 
     def _block(self, topic: str, reason: str) -> None:
         if topic not in self._reign.context.blocked_deletions:

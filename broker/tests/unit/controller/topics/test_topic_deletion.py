@@ -8,7 +8,7 @@ import pytest
 
 from odradek.base.types import TopicPartition
 from odradek.controller.context import ControllerContext, Replica, ReplicaStatus
-from odradek.controller.topics.deletion import next_steps, replicas_to_delete
+from odradek.controller.topics.topic_deletion import next_steps, replicas_to_delete
 
 T0 = TopicPartition("t", 0)
 Build = Callable[..., ControllerContext]

@@ -6,8 +6,8 @@ import pytest
 
 from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
-from odradek.log.directories import checkpoints
-from odradek.log.directories.checkpoints import MalformedCheckpointError, MetaProperties
+from odradek.log import checkpoints
+from odradek.log.checkpoints import MalformedCheckpointError, MetaProperties
 
 OURS = MetaProperties(cluster_id="5ZT0HXTvQUmXCYpMDCWYqw", broker_id=2)
 

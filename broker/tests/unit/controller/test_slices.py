@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.controller.slicing import slices
+from odradek.controller.context import slices
 
 
 @given(st.lists(st.integers(), max_size=50), st.integers(1, 12))
