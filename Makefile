@@ -73,8 +73,8 @@ images: $(STAMP) ## Build the images with docker, podman or buildah: PREFIX=odra
 
 .PHONY: crds
 crds: $(STAMP) ## Write what is generated from code: resource definitions and dashboards in the chart
-	@$(BIN)/python -m odradek_operator.crds.generate
-	@$(BIN)/python -m odradek_operator.dashboards.generate
+	@$(BIN)/python -m odradek_operator.crds.generate_crds
+	@$(BIN)/python -m odradek_operator.dashboards.generate_dashboards
 
 .PHONY: chart
 chart: crds ## Lint the chart; render manifests/operator.yaml and its tests' stored renderings (needs helm)

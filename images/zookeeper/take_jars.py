@@ -10,7 +10,7 @@ import zipfile
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
-from odradek_operator.embedded.java import CLASS_PATH
+from odradek_operator.ensemble.java import CLASS_PATH
 
 OTHER_SYSTEMS = ("*-osx-*", "*-windows-*", "*-kqueue*", "netty-codec-http*", "netty-handler-proxy*", "netty-*-dns-*")
 """Netty's libraries for other systems than Linux, and protocols that ZooKeeper does not speak."""

@@ -1,18 +1,14 @@
-"""The operator's own errors, under the project's tree. Pure."""
+"""Errors of local processes and pods; commands print their text without a stack trace and exit with 1."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from odradek.base.errors import OdradekError
-from odradek_operator.fields import Problem
 
 
-class ResourceError(OdradekError):
-    """Manifests are wrong. The text has one line for each problem."""
+class EmbeddedError(OdradekError):
+    """The embedded cluster, or one of its processes, cannot start or continue. The text says what, where and what to
+    do."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        """At least one problem."""
-        super().__init__("\n".join(map(str, problems)))
-        self.problems: Final = tuple(problems)
+
+class PodError(OdradekError):
+    """The process of a pod cannot start. The text says what, where and what to do."""

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from odradek.metrics.series import SERIES as BROKER_SERIES
 from odradek.metrics.series import Kind
+from odradek_operator.ensemble.mntr import SERIES as ZOOKEEPER_SERIES
 from odradek_operator.exporter.series import SERIES as EXPORTER_SERIES
-from odradek_operator.kube.metrics import Reconciliations
+from odradek_operator.kube.operator_metrics import Reconciliations
 from odradek_operator.objects.names import Component
-from odradek_operator.pod.mntr import SERIES as ZOOKEEPER_SERIES
 
 PROCESS: Final = frozenset(
     """

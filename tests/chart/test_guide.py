@@ -11,7 +11,7 @@ import yaml
 from chart_files import CHART, ROOT, read
 from odradek.testing.guides import fenced_blocks
 from odradek_operator.crds import read_resources
-from odradek_operator.documents import parse_documents
+from odradek_operator.crds.documents import parse_documents
 
 GUIDE = read(ROOT / "docs/kubernetes.md")
 RUNBOOK = read(ROOT / "docs/runbook.md")

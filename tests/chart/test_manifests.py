@@ -11,8 +11,8 @@ import yaml
 
 from chart_files import CHART, ROOT, Object, objects, pod_specs, read, rendered, rules
 from odradek_operator.crds import read_resources
+from odradek_operator.crds.documents import parse_documents
 from odradek_operator.crds.types import ListenerType
-from odradek_operator.documents import parse_documents
 from odradek_operator.embedded.manifests import Manifests
 
 MANIFESTS = ROOT / "manifests"

@@ -16,9 +16,9 @@ from kubernetes.client import Configuration
 
 from odradek_operator.crds.schema import definitions
 from odradek_operator.crds.types import Brokers, Cluster, Volume, ZooKeeper
-from odradek_operator.kube.api import Kind, Object
-from odradek_operator.kube.claims import grow_claims, remake_sets
-from odradek_operator.kube.client import KubernetesClient
+from odradek_operator.kube.api.api_client import KubernetesClient
+from odradek_operator.kube.api.claims import grow_claims, remake_sets
+from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.objects.wanted import WantedObject
 from support.kubectl import Kubectl
 from support.kubernetes import Kubernetes

@@ -17,8 +17,8 @@ from kubernetes.client import Configuration
 
 from kube import api_only, binaries, versions
 from odradek_operator.crds import Cluster, read_object
-from odradek_operator.kube.api import Kind, Object
-from odradek_operator.kube.client import KubernetesClient
+from odradek_operator.kube.api.api_client import KubernetesClient
+from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.wanted import wanted_objects
 from support.helm import Helm

@@ -46,23 +46,23 @@ from odradek.replication.follower.protocol_versions import has_alter_partition
 from odradek.replication.leader.zookeeper_isr import ZooKeeperIsrWriter
 from odradek.replication.manager import IsrWriter, ReplicaManager
 from odradek.replication.sessions.fetch_session import FetchSessions
-from odradek.server.broker_configs import BrokerSettings
-from odradek.server.config_store import ConfigStore, persist
-from odradek.server.configs import ConfigHandlers
+from odradek.server.admin.elections import ElectionHandlers
+from odradek.server.admin.features import FeatureHandlers, FinalizedFeatures
+from odradek.server.admin.log_dirs import LogDirHandlers
+from odradek.server.admin.reassignments import ReassignmentHandlers
+from odradek.server.admin.topic_handlers import TopicHandlers
+from odradek.server.configs.broker_configs import BrokerSettings
+from odradek.server.configs.config_handlers import ConfigHandlers
+from odradek.server.configs.config_store import ConfigStore, persist
 from odradek.server.control import ControlHandlers
-from odradek.server.coordination import CoordinationHandlers
-from odradek.server.data import DataHandlers
+from odradek.server.data.delete_records import RecordHandlers
+from odradek.server.data.describe_producers import ProducerHandlers
+from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.dispatch import Dispatcher, Handler
-from odradek.server.elections import ElectionHandlers
-from odradek.server.features import FeatureHandlers, FinalizedFeatures
-from odradek.server.log_dirs import LogDirHandlers
+from odradek.server.groups.group_handlers import CoordinationHandlers
+from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 from odradek.server.metadata import Identity, MetadataHandlers
-from odradek.server.producers import ProducerHandlers
-from odradek.server.reassignments import ReassignmentHandlers
-from odradek.server.records import RecordHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
-from odradek.server.topics import TopicHandlers
-from odradek.server.zookeeper_offsets import ZooKeeperOffsets
 from odradek.zk import layout, registration
 from odradek.zk.port import SessionEvent
 from odradek.zk.rejoining import until_out_of_sync

@@ -16,7 +16,7 @@ from odradek.metrics.topics import BrokerTopicStats
 from odradek.records.formats import iterate_entries
 from odradek.records.validate import AppendOrigin
 from odradek.replication.manager import AppendRequest, AppendResult, ReplicaManager
-from odradek.server.appended import count_append
+from odradek.server.data.appended import count_append
 
 ALL_ACKS: Final = -1
 

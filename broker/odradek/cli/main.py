@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "produce": Lazy("odradek.cli.produce:produce", "Send lines of text to a topic."),
     "consume": Lazy("odradek.cli.consume:consume", "Print the records of a topic."),
     "group": Lazy("odradek.cli.groups:group", "List consumer groups; show their members and lag."),
-    "log": Lazy("odradek.cli.log:log", "Dump, verify or compact the files of a log, without a broker."),
+    "log": Lazy("odradek.cli.logs.command:log", "Dump, verify or compact the files of a log, without a broker."),
 }
 
 EXTENSIONS: Final = {

@@ -1,7 +1,7 @@
 """The group coordinator of a broker: finds the partition of a group and runs the request on its shard.
 
-`server/coordination` calls the request methods, which raise `base.errors`; the replication calls `on_leader` and
-`on_follower`. A group belongs to the partition of `__consumer_offsets` that the hash of its id names, and is served
+`server/groups/group_handlers` calls the request methods, which raise `base.errors`; the replication calls `on_leader`
+and `on_follower`. A group belongs to the partition of `__consumer_offsets` that the hash of its id names, and is served
 only by that partition's leader, once it has replayed it. Errors of the whole request are those of Apache Kafka 3.9 in
 ZooKeeper mode, which spares old clients the ones that they do not expect (see `heartbeat` and `sync`).
 """

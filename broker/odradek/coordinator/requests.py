@@ -1,7 +1,7 @@
 """What is asked of the group coordinator and what it answers, free of protocol versions.
 
-`server/coordination` builds the requests from the wire entities and turns the answers into messages. Times are in
-milliseconds; error codes are the protocol's, 0 for success.
+`server/groups/group_handlers` builds the requests from the wire entities and turns the answers into messages. Times are
+in milliseconds; error codes are the protocol's, 0 for success.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The state of one partition's log, and the operations that do not touch its records.
 
-It is built from what `log.recovery` loaded. `PartitionLog` is the only subclass and adds the operations on records:
-append, read, truncate. Invariant: the offsets are those of `PartitionLog`.
+It is built from what `log/recovery/log_recovery` loaded. `PartitionLog` is the only subclass and adds the operations on
+records: append, read, truncate. Invariant: the offsets are those of `PartitionLog`.
 """
 
 from __future__ import annotations

@@ -134,7 +134,8 @@ class LogHost(FileRemover, Protocol[HostedT]):
         ...
 
     def check_room(self, log: HostedT) -> None:
-        """Raise `KafkaStorageError` while the log's directory has less free space than its reserve (`log.space`)."""
+        """Raise `KafkaStorageError` while the log's directory has less free space than its reserve
+        (`log/directories/space`)."""
         ...
 
 

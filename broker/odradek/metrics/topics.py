@@ -1,7 +1,7 @@
 """What the data path counts for each topic: plain integers, so that counting costs an addition.
 
-Added to by `server/data`, `server/appended`, `server/conversion` and the fetch loops of followers, read by `collector`
-at a scrape.
+Added to by `server/data/produce_and_fetch`, `server/data/appended`, `server/data/conversion` and the fetch loops of
+followers, read by `collector` at a scrape.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which version of a request brokers send each other under an `inter.broker.protocol.version`.
 
-The setting and an API enter, the highest version that may be sent leaves; `replication/leader_channel` and
-`controller/dispatch` ask. While a cluster is upgraded the setting holds the newer brokers to what the older ones have
-shown to understand, whatever both announce.
+The setting and an API enter, the highest version that may be sent leaves; `replication/follower/leader_channel` and
+`controller/broker_requests/dispatch` ask. While a cluster is upgraded the setting holds the newer brokers to what the
+older ones have shown to understand, whatever both announce.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Finds where the records of a decompressed records section begin, by following their lengths.
 
-`records.columns`, `records.transcription` and `log.filtering` use it. Records of one size, as many producers write
-them, are found together: as long as the bytes of the length repeat at that distance, each record proves where the next
-one begins. Other records are followed one by one. Invariant: the result is the same as if all lengths were followed one
-by one.
+`records.columns`, `records.transcription` and `log/compaction/filtering` use it. Records of one size, as many producers
+write them, are found together: as long as the bytes of the length repeat at that distance, each record proves where the
+next one begins. Other records are followed one by one. Invariant: the result is the same as if all lengths were
+followed one by one.
 """
 
 from __future__ import annotations

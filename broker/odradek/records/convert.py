@@ -1,10 +1,10 @@
 """Converts records between formats: message sets up to format 2, batches down to formats 0 and 1.
 
-`records/admission` uses it for an append in another format than the log's, `server/data` for a fetch by a client that
-does not support the log's format. Both also call it in worker processes, so it has only module-level functions with
-plain arguments and results. A conversion returns new bytes for all records or raises. Invariants: keys, values,
-offsets, timestamps and their type are kept wherever the target format can represent them; every CRC is checked before
-the bytes get a new one; no entry decompresses to more than the caller's `limit`.
+`records/admission` uses it for an append in another format than the log's, `server/data/produce_and_fetch` for a fetch
+by a client that does not support the log's format. Both also call it in worker processes, so it has only module-level
+functions with plain arguments and results. A conversion returns new bytes for all records or raises. Invariants: keys,
+values, offsets, timestamps and their type are kept wherever the target format can represent them; every CRC is checked
+before the bytes get a new one; no entry decompresses to more than the caller's `limit`.
 
 Down-conversion works as in Kafka: control batches are dropped, and so are headers, producer ids and epochs. A
 compressed batch becomes a wrapper with the same codec, an uncompressed one becomes plain messages without those before

@@ -1,8 +1,9 @@
 """The replicas of this broker: appends and fetches with their purgatories, ISR changes, roles, checkpoints.
 
-`server/data` and the coordinators send Produce and Fetch, `server/control` LeaderAndIsr and StopReplica. Each request
-is answered through `respond`, exactly once and on the loop. `partition` makes the decisions; `reader`, `delayed`,
-`isr_changes`, `leadership`, `fetchers`, `delete_records`, `log_dirs` and `mover` each carry out one kind.
+`server/data/produce_and_fetch` and the coordinators send Produce and Fetch, `server/control` LeaderAndIsr and
+StopReplica. Each request is answered through `respond`, exactly once and on the loop. `partition` makes the decisions;
+`reader`, `delayed`, `isr_changes`, `leadership`, `fetchers`, `delete_records`, `log_dirs` and `mover` each carry out
+one kind.
 
 Invariant: an acks=all request is answered without an error only after the high watermark has passed its records, so
 that every member of the ISR has them.

@@ -21,7 +21,7 @@ from odradek.cluster import Broker, ClusterView, PartitionState
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.replication.manager import LeaderAndIsrState, ReplicaManager, StopReplica
-from odradek.server.config_store import ConfigStore
+from odradek.server.configs.config_store import ConfigStore
 from odradek.server.dispatch import Handler, RequestContext
 from odradek.server.fields import field, items
 from odradek.server.senders import ControllerCheck

@@ -25,8 +25,8 @@ from odradek.base.types import NO_BROKER, ZERO_UUID
 from odradek.cluster import ClusterImage, ClusterView, Topic
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
+from odradek.server.admin.features import NOTHING_FINALIZED, Finalized
 from odradek.server.dispatch import Handler, RequestContext
-from odradek.server.features import NOTHING_FINALIZED, Finalized
 from odradek.server.fields import field
 from odradek.server.topic_entries import Absent, Form, TopicEntries
 

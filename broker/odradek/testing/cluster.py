@@ -21,8 +21,8 @@ import yaml
 from odradek.base.errors import OdradekError
 
 if TYPE_CHECKING:
-    from odradek_operator.embedded.cluster import EmbeddedCluster
-    from odradek_operator.embedded.events import Event
+    from odradek_operator.embedded.embedded_cluster import EmbeddedCluster
+    from odradek_operator.embedded.progress import Event
 
 _T = TypeVar("_T")
 CLUSTER_NAME: Final = "test"
@@ -111,7 +111,7 @@ class RunningCluster:
 
     def start(self) -> None:
         """Start everything; returns when it is ready. Raises `ClusterError` with the reason."""
-        from odradek_operator.embedded.cluster import EmbeddedCluster, Options
+        from odradek_operator.embedded.embedded_cluster import EmbeddedCluster, Options
         from odradek_operator.embedded.layout import MonitoringPorts, Ports
         from odradek_operator.embedded.manifests import Manifests
         from odradek_operator.embedded.ports import free_ports

@@ -21,10 +21,10 @@ from odradek.coordinator.runtime import CoordinatorRuntime
 from odradek.coordinator.shard import GroupShard
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
-from odradek.server.coordination import CoordinationHandlers
 from odradek.server.dispatch import RequestContext
 from odradek.server.failures import failure
-from odradek.server.zookeeper_offsets import ZooKeeperOffsets
+from odradek.server.groups.group_handlers import CoordinationHandlers
+from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 from odradek.testing.groups import RANGE, SETTINGS, MemoryPartition
 from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.memory_zk import MemoryZk

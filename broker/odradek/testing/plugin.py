@@ -58,7 +58,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     Tests share it: use a chroot of your own (`f"{zookeeper}/{name}"`, made first) or names of your own.
     """
     from odradek_operator.embedded.ports import free_ports
-    from odradek_operator.embedded.zookeeper import ZooKeeperServer
+    from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 
     server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), free_ports(1)[0], synchronous=False)
     server.start()

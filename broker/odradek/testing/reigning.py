@@ -14,8 +14,8 @@ from odradek.base.types import Endpoint
 from odradek.controller.runtime import ControllerRuntime
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
+from odradek.server.admin.elections import ElectionHandlers
 from odradek.server.dispatch import Dispatcher, Handler
-from odradek.server.elections import ElectionHandlers
 from odradek.server.senders import ControllerCheck
 from odradek.testing.server import BROKER_ID, LISTENER, MemoryServer, Peer
 from odradek.zk.layout import BrokerRegistration

@@ -34,21 +34,21 @@ from odradek.replication.follower.fetch_loop import LeaderChannel
 from odradek.replication.manager import ReplicaManager
 from odradek.replication.requests import CommittedIsr
 from odradek.replication.sessions.fetch_session import FetchSessions
-from odradek.server.broker_configs import BrokerSettings
-from odradek.server.config_store import ConfigStore
-from odradek.server.configs import ConfigHandlers
+from odradek.server.admin.elections import ElectionHandlers
+from odradek.server.admin.features import FeatureHandlers
+from odradek.server.admin.log_dirs import LogDirHandlers
+from odradek.server.admin.reassignments import ReassignmentHandlers
+from odradek.server.admin.topic_handlers import TopicHandlers
+from odradek.server.configs.broker_configs import BrokerSettings
+from odradek.server.configs.config_handlers import ConfigHandlers
+from odradek.server.configs.config_store import ConfigStore
 from odradek.server.control import ControlHandlers
-from odradek.server.data import DataHandlers
+from odradek.server.data.delete_records import RecordHandlers
+from odradek.server.data.describe_producers import ProducerHandlers
+from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.dispatch import Dispatcher, Handler, RequestContext
-from odradek.server.elections import ElectionHandlers
-from odradek.server.features import FeatureHandlers
-from odradek.server.log_dirs import LogDirHandlers
 from odradek.server.metadata import Identity, MetadataHandlers
-from odradek.server.producers import ProducerHandlers
-from odradek.server.reassignments import ReassignmentHandlers
-from odradek.server.records import RecordHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
-from odradek.server.topics import TopicHandlers
 from odradek.testing.memory_zk import MemoryZk
 from odradek.testing.replicas import at_once
 from odradek.zk.layout import ReplicaAssignment

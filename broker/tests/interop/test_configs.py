@@ -124,7 +124,7 @@ def test_replicas_to_throttle_and_the_rate(
 
 def test_levels_of_loggers(tools: Tools) -> None:
     entity = ["--entity-type", "broker-loggers", "--entity-name", "2"]
-    logger = "odradek.server.configs"
+    logger = "odradek.server.configs.config_handlers"
     before = told(tools, entity)
     assert before[logger] == before["root"]
     alter(tools, entity, "--add-config", f"{logger}=TRACE")

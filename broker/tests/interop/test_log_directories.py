@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
-from odradek.cli.log import log as log_command
-from odradek.cli.log_compact import CompactSettings, compact
+from odradek.cli.logs.command import log as log_command
+from odradek.cli.logs.compact import CompactSettings, compact
 from odradek.compression import Codec
 from odradek.log import checkpoints
 from odradek.records.batch import BatchBuilder, ControlType, control_batch

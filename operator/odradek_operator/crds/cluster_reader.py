@@ -14,6 +14,7 @@ from typing import Final
 from odradek.base.config import BROKER_SETTINGS, Effect, broker_effect, broker_setting
 from odradek.base.errors import ConfigError
 from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, check_allowed
+from odradek_operator.crds.fields import OBJECT_NAME, QUANTITY, Rule, Section, nearest, quantity_value
 from odradek_operator.crds.pod_reader import optional_text, read_resources_of, read_template
 from odradek_operator.crds.types import (
     DEFAULT_REPLICAS,
@@ -30,7 +31,6 @@ from odradek_operator.crds.types import (
     Volume,
     ZooKeeper,
 )
-from odradek_operator.fields import OBJECT_NAME, QUANTITY, Rule, Section, nearest, quantity_value
 from odradek_operator.objects.names import METRICS_PORT, REPLICATION_LISTENER, REPLICATION_PORT
 
 OPERATED_KEYS: Final = frozenset(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from odradek_operator.crds import cluster_reader as limits
+from odradek_operator.crds.fields import MAX_NAME_LENGTH
 from odradek_operator.crds.openapi import (
     Schema,
     listed,
@@ -34,7 +35,6 @@ from odradek_operator.crds.types import (
     Spread,
     ZooKeeper,
 )
-from odradek_operator.fields import MAX_NAME_LENGTH
 from odradek_operator.objects.names import REPLICATION_LISTENER
 from odradek_operator.objects.storage import DEFAULT_ZOOKEEPER_SIZE
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from odradek_operator.fields import QUANTITY_PATTERN
+from odradek_operator.crds.fields import QUANTITY_PATTERN
 
 Schema = dict[str, Any]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from odradek_operator.crds.fields import OBJECT_NAME, QUANTITY, Section
 from odradek_operator.crds.types import ComputeResources, PodTemplate
-from odradek_operator.fields import OBJECT_NAME, QUANTITY, Section
 from odradek_operator.objects.names import Component, pod_labels
 
 RESOURCE_NAMES: Final = ("cpu", "memory", "ephemeral-storage")

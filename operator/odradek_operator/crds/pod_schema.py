@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek_operator.crds.fields import MAX_NAME_LENGTH
 from odradek_operator.crds.openapi import (
     Schema,
     labels,
@@ -16,7 +17,6 @@ from odradek_operator.crds.openapi import (
     whole,
 )
 from odradek_operator.crds.pod_reader import MAX_GRACE_SECONDS, OPERATED_LABELS
-from odradek_operator.fields import MAX_NAME_LENGTH
 
 
 def image(of: str) -> Schema:

@@ -15,11 +15,10 @@ from typing import Any, Final
 
 from odradek.base.topics import MAX_NAME_LENGTH as MAX_TOPIC_NAME_LENGTH
 from odradek_operator.crds.cluster_reader import CLUSTER_NAME, notices_of, read_cluster
+from odradek_operator.crds.documents import Document
+from odradek_operator.crds.fields import OBJECT_NAME, Problem, Problems, ResourceError, Section, located, nearest
 from odradek_operator.crds.topic_reader import read_topic
 from odradek_operator.crds.types import API_GROUP, API_VERSION, Cluster, Resources, Topic
-from odradek_operator.documents import Document
-from odradek_operator.errors import ResourceError
-from odradek_operator.fields import OBJECT_NAME, Problem, Problems, Section, located, nearest
 from odradek_operator.objects.names import PAUSED
 
 _MAX_GENERATION: Final = 2**63 - 1

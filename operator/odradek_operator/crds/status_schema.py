@@ -1,4 +1,4 @@
-"""OpenAPI of the statuses of Cluster and Topic. Pure; `odradek_operator.status` makes the values."""
+"""OpenAPI of the statuses of Cluster and Topic. Pure; `odradek_operator.topics.topic_status` makes the values."""
 
 from __future__ import annotations
 

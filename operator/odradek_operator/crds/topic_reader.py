@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from odradek.base.config import TOPIC_SETTINGS
 from odradek.base.errors import ConfigError
+from odradek_operator.crds.fields import OBJECT_NAME, Section, nearest
 from odradek_operator.crds.types import MAX_BROKERS, MAX_PARTITIONS, Deletion, Drift, Topic
-from odradek_operator.fields import OBJECT_NAME, Section, nearest
 
 
 def read_topic(name: str, spec: Section) -> Topic:

@@ -33,7 +33,7 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class AlertGroup:
     """Alerts of one subject; those of no cluster are left out where rules are of one."""
 
     name: str

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek_operator.dashboards import queries
-from odradek_operator.dashboards.alerts import POD, WHICH, Alert, Group, Severity
+from odradek_operator.dashboards.alerts import POD, WHICH, Alert, AlertGroup, Severity
 from odradek_operator.dashboards.queries import CLUSTER
 
 _CLAIM: Final = "{{ $labels.namespace }}/{{ $labels.persistentvolumeclaim }}"
 
-_AVAILABILITY: Final = Group(
+_AVAILABILITY: Final = AlertGroup(
     name="odradek.availability",
     alerts=(
         Alert(
@@ -79,7 +79,7 @@ _AVAILABILITY: Final = Group(
     ),
 )
 
-_REPLICATION: Final = Group(
+_REPLICATION: Final = AlertGroup(
     name="odradek.replication",
     alerts=(
         Alert(
@@ -135,7 +135,7 @@ _REPLICATION: Final = Group(
     ),
 )
 
-_DISKS: Final = Group(
+_DISKS: Final = AlertGroup(
     name="odradek.disks",
     alerts=(
         Alert(
@@ -184,7 +184,7 @@ _DISKS: Final = Group(
     ),
 )
 
-_LOAD: Final = Group(
+_LOAD: Final = AlertGroup(
     name="odradek.load",
     alerts=(
         Alert(
@@ -225,4 +225,4 @@ _LOAD: Final = Group(
     ),
 )
 
-GROUPS: Final[Sequence[Group]] = (_AVAILABILITY, _REPLICATION, _DISKS, _LOAD)
+GROUPS: Final[Sequence[AlertGroup]] = (_AVAILABILITY, _REPLICATION, _DISKS, _LOAD)

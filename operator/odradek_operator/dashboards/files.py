@@ -12,7 +12,10 @@ from typing import Final
 
 import yaml
 
-from odradek_operator.dashboards import cluster, groups, operating, topics, zookeeper
+from odradek_operator.dashboards import cluster_dashboard as cluster
+from odradek_operator.dashboards import groups, operating
+from odradek_operator.dashboards import topics_dashboard as topics
+from odradek_operator.dashboards import zookeeper_dashboard as zookeeper
 from odradek_operator.dashboards.grafana import Dashboard, model
 from odradek_operator.dashboards.rules import rule_groups
 

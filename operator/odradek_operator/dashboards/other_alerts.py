@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek_operator.dashboards import queries
-from odradek_operator.dashboards.alerts import POD, WHICH, Alert, Group, Severity
+from odradek_operator.dashboards.alerts import POD, WHICH, Alert, AlertGroup, Severity
 from odradek_operator.dashboards.queries import CLUSTER
 
 _LAG_OF: Final = f"{WHICH}: group {{{{ $labels.consumergroup }}}} on {{{{ $labels.topic }}}}"
 _ENSEMBLE: Final = f"max by ({CLUSTER}) (max_over_time(zookeeper_quorumsize{{SCOPE}}[1h]))"
 _TOPIC_END: Final = 'kafka_topic_partition_current_offset{SCOPE, topic!~"__.+"}'
 
-_ZOOKEEPER: Final = Group(
+_ZOOKEEPER: Final = AlertGroup(
     name="odradek.zookeeper",
     alerts=(
         Alert(
@@ -62,7 +62,7 @@ _ZOOKEEPER: Final = Group(
     ),
 )
 
-_GROUPS: Final = Group(
+_GROUPS: Final = AlertGroup(
     name="odradek.groups",
     alerts=(
         Alert(
@@ -110,7 +110,7 @@ _GROUPS: Final = Group(
     ),
 )
 
-_OPERATOR: Final = Group(
+_OPERATOR: Final = AlertGroup(
     name="odradek.operator",
     of_clusters=False,
     alerts=(
@@ -157,4 +157,4 @@ _OPERATOR: Final = Group(
     ),
 )
 
-GROUPS: Final[Sequence[Group]] = (_ZOOKEEPER, _GROUPS, _OPERATOR)
+GROUPS: Final[Sequence[AlertGroup]] = (_ZOOKEEPER, _GROUPS, _OPERATOR)

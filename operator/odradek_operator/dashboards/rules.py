@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from odradek_operator.dashboards import broker_alerts, other_alerts
-from odradek_operator.dashboards.alerts import Alert, Group
+from odradek_operator.dashboards.alerts import Alert, AlertGroup
 from odradek_operator.dashboards.queries import EVERY, Scope
 
 RUNBOOK: Final = "docs/runbook.md"
 """Where the runbook is in the project; the chart puts the place of its values in its stead."""
 
-GROUPS: Final[Sequence[Group]] = (*broker_alerts.GROUPS, *other_alerts.GROUPS)
+GROUPS: Final[Sequence[AlertGroup]] = (*broker_alerts.GROUPS, *other_alerts.GROUPS)
 
 
 def rule_groups(scope: Scope = EVERY) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """One child process: started with its output in a log file, stopped in order, never left behind.
 
 Enters: a command. Leaves: a process that ends with this one, whatever ends this one (`guard`). Called by
-`embedded/zookeeper` and `embedded/supervisor`. Not safe to use from several threads at once.
+`embedded/zookeeper_process` and `embedded/broker_processes`. Not safe to use from several threads at once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from odradek_operator.embedded import guard
-from odradek_operator.embedded.errors import EmbeddedError
+from odradek_operator.ensemble import parent_guard as guard
+from odradek_operator.errors import EmbeddedError
 
 logger = logging.getLogger(__name__)
 

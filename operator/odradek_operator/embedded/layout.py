@@ -12,8 +12,8 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from odradek_operator.crds import Cluster, Listener
-from odradek_operator.embedded.errors import EmbeddedError
 from odradek_operator.embedded.ports import LOOPBACK, PortUse
+from odradek_operator.errors import EmbeddedError
 from odradek_operator.objects.properties_file import render
 
 

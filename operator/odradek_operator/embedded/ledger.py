@@ -14,7 +14,7 @@ from typing import Any
 
 from odradek_operator.crds import Deletion, Topic
 from odradek_operator.embedded.child import system_error
-from odradek_operator.embedded.errors import EmbeddedError
+from odradek_operator.errors import EmbeddedError
 
 
 class Ledger:

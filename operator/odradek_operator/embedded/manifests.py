@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from odradek_operator.crds import Cluster, Resources, read_resources
-from odradek_operator.documents import parse_documents
+from odradek_operator.crds.documents import parse_documents
 from odradek_operator.embedded.child import system_error
-from odradek_operator.embedded.errors import EmbeddedError
+from odradek_operator.errors import EmbeddedError
 
 _SUFFIXES: Final = (".yaml", ".yml")
 MAX_BYTES: Final = 10 << 20

@@ -9,7 +9,7 @@ import random
 import socket
 from typing import Final, NamedTuple
 
-from odradek_operator.embedded.errors import EmbeddedError
+from odradek_operator.errors import EmbeddedError
 
 LOOPBACK: Final = "127.0.0.1"
 

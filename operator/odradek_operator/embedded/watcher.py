@@ -18,7 +18,17 @@ from typing import Final
 from odradek.base.errors import OdradekError
 from odradek.zk.layout import BROKER_IDS, LayoutError
 from odradek.zk.port import ZkClient, ZkError
-from odradek_operator.actions import (
+from odradek_operator.crds import Resources, Topic, same_spec
+from odradek_operator.embedded.ledger import Ledger
+from odradek_operator.embedded.manifests import Manifests, only_cluster
+from odradek_operator.embedded.progress import Event, ProgressKind, Report
+from odradek_operator.errors import EmbeddedError
+from odradek_operator.kube.operator_metrics import Reconciliations
+from odradek_operator.lifecycle import moves
+from odradek_operator.lifecycle.throttle import mark_of
+from odradek_operator.objects.names import Component
+from odradek_operator.topics.reconcile import Outcome, reconcile
+from odradek_operator.topics.topic_actions import (
     Action,
     AddPartitions,
     CreateTopic,
@@ -27,22 +37,12 @@ from odradek_operator.actions import (
     RecordOwnership,
     SetConfig,
 )
-from odradek_operator.crds import Resources, Topic, same_spec
-from odradek_operator.embedded.errors import EmbeddedError
-from odradek_operator.embedded.events import Event, Kind, Report
-from odradek_operator.embedded.ledger import Ledger
-from odradek_operator.embedded.manifests import Manifests, only_cluster
-from odradek_operator.kube.metrics import Reconciliations
-from odradek_operator.lifecycle import moves
-from odradek_operator.lifecycle.throttle import mark_of
-from odradek_operator.objects.names import Component
-from odradek_operator.observed import Snapshot
-from odradek_operator.plan import Wanted
-from odradek_operator.reconcile import Outcome, reconcile
-from odradek_operator.status import Condition, Truth, cluster_status, topic_status
-from odradek_operator.topics import wanted_factors
-from odradek_operator.zkreader import read_snapshot
-from odradek_operator.zkwriter import OutdatedError, carry_out_step
+from odradek_operator.topics.topic_decisions import wanted_factors
+from odradek_operator.topics.topic_plan import Wanted
+from odradek_operator.topics.topic_status import Condition, Truth, cluster_status, topic_status
+from odradek_operator.topics.zookeeper_reader import read_snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
+from odradek_operator.topics.zookeeper_writer import OutdatedError, carry_out_step
 
 logger = logging.getLogger(__name__)
 
@@ -204,7 +204,9 @@ class Watcher:
             logger.info("deciding again: %s", error)
             return
         details = {"action": type(decided.step).__name__}
-        self._report(Event(Kind.ACTION, f"cluster {self._cluster.name}", f"replicas: {decided.step.reason}", details))
+        self._report(
+            Event(ProgressKind.ACTION, f"cluster {self._cluster.name}", f"replicas: {decided.step.reason}", details)
+        )
 
     def _settle_removed(self, wanted: Wanted, outcome: Outcome) -> None:
         """Removed resources that nothing is left to do about are told of once, and forgotten."""
@@ -244,14 +246,14 @@ class Watcher:
         self._conditions[subject] = condition
         good = condition.status is Truth.TRUE
         details = {"status": condition.status.value, "reason": condition.reason}
-        self._report(Event(Kind.STATUS, subject, condition.message, details, good))
+        self._report(Event(ProgressKind.STATUS, subject, condition.message, details, good))
 
     def _done(self, action: Action) -> None:
         message = f"{_VERBS[type(action)]}: {action.reason}"
-        self._report(Event(Kind.ACTION, f"topic {action.topic}", message, {"action": type(action).__name__}))
+        self._report(Event(ProgressKind.ACTION, f"topic {action.topic}", message, {"action": type(action).__name__}))
 
     def _notice(self, subject: str, message: str) -> None:
-        self._report(Event(Kind.NOTICE, subject, message, good=False))
+        self._report(Event(ProgressKind.NOTICE, subject, message, good=False))
 
 
 def _next_generation(before: Topic, topic: Topic) -> Topic:

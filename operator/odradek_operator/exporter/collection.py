@@ -19,11 +19,11 @@ from odradek.client.cluster import Cluster
 from odradek.client.metadata import ClusterView
 from odradek.protocol.apis import ApiKey
 from odradek_operator.exporter import requests
+from odradek_operator.exporter.exporter_settings import ExporterSettings
 from odradek_operator.exporter.lag import LOOKS_BACK
 from odradek_operator.exporter.readings import Readings
 from odradek_operator.exporter.requests import GROUPS_AT_ONCE, PARTITIONS_AT_ONCE, portions
-from odradek_operator.exporter.settings import ExporterSettings
-from odradek_operator.exporter.snapshot import Snapshot
+from odradek_operator.exporter.snapshot import ExporterSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Collection:
     def _now(self) -> float:
         return self._clock.monotonic_ms() / 1000
 
-    def current(self) -> Snapshot:
+    def current(self) -> ExporterSnapshot:
         """What is known now; values that have grown old are left out."""
         self.readings.forget(self._now())
         return self.readings.snapshot(self._now())

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from odradek.metrics.http import Probe
-from odradek_operator.exporter.settings import ExporterSettings
+from odradek_operator.exporter.exporter_settings import ExporterSettings
 
 
 class Health(Collector):

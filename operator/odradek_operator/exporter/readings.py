@@ -1,9 +1,9 @@
 """What brokers told, each value with its time: the memory of the exporter between collections.
 
-In: answers, as far as they came. Out: a `Snapshot` of what is not too old. Called by `collection` alone. Times are
-seconds of a clock that never falls. Invariant: a broker that does not answer takes nothing away from what the others
-told; what it told itself goes when it has grown old, and what is no more (a topic, a group) goes with the first answer
-that lacks it.
+In: answers, as far as they came. Out: a `ExporterSnapshot` of what is not too old. Called by `collection` alone. Times
+are seconds of a clock that never falls. Invariant: a broker that does not answer takes nothing away from what the
+others told; what it told itself goes when it has grown old, and what is no more (a topic, a group) goes with the first
+answer that lacks it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from odradek.base.types import TopicPartition
 from odradek.client.metadata import ClusterView, TopicView
+from odradek_operator.exporter.exporter_settings import ExporterSettings
 from odradek_operator.exporter.lag import OffsetHistory
-from odradek_operator.exporter.settings import ExporterSettings
 from odradek_operator.exporter.snapshot import (
     NOTHING_COMMITTED,
     Broker,
-    Group,
-    Partition,
+    ExporterSnapshot,
+    GroupReading,
+    PartitionReading,
     Position,
-    Snapshot,
-    Topic,
+    TopicReading,
 )
 
 K = TypeVar("K")
@@ -131,10 +131,10 @@ class Readings:
         known = self.ends.since(since)
         self._histories = {partition: seen for partition, seen in self._histories.items() if partition in known}
 
-    def snapshot(self, now: float) -> Snapshot:
+    def snapshot(self, now: float) -> ExporterSnapshot:
         """What is known now."""
         if self._view is None or self._view[1] < now - self._settings.stale_after:
-            return Snapshot()
+            return ExporterSnapshot()
         view = self._view[0]
         topics = tuple(
             self._topic(topic, now)
@@ -142,29 +142,29 @@ class Readings:
             if topic.partitions and self._settings.topics.takes(name)
         )
         there = {TopicPartition(topic.name, partition.number) for topic in topics for partition in topic.partitions}
-        return Snapshot(
+        return ExporterSnapshot(
             brokers=tuple(
                 Broker(node.node_id, _address(node.host, node.port)) for _, node in sorted(view.nodes.items())
             ),
             topics=topics,
             groups=self._groups(there, now),
             zookeeper_groups=tuple(
-                Group(name=name, members=None, positions=self._positions(commits, frozenset(), there, now))
+                GroupReading(name=name, members=None, positions=self._positions(commits, frozenset(), there, now))
                 for name, commits in sorted(
                     self.zookeeper_commits.since(now - self._settings.sizes_stale_after).items()
                 )
             ),
         )
 
-    def _topic(self, topic: TopicView, now: float) -> Topic:
+    def _topic(self, topic: TopicView, now: float) -> TopicReading:
         since, sizes_since = now - self._settings.stale_after, now - self._settings.sizes_stale_after
         partitions = []
         for number, seen in sorted(topic.partitions.items()):
             key = TopicPartition(topic.name, number)
             start, end = self.starts.get(key, since), self.ends.get(key, since)
             size = self.sizes.get(key, sizes_since)
-            partitions.append(Partition(number, seen.leader, seen.replicas, len(seen.isr), start, end, size))
-        return Topic(name=topic.name, partitions=tuple(partitions))
+            partitions.append(PartitionReading(number, seen.leader, seen.replicas, len(seen.isr), start, end, size))
+        return TopicReading(name=topic.name, partitions=tuple(partitions))
 
     def _live_commits(self, now: float) -> dict[str, Commits]:
         """Commits of the groups that some broker lists."""
@@ -172,7 +172,7 @@ class Readings:
         live = set[str]().union(*self.listed.since(since).values())
         return {group: commits for group, commits in self.commits.since(since).items() if group in live}
 
-    def _groups(self, there: set[TopicPartition], now: float) -> tuple[Group, ...]:
+    def _groups(self, there: set[TopicPartition], now: float) -> tuple[GroupReading, ...]:
         since = now - self._settings.stale_after
         commits, nobody = self._live_commits(now), Members(0)
         live = set[str]().union(*self.listed.since(since).values())
@@ -181,7 +181,7 @@ class Readings:
             members = self.members.get(name, since)
             assigned = (members or nobody).assigned
             groups.append(
-                Group(
+                GroupReading(
                     name=name,
                     members=None if members is None else members.size,
                     positions=self._positions(commits.get(name, {}), assigned, there, now),

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from odradek.base.errors import OdradekError
-from odradek_operator.exporter.snapshot import Position, Snapshot, Topic
+from odradek_operator.exporter.snapshot import ExporterSnapshot, Position, TopicReading
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Report:
     topics: Mapping[str, TopicReport] = field(default_factory=dict)
 
 
-def report_of(snapshot: Snapshot, *, groups_per_topic: int) -> Report:
+def report_of(snapshot: ExporterSnapshot, *, groups_per_topic: int) -> Report:
     """The report of a snapshot, with at most so many groups for a topic."""
     lags = _lags(snapshot)
     return Report(
@@ -69,12 +69,12 @@ def report_of(snapshot: Snapshot, *, groups_per_topic: int) -> Report:
     )
 
 
-def _size(topic: Topic) -> int | None:
+def _size(topic: TopicReading) -> int | None:
     known = [partition.size_bytes for partition in topic.partitions if partition.size_bytes is not None]
     return sum(known) if known else None
 
 
-def _lags(snapshot: Snapshot) -> dict[str, list[GroupLag]]:
+def _lags(snapshot: ExporterSnapshot) -> dict[str, list[GroupLag]]:
     found: dict[str, list[GroupLag]] = {}
     for group in snapshot.groups:
         by_topic: dict[str, list[Position]] = {}

@@ -1,4 +1,4 @@
-"""The series that dashboards for consumer lag ask for, and how each is read from a `Snapshot`.
+"""The series that dashboards for consumer lag ask for, and how each is read from a `ExporterSnapshot`.
 
 In: a snapshot. Out: the lines of a Prometheus text exposition. Called by `service` once for each collection, since a
 cluster of 10,000 partitions has a hundred thousand lines. Names and labels are those of the exporter that such
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from odradek_operator.exporter.snapshot import Group, Partition, Position, Snapshot
+from odradek_operator.exporter.snapshot import ExporterSnapshot, GroupReading, PartitionReading, Position
 
 Row = tuple[tuple[object, ...], float | None]
 """Values of the labels, and the sample; None where it is not known."""
@@ -23,7 +23,7 @@ class Series(NamedTuple):
     name: str
     labels: tuple[str, ...]
     help: str
-    rows: Callable[[Snapshot], Iterable[Row]]
+    rows: Callable[[ExporterSnapshot], Iterable[Row]]
 
 
 _PARTITION: Final = ("topic", "partition")
@@ -31,21 +31,23 @@ _POSITION: Final = ("consumergroup", "topic", "partition")
 _SUM: Final = ("consumergroup", "topic")
 
 
-def _of_partitions(value: Callable[[Partition], float | None], snapshot: Snapshot) -> Iterator[Row]:
+def _of_partitions(value: Callable[[PartitionReading], float | None], snapshot: ExporterSnapshot) -> Iterator[Row]:
     for topic in snapshot.topics:
         for each in topic.partitions:
             yield (topic.name, each.number), value(each)
 
 
 def _of_positions(
-    value: Callable[[Position], float | None], groups: Callable[[Snapshot], Iterable[Group]], snapshot: Snapshot
+    value: Callable[[Position], float | None],
+    groups: Callable[[ExporterSnapshot], Iterable[GroupReading]],
+    snapshot: ExporterSnapshot,
 ) -> Iterator[Row]:
     for group in groups(snapshot):
         for each in group.positions:
             yield (group.name, each.topic, each.partition), value(each)
 
 
-def _sums(value: Callable[[Position], float | None], snapshot: Snapshot) -> Iterator[Row]:
+def _sums(value: Callable[[Position], float | None], snapshot: ExporterSnapshot) -> Iterator[Row]:
     for group in snapshot.groups:
         sums: dict[str, float] = {}
         for each in group.positions:
@@ -56,11 +58,11 @@ def _sums(value: Callable[[Position], float | None], snapshot: Snapshot) -> Iter
             yield (group.name, topic), total
 
 
-def _groups(snapshot: Snapshot) -> Iterable[Group]:
+def _groups(snapshot: ExporterSnapshot) -> Iterable[GroupReading]:
     return snapshot.groups
 
 
-def _partition_series(name: str, text: str, value: Callable[[Partition], float | None]) -> Series:
+def _partition_series(name: str, text: str, value: Callable[[PartitionReading], float | None]) -> Series:
     return Series(f"kafka_topic_partition_{name}", _PARTITION, text, partial(_of_partitions, value))
 
 
@@ -136,7 +138,7 @@ SERIES: Final = (
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-def render(snapshot: Snapshot) -> bytes:
+def render(snapshot: ExporterSnapshot) -> bytes:
     """The text exposition (version 0.0.4) of all series of a snapshot."""
     lines: list[str] = []
     for series in SERIES:
@@ -146,7 +148,7 @@ def render(snapshot: Snapshot) -> bytes:
     return "\n".join(lines).encode()
 
 
-def _lines(series: Series, snapshot: Snapshot) -> Iterator[str]:
+def _lines(series: Series, snapshot: ExporterSnapshot) -> Iterator[str]:
     # Doubled braces stand for themselves: the rest is the form of one line.
     labelled = "{{" + ",".join(f'{label}="{{}}"' for label in series.labels) + "}}" if series.labels else ""
     form = f"{series.name}{labelled} {{}}"

@@ -29,9 +29,9 @@ from odradek.zk.client import KazooZkClient
 from odradek.zk.port import ZkSettings
 from odradek_operator.exporter import report, series
 from odradek_operator.exporter.collection import Collection
+from odradek_operator.exporter.exporter_settings import ExporterSettings
 from odradek_operator.exporter.health import Health
-from odradek_operator.exporter.settings import ExporterSettings
-from odradek_operator.exporter.snapshot import Snapshot
+from odradek_operator.exporter.snapshot import ExporterSnapshot
 from odradek_operator.exporter.zookeeper_groups import read_commits
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Place:
 class _Told:
     """What the last collection came to, and its text once somebody asked for it."""
 
-    snapshot: Snapshot = field(default_factory=Snapshot)
+    snapshot: ExporterSnapshot = field(default_factory=ExporterSnapshot)
     text: bytes | None = None
 
 

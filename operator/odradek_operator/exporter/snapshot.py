@@ -19,7 +19,7 @@ class Broker(NamedTuple):
     """host:port"""
 
 
-class Partition(NamedTuple):
+class PartitionReading(NamedTuple):
     """One partition; `leader` is -1 while there is none."""
 
     number: int
@@ -46,11 +46,11 @@ class Partition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class TopicReading:
     """A topic and its partitions in order."""
 
     name: str
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionReading, ...]
 
 
 class Position(NamedTuple):
@@ -66,7 +66,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class GroupReading:
     """A consumer group."""
 
     name: str
@@ -75,11 +75,11 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class ExporterSnapshot:
     """The cluster; everything is empty while nothing is known."""
 
     brokers: tuple[Broker, ...] = ()
-    topics: tuple[Topic, ...] = ()
-    groups: tuple[Group, ...] = ()
-    zookeeper_groups: tuple[Group, ...] = field(default=())
+    topics: tuple[TopicReading, ...] = ()
+    groups: tuple[GroupReading, ...] = ()
+    zookeeper_groups: tuple[GroupReading, ...] = field(default=())
     """Groups of old consumers, whose offsets are in ZooKeeper; their members are not known."""

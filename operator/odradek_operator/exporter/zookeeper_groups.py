@@ -10,7 +10,7 @@ from odradek.base.types import TopicPartition
 from odradek.zk import layout
 from odradek.zk.layout import LayoutError
 from odradek.zk.port import ZkClient
-from odradek_operator.exporter.settings import ExporterSettings
+from odradek_operator.exporter.exporter_settings import ExporterSettings
 
 
 async def read_commits(zk: ZkClient, settings: ExporterSettings) -> dict[str, dict[TopicPartition, int]]:

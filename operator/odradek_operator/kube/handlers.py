@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import kopf
 
-from odradek_operator.kube.api import Kind
+from odradek_operator.kube.api.object_kinds import Kind
+from odradek_operator.kube.cluster.cluster_view import complete
 from odradek_operator.kube.manager import Manager
-from odradek_operator.kube.view import complete
 from odradek_operator.objects.names import CLUSTER_LABEL
 
 Handler = Callable[..., Awaitable[None]]

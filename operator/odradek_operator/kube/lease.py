@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
 
-from odradek_operator.kube.api import Kind, Object, Reference
-from odradek_operator.kube.client import KubernetesClient, KubernetesError
+from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
+from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 
 logger = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import Final
 
-from odradek_operator.kube.api import Kind, Object
-from odradek_operator.kube.client import KubernetesError
-from odradek_operator.kube.finalizers import release_finalizers
-from odradek_operator.kube.loop import ClusterLoop, Shared
+from odradek_operator.kube.api.api_client import KubernetesError
+from odradek_operator.kube.api.object_kinds import Kind, Object
+from odradek_operator.kube.api.unowned import Key, key_of, present_unowned, remove
+from odradek_operator.kube.cluster.cluster_loop import ClusterLoop, Shared
+from odradek_operator.kube.cluster.cluster_view import cluster_of, complete, is_paused
+from odradek_operator.kube.cluster.status_writer import Statuses
+from odradek_operator.kube.cluster.topic_finalizers import release_finalizers
 from odradek_operator.kube.scopes import Alone, Scopes
-from odradek_operator.kube.statuses import Statuses
-from odradek_operator.kube.unowned import Key, key_of, present_unowned, remove
-from odradek_operator.kube.view import cluster_of, complete, is_paused
 from odradek_operator.objects import names
 
 logger = logging.getLogger(__name__)

@@ -20,16 +20,16 @@ from odradek.base.errors import OdradekError
 from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
 from odradek.metrics.process import ProcessSeries
 from odradek_operator.kube import handlers
-from odradek_operator.kube.api import Kind
-from odradek_operator.kube.client import KubernetesClient, KubernetesError, load_configuration
-from odradek_operator.kube.events import Events
+from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError, load_configuration
+from odradek_operator.kube.api.object_kinds import Kind
+from odradek_operator.kube.cluster.cluster_loop import Shared
+from odradek_operator.kube.cluster.exporter_reports import Reports
+from odradek_operator.kube.cluster.kubernetes_events import Events
 from odradek_operator.kube.lease import Timing
-from odradek_operator.kube.loop import Shared
 from odradek_operator.kube.manager import Manager
-from odradek_operator.kube.metrics import Leadership, Reconciliations
-from odradek_operator.kube.reports import Reports
+from odradek_operator.kube.operator_metrics import Leadership, Reconciliations
+from odradek_operator.kube.operator_settings import OperatorSettings
 from odradek_operator.kube.scopes import Alone, Leases
-from odradek_operator.kube.settings import OperatorSettings
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from odradek_operator.kube.api import Kind, Reference
-from odradek_operator.kube.client import Fence, KubernetesClient
+from odradek_operator.kube.api.api_client import Fence, KubernetesClient
+from odradek_operator.kube.api.object_kinds import Kind, Reference
 from odradek_operator.kube.lease import RETRY_SECONDS, Lease, Timing
-from odradek_operator.kube.settings import OperatorSettings
+from odradek_operator.kube.operator_settings import OperatorSettings
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Standing:
         return "\n".join(lines) or "standby: nothing is served yet"
 
 
-class Listener(Protocol):
+class ScopeListener(Protocol):
     """Who serves namespaces."""
 
     def gained(self, namespace: str) -> None:
@@ -133,9 +133,9 @@ class Leases:
         self._wanted: set[str] = set(self._namespaces)
         self._over: frozenset[str] = frozenset()
         """The former holder of `ALL_LEASE`, which stopped all its work when it lost that."""
-        self._listener: Listener | None = None
+        self._listener: ScopeListener | None = None
 
-    async def run(self, listener: Listener) -> None:
+    async def run(self, listener: ScopeListener) -> None:
         """Take and keep Leases until cancelled; then all are given back, each after its work has stopped."""
         self._listener = listener
         try:

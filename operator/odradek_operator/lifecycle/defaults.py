@@ -1,7 +1,7 @@
 """The dynamic properties of all brokers against `/config/brokers/<default>`. Pure.
 
 Enters: a Cluster, the properties that it lists, the ids of its brokers, and a `Snapshot`. Leaves: a step, or nothing.
-Called by `plan`.
+Called by `cluster_plan`.
 
 `/odradek/brokers` records which keys the Cluster lists. A key that it lists no longer is removed. What happens to
 the keys of others depends on whose ensemble it is:
@@ -25,7 +25,7 @@ from odradek.zk.ownership import BrokersOwnership, ManagedBrokers
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle.steps import RecordBrokers, SetBrokerDefaults
 from odradek_operator.lifecycle.throttle import MARK, RATES
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

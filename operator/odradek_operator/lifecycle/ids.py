@@ -1,7 +1,7 @@
 """Broker ids in an ensemble that other brokers may use: which are the cluster's, which are not to be taken. Pure.
 
 Enters: a Cluster, what Kubernetes shows, a `Snapshot`. Leaves: the ids to record, and why the brokers' StatefulSet may
-not be made or grow. Called by `plan`.
+not be made or grow. Called by `cluster_plan`.
 
 A broker does not start for the first time when somebody else has its id. The other one may be down: its replicas, or
 its settings, are still in ZooKeeper, and a new broker of that id would take its place without any data. A broker that
@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek_operator.crds import MAX_FIRST_BROKER_ID, Cluster
-from odradek_operator.lifecycle.observed import KubernetesState
+from odradek_operator.lifecycle.observed_cluster import KubernetesState
 from odradek_operator.lifecycle.replicas import listed, unreadable
 from odradek_operator.lifecycle.resize import has_claim, known_size
 from odradek_operator.lifecycle.steps import BROKER_IDS, Waiting
 from odradek_operator.objects import names
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 MAX_NAMED: Final = 3
 """Ids that one sentence explains."""

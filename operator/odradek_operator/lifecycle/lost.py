@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from odradek_operator.lifecycle.observed import Claim, KubernetesState, Pod
+from odradek_operator.lifecycle.observed_cluster import Claim, KubernetesState, Pod
 
 _AT_ONCE: Final = float("-inf")
 

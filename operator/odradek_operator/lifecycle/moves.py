@@ -1,8 +1,9 @@
 """Which replicas move next, in throttled portions, and when the throttle is lifted. Pure.
 
 Enters: a cluster, a `Snapshot`, the wanted replication factors. Leaves: a step, what waits, and how far it is. Called
-by `plan`. Invariants: no portion is begun while anything moves, by whomever it was asked for; none has more partitions
-than the resource allows; no replica goes onto a broker that is not registered; topics that are being deleted stay.
+by `cluster_plan`. Invariants: no portion is begun while anything moves, by whomever it was asked for; none has more
+partitions than the resource allows; no replica goes onto a broker that is not registered; topics that are being deleted
+stay.
 
 In this order: brokers that leave are drained and replication factors changed (`resize`); then shares are evened out
 (`balance`), after all brokers are there; then the throttle is lifted.
@@ -20,7 +21,7 @@ from odradek_operator.lifecycle.replicas import is_moving, listed, named, partit
 from odradek_operator.lifecycle.resize import Resized, leaving, resized
 from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, Progress, Waiting
 from odradek_operator.lifecycle.throttle import Mark, entries, lift, lists, mark_of
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

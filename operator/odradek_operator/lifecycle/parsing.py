@@ -1,6 +1,6 @@
 """Reading objects of the API server without trusting their form: what is missing or of another type is empty. Pure.
 
-Enters: JSON as the API server sends it. Leaves: mappings, lists, texts and times. Called by `observed` alone.
+Enters: JSON as the API server sends it. Leaves: mappings, lists, texts and times. Called by `observed_cluster` alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which nodes a volume can be used on, by its node affinity and the nodes' labels. Pure.
 
-Enters: persistent volumes and nodes as the API server gives them. Leaves: names of nodes. Called by `observed` alone.
-An expression that cannot be read matches no node: what follows from a volume's reach then errs on the careful side.
+Enters: persistent volumes and nodes as the API server gives them. Leaves: names of nodes. Called by `observed_cluster`
+alone. An expression that cannot be read matches no node: what follows from a volume's reach then errs on the careful
+side.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Giving up disks that are lost, so that a broker or a member of the ensemble begins anew elsewhere. Pure.
 
-Enters: a cluster, what Kubernetes and ZooKeeper show of it, the time. Leaves: a `Verdict`. Called by `plan`. Which
-disks are lost says `lost`. Invariants: no record that is in sync somewhere is given up where it is the only one; no
-write that the ensemble acknowledged is given up with a member that may be its only witness.
+Enters: a cluster, what Kubernetes and ZooKeeper show of it, the time. Leaves: a `Verdict`. Called by `cluster_plan`.
+Which disks are lost says `lost`. Invariants: no record that is in sync somewhere is given up where it is the only one;
+no write that the ensemble acknowledged is given up with a member that may be its only witness.
 
 A lost disk is given up when `releaseLostAfterSeconds` of its kind have passed (a `Lost` claim will not come back, so it
 needs none) and are not 0, and
@@ -28,13 +28,13 @@ from dataclasses import dataclass
 
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle.lost import is_given_up, is_unreachable, lost_claims, lost_since
-from odradek_operator.lifecycle.observed import LEADER, Claim, KubernetesState, Pod, Quorum
+from odradek_operator.lifecycle.observed_cluster import LEADER, Claim, KubernetesState, Pod, Quorum
 from odradek_operator.lifecycle.replicas import named, partitions_of, unreadable
 from odradek_operator.lifecycle.steps import ReleaseClaims, Verdict, Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.storage import ZOOKEEPER_CLAIM
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
 from odradek.zk.layout import DEFAULT_ENTITY, PartitionState, ReplicaAssignment
 from odradek_operator.crds import Cluster
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 MIN_INSYNC: Final = "min.insync.replicas"
 _NAMED: Final = 3

@@ -1,7 +1,7 @@
 """Fewer brokers, and other replication factors: where each replica shall be then. Pure.
 
 Enters: a cluster, its partitions, the factors that resources want. Leaves: targets, the size that the brokers'
-StatefulSet may have, and why something is refused. Called by `moves` and `plan`.
+StatefulSet may have, and why something is refused. Called by `moves` and `cluster_plan`.
 
 Brokers with the highest ids leave. Everything on them moves to those that stay: to a rack that the partition is not in
 yet, there to the one with the fewest replicas, there to the lowest id; in the place of the one that left, so that
@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 from odradek.base.types import TopicPartition
 from odradek_operator.crds import Cluster
-from odradek_operator.lifecycle.observed import KubernetesState
+from odradek_operator.lifecycle.observed_cluster import KubernetesState
 from odradek_operator.lifecycle.replicas import Partition, holds_nothing, is_moving, listed
 from odradek_operator.lifecycle.steps import Waiting
 from odradek_operator.objects import names
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 
 def present_size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None = None) -> int:

@@ -1,8 +1,8 @@
 """Which broker's pod may restart now, or the sentence why none may. Pure.
 
 Enters: a cluster, what Kubernetes and ZooKeeper show of it, the hash of the wanted template. Leaves: a `Verdict`.
-Called by `plan`. Invariant: a step never takes a partition below its minimum of in-sync replicas, nor a second broker
-away, save where no order of restarts could avoid it.
+Called by `cluster_plan`. Invariant: a step never takes a partition below its minimum of in-sync replicas, nor a second
+broker away, save where no order of restarts could avoid it.
 
 The rules, in their order; the first that applies decides:
 
@@ -39,12 +39,12 @@ from dataclasses import dataclass
 
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle.lost import is_homeless
-from odradek_operator.lifecycle.observed import KubernetesState, Pod
+from odradek_operator.lifecycle.observed_cluster import KubernetesState, Pod
 from odradek_operator.lifecycle.replicas import absences, listed, named, refilling, unreadable
 from odradek_operator.lifecycle.steps import RestartPod, Verdict, Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 NOTHING = Verdict()
 

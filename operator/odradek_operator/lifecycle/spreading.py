@@ -1,7 +1,8 @@
 """Whether the pods of a component must spread over nodes, and where they do not. Pure.
 
 Enters: a cluster and what Kubernetes shows. Leaves: the components whose StatefulSets demand spreading, a step for a
-pod that waits under a rule that no longer holds, and sentences about nodes that run several pods. Called by `plan`.
+pod that waits under a rule that no longer holds, and sentences about nodes that run several pods. Called by
+`cluster_plan`.
 
 The scheduler itself spreads pods evenly over the nodes that they may run on (`objects.podspec`), so the rule does not
 depend on the number of nodes. It takes no account of volumes, though: a pod whose disk is on a node with another pod
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from odradek_operator.crds import Cluster, PodTemplate, Spread
-from odradek_operator.lifecycle.observed import KubernetesState, Pod
+from odradek_operator.lifecycle.observed_cluster import KubernetesState, Pod
 from odradek_operator.lifecycle.replicas import listed
 from odradek_operator.lifecycle.steps import RestartPod
 from odradek_operator.objects import names

@@ -1,8 +1,9 @@
 """What may be done to a running cluster over time, as values, each with its reason. Pure.
 
-`rolling`, `balance`, `resize`, `release` and `plan` decide on steps; `kube` carries out those that concern Kubernetes,
-`zkwriter` those that concern ZooKeeper. Each step holds what its write is conditional upon, and a reason that people
-read in Events and logs. Nothing here is a state: a step that was not carried out follows again from what is observed.
+`rolling`, `balance`, `resize`, `release` and `cluster_plan` decide on steps; `kube` carries out those that concern
+Kubernetes, `zookeeper_writer` those that concern ZooKeeper. Each step holds what its write is conditional upon, and a
+reason that people read in Events and logs. Nothing here is a state: a step that was not carried out follows again from
+what is observed.
 """
 
 from __future__ import annotations

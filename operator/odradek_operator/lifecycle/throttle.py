@@ -19,7 +19,7 @@ from typing import Final
 from odradek.base.types import TopicPartition
 from odradek.zk.layout import DEFAULT_ENTITY
 from odradek_operator.lifecycle.steps import LiftThrottle
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LISTS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from odradek_operator.crds.fields import quantity_value
 from odradek_operator.crds.types import Brokers, Cluster, Json
-from odradek_operator.fields import quantity_value
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object

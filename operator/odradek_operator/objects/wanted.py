@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek_operator.crds.types import Cluster, Json
-from odradek_operator.objects import brokers, ensemble, names
-from odradek_operator.objects.brokers import broker_objects
-from odradek_operator.objects.ensemble import ensemble_objects
-from odradek_operator.objects.exporter import exporter_objects
-from odradek_operator.objects.monitoring import monitoring_objects
+from odradek_operator.objects import broker_objects as brokers
+from odradek_operator.objects import ensemble_objects as ensemble
+from odradek_operator.objects import names
+from odradek_operator.objects.broker_objects import broker_objects
+from odradek_operator.objects.ensemble_objects import ensemble_objects
+from odradek_operator.objects.exporter_objects import exporter_objects
+from odradek_operator.objects.monitoring_objects import monitoring_objects
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 from odradek_operator.objects.podspec import ImageSettings

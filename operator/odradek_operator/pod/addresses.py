@@ -1,6 +1,6 @@
 """What a broker advertises on each of its listeners, and in which rack it is. Pure.
 
-Enters: the pod, its node and its Services as the API server tells them. Leaves: addresses; or `Waiting` for what
+Enters: the pod, its node and its Services as the API server tells them. Leaves: addresses; or `AddressPending` for what
 Kubernetes has not given yet; or a `PodError` for what will not come by itself. Called by `pod/broker`.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from odradek_operator.errors import PodError
 from odradek_operator.objects import names
-from odradek_operator.pod.errors import PodError
 from odradek_operator.pod.identity import INTERNAL, NODE_PORT, BrokerPod, PodListener
 
 Json = Mapping[str, object]
@@ -27,7 +27,7 @@ class Address(NamedTuple):
     port: int
 
 
-class Waiting(NamedTuple):
+class AddressPending(NamedTuple):
     """An address that is not there yet, and for what it waits."""
 
     reason: str
@@ -67,7 +67,9 @@ def service_name(pod: BrokerPod, listener: PodListener) -> str | None:
     return names.external_broker_service(pod.cluster, listener.name, pod.broker_id)
 
 
-def advertised(pod: BrokerPod, listener: PodListener, node: Json | None, service: Json | None) -> Address | Waiting:
+def advertised(
+    pod: BrokerPod, listener: PodListener, node: Json | None, service: Json | None
+) -> Address | AddressPending:
     """What clients of this listener are told. Node and Service are given when the listener's type asks for them."""
     if listener.type == INTERNAL:
         return internal_address(pod, listener.port)
@@ -76,11 +78,11 @@ def advertised(pod: BrokerPod, listener: PodListener, node: Json | None, service
         assert node is not None
         port = _node_port(service, listener)
         if port is None:
-            return Waiting(f"Service {_name(service)} has no node port for port {listener.port} yet")
+            return AddressPending(f"Service {_name(service)} has no node port for port {listener.port} yet")
         return Address(node_address(node), port)
     host = _ingress(service)
     if host is None:
-        return Waiting(f"Service {_name(service)} has no address from a load balancer yet")
+        return AddressPending(f"Service {_name(service)} has no address from a load balancer yet")
     return Address(host, listener.port)
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn, Protocol
 
-from odradek_operator.pod.addresses import Address, Json, Waiting, advertised, rack, service_name
-from odradek_operator.pod.api import ApiError, read_patiently, read_within
-from odradek_operator.pod.errors import PodError
+from odradek_operator.errors import PodError
+from odradek_operator.pod.addresses import Address, AddressPending, Json, advertised, rack, service_name
+from odradek_operator.pod.api_reader import ApiReadError, read_patiently, read_within
 from odradek_operator.pod.identity import NODE_PORT, BrokerPod, PodListener
-from odradek_operator.pod.properties import final_properties, supervised, value_of
+from odradek_operator.pod.pod_properties import final_properties, supervised, value_of
 from odradek_operator.pod.remembered import Remembered, load, save
 
 logger = logging.getLogger(__name__)
@@ -45,11 +45,11 @@ class Api(Protocol):
     """What of the API server is read."""
 
     def node(self, name: str) -> Json:
-        """A node; `ApiError`."""
+        """A node; `ApiReadError`."""
         ...
 
     def service(self, namespace: str, name: str) -> Json:
-        """A Service; `ApiError`."""
+        """A Service; `ApiReadError`."""
         ...
 
 
@@ -138,7 +138,7 @@ class _Answers:
             return read_patiently(what, read, pause=self._pause, clock=self._clock)
         try:
             return read_within(self._until - self._clock(), what, read, pause=self._pause, clock=self._clock)
-        except ApiError as error:
+        except ApiReadError as error:
             saved, shown = self._known.saved, json.dumps(last, sort_keys=True)
             logger.warning(
                 "asking the API server for %s: %s; starting with its last answer, saved at %s: %s",
@@ -163,7 +163,7 @@ def _wait_for_address(
     while True:
         service = answers.service(name)
         address = advertised(pod, listener, node if listener.type == NODE_PORT else None, service)
-        if not isinstance(address, Waiting):
+        if not isinstance(address, AddressPending):
             return address
         if waited % REMINDER_SECONDS == 0:
             logger.warning("listener %s waits: %s", listener.name, address.reason)

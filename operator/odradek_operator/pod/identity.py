@@ -1,7 +1,7 @@
 """Who a pod is, from the environment that its StatefulSet gives it. Pure.
 
 Enters: environment variables (`docs/design/0009`). Leaves: frozen values, or a `PodError` that names the variable.
-Called by `pod/broker` and `pod/zookeeper` before anything else.
+Called by `pod/broker` and `pod/zookeeper_pod` before anything else.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from odradek_operator.errors import PodError
 from odradek_operator.objects.names import MAX_MEMBERS
-from odradek_operator.pod.errors import PodError
 
 INTERNAL: Final = "internal"
 NODE_PORT: Final = "nodeport"

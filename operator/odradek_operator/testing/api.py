@@ -15,7 +15,7 @@ from http import HTTPStatus
 from itertools import count
 from typing import Any, Final
 
-from odradek_operator.kube.api import Kind
+from odradek_operator.kube.api.object_kinds import Kind
 from odradek_operator.testing.resources import Object, Resource, discovery
 from odradek_operator.testing.selectors import field_matcher, matcher
 from odradek_operator.testing.store import ApiError, Key, Store, key_of, resource_at

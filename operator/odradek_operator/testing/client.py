@@ -12,9 +12,9 @@ import json
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from odradek_operator.kube.api import Object
-from odradek_operator.kube.client import Call, KubernetesClient, KubernetesError
-from odradek_operator.kube.pace import Pace
+from odradek_operator.kube.api.api_client import Call, KubernetesClient, KubernetesError
+from odradek_operator.kube.api.object_kinds import Object
+from odradek_operator.kube.api.pace import Pace
 from odradek_operator.testing.api import Asked, KubernetesApi
 
 

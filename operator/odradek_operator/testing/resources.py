@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from odradek_operator.kube.api import Kind
+from odradek_operator.kube.api.object_kinds import Kind
 
 Object = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from odradek_operator.fields import quantity_value
+from odradek_operator.crds.fields import quantity_value
 from odradek_operator.testing.resources import Object, Resource
 
 _CHANGEABLE: Final = frozenset(

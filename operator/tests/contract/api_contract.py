@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import pytest
 
 from odradek_operator.crds.types import Brokers, Cluster, Listener, ListenerType, Volume
-from odradek_operator.kube import client as client_module
-from odradek_operator.kube.api import Kind, Object, Reference
-from odradek_operator.kube.client import KubernetesClient, KubernetesError
+from odradek_operator.kube.api import api_client as client_module
+from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
+from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.wanted import wanted_objects

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kubernetes.client import Configuration
 
-from odradek_operator.kube.client import KubernetesClient
+from odradek_operator.kube.api.api_client import KubernetesClient
 from odradek_operator.testing.api import KubernetesApi
 from odradek_operator.testing.client import MemoryClient
 from odradek_operator.testing.server import ApiServer, serving

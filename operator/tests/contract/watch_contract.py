@@ -15,8 +15,8 @@ import kopf
 import pytest
 
 from odradek_operator.kube import handlers
-from odradek_operator.kube.api import Kind, Object, Reference
-from odradek_operator.kube.client import KubernetesClient
+from odradek_operator.kube.api.api_client import KubernetesClient
+from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.objects import names
 
 from .api_contract import SECONDS, config_map, topic

@@ -20,10 +20,10 @@ from odradek.testing.plugin import ClusterFactory
 from odradek.testing.waiting import wait_until
 from odradek.zk.client import KazooZkClient
 from odradek.zk.port import ZkSettings
-from odradek_operator.embedded.events import Kind
 from odradek_operator.embedded.ports import free_ports
-from odradek_operator.observed import Snapshot
-from odradek_operator.zkreader import read_snapshot
+from odradek_operator.embedded.progress import ProgressKind
+from odradek_operator.topics.zookeeper_reader import read_snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -207,7 +207,7 @@ def pair(odradek_cluster_factory: ClusterFactory) -> RunningCluster:
 
 def condition(cluster: RunningCluster, subject: str) -> object:
     """The reason of the last condition that was told of a resource."""
-    told = [event for event in cluster.events if event.kind is Kind.STATUS and event.subject == subject]
+    told = [event for event in cluster.events if event.kind is ProgressKind.STATUS and event.subject == subject]
     return told[-1].details["reason"] if told else None
 
 

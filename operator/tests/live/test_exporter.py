@@ -41,7 +41,7 @@ class Process:
     """The exporter's command in a process of its own."""
 
     def __init__(self, cluster: RunningCluster, log: Path) -> None:
-        code = "from odradek_operator.exporter.command import exporter; exporter()"
+        code = "from odradek_operator.exporter.exporter_command import exporter; exporter()"
         options = "--host 127.0.0.1 --port 0 --interval 0.5 --sizes-interval 0.5 --request-timeout 2 --stale-after 6"
         environment = {"BOOTSTRAP_SERVERS": cluster.bootstrap, "ZOOKEEPER_CONNECT": cluster.zookeeper}
         self.log = log

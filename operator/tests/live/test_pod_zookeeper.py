@@ -21,9 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.ports import free_ports
+from odradek_operator.ensemble.mntr import SERIES, SeriesKind
 from odradek_operator.objects import names
 from odradek_operator.objects.properties_file import render
-from odradek_operator.pod.mntr import SERIES, Kind
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -163,7 +163,7 @@ def test_metrics_probes_and_an_orderly_end(tmp_path: Path) -> None:
         assert running.get("/livez") == (200, "ZooKeeper answers ruok: imok\n")
         assert running.get("/readyz") == (200, "ZooKeeper answers srvr: it is leader\n")
         samples = running.samples()
-        wanted = {series.name + ("_total" if series.kind is Kind.COUNTER else "") for series in SERIES}
+        wanted = {series.name + ("_total" if series.kind is SeriesKind.COUNTER else "") for series in SERIES}
         assert wanted <= set(samples)
         assert samples["zookeeper_quorumsize"] == ({}, 1)
         assert samples["zookeeper_inmemorydatatree_nodecount"][0] == {"replicaId": "1", "memberType": "Leader"}

@@ -23,7 +23,12 @@ from odradek.zk.layout import (
 )
 from odradek.zk.ownership import MANAGED_BROKERS, MANAGED_TOPICS, ManagedBrokers
 from odradek.zk.port import Delete, NoNode, Operation, Result, SetData, ZkSettings
-from odradek_operator.actions import (
+from odradek_operator.crds import Cluster, Deletion, Topic, ZooKeeper
+from odradek_operator.lifecycle import defaults, ids
+from odradek_operator.lifecycle.observed_cluster import KubernetesState
+from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, SetBrokerDefaults
+from odradek_operator.topics.reconcile import MAX_ROUNDS, reconcile
+from odradek_operator.topics.topic_actions import (
     Action,
     AddPartitions,
     CreateTopic,
@@ -32,14 +37,9 @@ from odradek_operator.actions import (
     RecordOwnership,
     SetConfig,
 )
-from odradek_operator.crds import Cluster, Deletion, Topic, ZooKeeper
-from odradek_operator.lifecycle import defaults, ids
-from odradek_operator.lifecycle.observed import KubernetesState
-from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, SetBrokerDefaults
-from odradek_operator.plan import Wanted, make_plan
-from odradek_operator.reconcile import MAX_ROUNDS, reconcile
-from odradek_operator.zkreader import read_snapshot
-from odradek_operator.zkwriter import OutdatedError, carry_out, carry_out_step, new_topic_id
+from odradek_operator.topics.topic_plan import Wanted, make_plan
+from odradek_operator.topics.zookeeper_reader import read_snapshot
+from odradek_operator.topics.zookeeper_writer import OutdatedError, carry_out, carry_out_step, new_topic_id
 
 pytestmark = pytest.mark.java
 

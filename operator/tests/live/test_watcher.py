@@ -14,11 +14,11 @@ from odradek.zk import layout
 from odradek.zk.client import KazooZkClient
 from odradek.zk.layout import BrokerRegistration, ControllerRegistration, PartitionState
 from odradek.zk.port import ZkSettings
-from odradek_operator.embedded.errors import EmbeddedError
-from odradek_operator.embedded.events import Event, Kind
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests
+from odradek_operator.embedded.progress import Event, ProgressKind
 from odradek_operator.embedded.watcher import Watcher
+from odradek_operator.errors import EmbeddedError
 
 pytestmark = pytest.mark.java
 
@@ -85,7 +85,7 @@ async def running(stage: Stage) -> AsyncIterator[Stage]:
     """Its watcher runs over one topic that is ready."""
     watcher = stage.watcher(CLUSTER + topic("orders"))
     ready = asyncio.create_task(watcher.wait_until_ready(DEADLINE_SECONDS))
-    await stage.told(lambda event: event.kind is Kind.ACTION)
+    await stage.told(lambda event: event.kind is ProgressKind.ACTION)
     await stage.elect("orders")
     await ready
     task = asyncio.create_task(watcher.run())
@@ -95,7 +95,7 @@ async def running(stage: Stage) -> AsyncIterator[Stage]:
 
 
 def notice(words: str) -> Callable[[Event], bool]:
-    return lambda event: event.kind is Kind.NOTICE and words in event.message
+    return lambda event: event.kind is ProgressKind.NOTICE and words in event.message
 
 
 async def test_what_is_not_ready_in_time_is_named(stage: Stage) -> None:
@@ -120,7 +120,7 @@ async def test_a_protected_topic_is_told_once_and_forgotten(running: Stage) -> N
     await running.told(notice("said deletion: Protect"))
     assert await running.zk.children(layout.DELETE_TOPICS) == []
     running.manifest.write_text(CLUSTER + topic("later"))
-    await running.told(lambda event: event.kind is Kind.ACTION and event.subject == "topic later")
+    await running.told(lambda event: event.kind is ProgressKind.ACTION and event.subject == "topic later")
     assert len([event for event in running.events if notice("deletion: Protect")(event)]) == 1
     assert sorted(Ledger(running.ledger_path).removed({})) == ["later"]
 
@@ -133,7 +133,7 @@ async def test_wrong_manifests_leave_the_last_good_ones_in_force(running: Stage)
     await running.told(notice("there is no Cluster demo"))
     running.manifest.write_text(CLUSTER.replace("demo", "other"))
     await running.told(notice("Cluster demo runs, other is described"))
-    assert [event.subject for event in running.events if event.kind is Kind.ACTION] == ["topic orders"]
+    assert [event.subject for event in running.events if event.kind is ProgressKind.ACTION] == ["topic orders"]
 
 
 async def test_changes_of_the_cluster_wait_for_the_next_start(running: Stage) -> None:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 from kube.cluster import Cluster
 from odradek_operator.crds import Cluster as ClusterResource
 from odradek_operator.crds import read_object
-from odradek_operator.objects.monitoring import monitoring_objects
+from odradek_operator.objects.monitoring_objects import monitoring_objects
 from ordeals.conftest import Loaded
 from support.figures import tell
 from support.product import CHART, EXAMPLES, NAMESPACE, Demo, Release

@@ -1,7 +1,8 @@
 """The clean offset of each log, stored in `cleaner-offset-checkpoint`, Kafka's file in each log directory.
 
-`log.cleaner` owns the only instance. It writes an offset after a pass was swapped in, and reads it at the next check,
-also after a restart. Invariant: a log is clean up to its offset; if it was truncated below, it is dirty from there on.
+`log/compaction/cleaner` owns the only instance. It writes an offset after a pass was swapped in, and reads it at the
+next check, also after a restart. Invariant: a log is clean up to its offset; if it was truncated below, it is dirty
+from there on.
 """
 
 from __future__ import annotations

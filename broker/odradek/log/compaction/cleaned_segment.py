@@ -1,7 +1,7 @@
 """Writes one cleaned segment: the `.cleaned` files that replace a run of segments in a swap.
 
-`log.cleaning` uses it in a worker and appends entries in log order. Invariant: after `finish` the files are complete
-and durable, and the indexes are those that normal appends would have built.
+`log/compaction/compaction_pass` uses it in a worker and appends entries in log order. Invariant: after `finish` the
+files are complete and durable, and the indexes are those that normal appends would have built.
 """
 
 from __future__ import annotations

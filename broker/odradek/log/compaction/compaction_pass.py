@@ -1,9 +1,9 @@
 """One compaction pass over one log, in a worker process: map the keys of the dirty part, then rewrite each segment.
 
-`log.cleaner` sends a `CleaningRequest` to a worker, which returns a `CleaningResult` and leaves complete, synced
-`.cleaned` files; the cleaner then swaps them in. Invariants: the files of the log are only read; a pass that fails or
-is aborted leaves no files; memory is bounded by the offset map, one read and one group of records, whatever the size
-of the log.
+`log/compaction/cleaner` sends a `CleaningRequest` to a worker, which returns a `CleaningResult` and leaves complete,
+synced `.cleaned` files; the cleaner then swaps them in. Invariants: the files of the log are only read; a pass that
+fails or is aborted leaves no files; memory is bounded by the offset map, one read and one group of records, whatever
+the size of the log.
 
 Records are processed many at a time in numpy columns; Python code runs per record only in batches that lose records.
 This module and its imports run in workers only: the broker's process must not load numpy.

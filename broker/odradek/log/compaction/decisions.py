@@ -1,8 +1,8 @@
 """Decisions of compaction: the dirtiest log, the range that may be cleaned, and segments to merge.
 
-`log.cleaner` uses it on the loop, `log.cleaning` in the worker. It also defines the values that are exchanged between
-the two, so that the broker's process does not import what only the worker needs. Invariant: nothing at or above the
-end of a range is ever mapped, rewritten or dropped.
+`log/compaction/cleaner` uses it on the loop, `log/compaction/compaction_pass` in the worker. It also defines the values
+that are exchanged between the two, so that the broker's process does not import what only the worker needs. Invariant:
+nothing at or above the end of a range is ever mapped, rewritten or dropped.
 
 A log is clean below its checkpointed offset: each key occurs there at most once. The dirty part follows, up to the
 first segment that may not be cleaned (the active segment, open transactions, records younger than

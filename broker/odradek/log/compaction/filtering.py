@@ -1,8 +1,8 @@
 """Builds what remains of one entry after compaction has decided on its records.
 
-`log.cleaning` calls it in a worker with headers, markers, record sections and decisions; the result is the bytes to
-keep, or nothing. Invariant: offsets, order, sequences, epochs and the last offset of a batch never change. An entry
-whose records are all kept is copied unchanged, so that case does not reach this module.
+`log/compaction/compaction_pass` calls it in a worker with headers, markers, record sections and decisions; the result
+is the bytes to keep, or nothing. Invariant: offsets, order, sequences, epochs and the last offset of a batch never
+change. An entry whose records are all kept is copied unchanged, so that case does not reach this module.
 
 Records of aborted transactions are removed at once. A marker has to outlive the data of its transaction. It may be
 removed only if a pass found no data of the transaction, and then, like a tombstone, only after a delete horizon: the

@@ -1,8 +1,8 @@
 """Keys and their newest offsets in bounded memory: the offset map of a compaction pass.
 
-`log.cleaning` inserts columns of keys and offsets in log order, and looks up the newest offset of each key; each pass
-has one map, in a worker. Invariant: the map holds at most `max_keys` different keys, with the newest offset of each
-among the records before the first one that did not fit.
+`log/compaction/compaction_pass` inserts columns of keys and offsets in log order, and looks up the newest offset of
+each key; each pass has one map, in a worker. Invariant: the map holds at most `max_keys` different keys, with the
+newest offset of each among the records before the first one that did not fit.
 
 Each key is represented by 16 bytes: a key of up to 15 bytes by itself and its length, a longer key by its BLAKE2b
 digest. A keyed three-round Feistel network over the two halves, which is reversible, then distributes the keys evenly.

@@ -1,8 +1,8 @@
 """Groups the records of many entries, so that compaction decides on thousands of records in one step.
 
-`log.cleaning` fills groups with unpacked entries in a worker, and reads their keys, offsets and timestamps as columns,
-whatever the format. Invariant: the open entries of a group are of one kind, batches or old messages, in log order, and
-within the size limits.
+`log/compaction/compaction_pass` fills groups with unpacked entries in a worker, and reads their keys, offsets and
+timestamps as columns, whatever the format. Invariant: the open entries of a group are of one kind, batches or old
+messages, in log order, and within the size limits.
 """
 
 from __future__ import annotations

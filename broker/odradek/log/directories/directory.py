@@ -1,7 +1,7 @@
 """One log directory (one disk): its lock, its owner, its checkpoint files, and the logs in it at startup.
 
-`log.loading` opens directories on worker threads while the broker starts; `log.disk_work` writes checkpoints later.
-Invariant: a directory is used by one broker of one cluster at a time.
+`log/directories/loading` opens directories on worker threads while the broker starts; `log/directories/disk_work`
+writes checkpoints later. Invariant: a directory is used by one broker of one cluster at a time.
 """
 
 from __future__ import annotations

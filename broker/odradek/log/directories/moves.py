@@ -1,7 +1,7 @@
 """Moves of logs between the directories of a broker (KIP-113): create, drop and swap in future logs.
 
-`replication.mover` fills future logs and calls this module through `LogManager`; `settle` completes at startup what a
-shutdown or crash interrupted.
+`replication/moves/mover` fills future logs and calls this module through `LogManager`; `settle` completes at startup
+what a shutdown or crash interrupted.
 
 A swap is one call on the loop, so that no append happens during it: the directory of the future log gets the final
 name, the table and the log follow, then the old directory is renamed to be deleted. A crash may leave the partition's

@@ -1,8 +1,8 @@
 """Loads producer state from the `.snapshot` files of a log directory and the batches after the newest one.
 
-`log.recovery` and `log.storage` use it. Snapshots are written where segments begin and at a clean shutdown, so that
-seldom more than one segment has to be replayed. Invariant: the state is that of the batches from the log start to
-`end_offset`, whichever snapshots are left.
+`log/recovery/log_recovery` and `log.storage` use it. Snapshots are written where segments begin and at a clean
+shutdown, so that seldom more than one segment has to be replayed. Invariant: the state is that of the batches from the
+log start to `end_offset`, whichever snapshots are left.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Completes or undoes file operations that a crash interrupted, before a log is loaded.
 
-`log.recovery` calls it first; afterwards the directory of the log contains only whole segments. The files of a swap go
-through three names (see `log.swapping`): `.cleaned` while they are written, `.swap` once complete, and no suffix when
-the segments that they replace are `.deleted`. Invariant: an interrupted run may be repeated.
+`log/recovery/log_recovery` calls it first; afterwards the directory of the log contains only whole segments. The files
+of a swap go through three names (see `log/segments/replacement`): `.cleaned` while they are written, `.swap` once
+complete, and no suffix when the segments that they replace are `.deleted`. Invariant: an interrupted run may be
+repeated.
 """
 
 from __future__ import annotations

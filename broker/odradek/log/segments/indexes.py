@@ -1,8 +1,8 @@
 """The two indexes of a segment: offset to position, and timestamp to offset.
 
-`log.segment` is the only user. The file formats are Kafka's: sorted big-endian entries of 8 bytes (relative offset
-int32, position int32) and of 12 bytes (timestamp int64, relative offset int32). The indexes of an active segment exist
-in memory only and are written when the segment is sealed; after a crash they are rebuilt from the log anyway.
+`log/segments/segment` is the only user. The file formats are Kafka's: sorted big-endian entries of 8 bytes (relative
+offset int32, position int32) and of 12 bytes (timestamp int64, relative offset int32). The indexes of an active segment
+exist in memory only and are written when the segment is sealed; after a crash they are rebuilt from the log anyway.
 Invariant: both columns of both indexes strictly increase, except that offsets in the time index may repeat.
 """
 

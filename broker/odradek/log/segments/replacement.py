@@ -1,10 +1,11 @@
 """Replaces segments with rewritten ones, so that after a crash at any point either the old or the new ones are left.
 
-`PartitionLog.swap_cleaned` calls it on the loop, with files that `log.cleaning` has written and synced as `.cleaned`.
-First `.cleaned` is renamed to `.swap`, from the highest base offset to the lowest, so that a remaining `.cleaned` file
-shows that the replacements from its offset on are incomplete. Then the old segments are renamed to `.deleted`, from the
-lowest to the highest, and finally the `.swap` suffix is removed. `log.interrupted` completes or undoes the rest.
-Invariant: renames in one directory become durable in order, as in a journaling file system; nothing is synced here.
+`PartitionLog.swap_cleaned` calls it on the loop, with files that `log/compaction/compaction_pass` has written and
+synced as `.cleaned`. First `.cleaned` is renamed to `.swap`, from the highest base offset to the lowest, so that a
+remaining `.cleaned` file shows that the replacements from its offset on are incomplete. Then the old segments are
+renamed to `.deleted`, from the lowest to the highest, and finally the `.swap` suffix is removed.
+`log/recovery/interrupted` completes or undoes the rest. Invariant: renames in one directory become durable in order, as
+in a journaling file system; nothing is synced here.
 """
 
 from __future__ import annotations

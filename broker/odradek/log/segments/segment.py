@@ -1,9 +1,9 @@
 """One segment of a log: record batches in one `.log` file, with their indexes.
 
 `append` adds whole, validated batches, or messages and wrappers of the old formats ("entries" of any record format).
-`locate` and the find functions return positions. `log.storage` owns segments; `log.recovery` builds them from files.
-Invariant: bytes [0, size) of the file are whole entries with increasing offsets. Bytes after `size` are preallocated
-space or the remains of a failed write, which are truncated before the next write.
+`locate` and the find functions return positions. `log.storage` owns segments; `log/recovery/log_recovery` builds them
+from files. Invariant: bytes [0, size) of the file are whole entries with increasing offsets. Bytes after `size` are
+preallocated space or the remains of a failed write, which are truncated before the next write.
 
 A sealed segment (any but the last of its log) opens its file and loads its indexes only when a read needs them, so
 that a broker can hold many more segments than it has file descriptors.

@@ -1,8 +1,8 @@
 """The transaction index of one segment: the aborted transactions, whose records read-committed consumers skip.
 
-Entries are added when an abort marker is appended or found in recovery. `log.segment` owns one index per segment. The
-file is Kafka's `.txnindex`: big-endian entries of 34 bytes (version int16 0, then int64 producer id, first offset, last
-offset, last stable offset). Invariant: last offsets, which are those of the markers, strictly increase.
+Entries are added when an abort marker is appended or found in recovery. `log/segments/segment` owns one index per
+segment. The file is Kafka's `.txnindex`: big-endian entries of 34 bytes (version int16 0, then int64 producer id, first
+offset, last offset, last stable offset). Invariant: last offsets, which are those of the markers, strictly increase.
 """
 
 from __future__ import annotations

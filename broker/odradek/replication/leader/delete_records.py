@@ -1,7 +1,8 @@
 """DeleteRecords (KIP-107): the leader raises its log start, and the answer waits until all live replicas have followed.
 
-`server/records` calls it through `ReplicaManager` with an offset for each partition, and gets an error or a low
-watermark for each, once, on the loop. Followers learn the new log start from a fetch and report theirs with the next.
+`server/data/delete_records` calls it through `ReplicaManager` with an offset for each partition, and gets an error or a
+low watermark for each, once, on the loop. Followers learn the new log start from a fetch and report theirs with the
+next.
 
 Invariant: a partition without an error in the answer had no live replica, and no future log, that began below the
 requested offset.

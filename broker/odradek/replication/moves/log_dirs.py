@@ -1,8 +1,8 @@
 """AlterReplicaLogDirs (KIP-113): assigns replicas to log directories of this broker.
 
-`server/log_dirs` calls it through `ReplicaManager` with a directory for each partition, and gets an error code for
-each. A hosted replica begins to move, or cancels an earlier move. For a replica that is not hosted yet the directory is
-remembered, and the answer is REPLICA_NOT_AVAILABLE. `mover` does the work.
+`server/admin/log_dirs` calls it through `ReplicaManager` with a directory for each partition, and gets an error code
+for each. A hosted replica begins to move, or cancels an earlier move. For a replica that is not hosted yet the
+directory is remembered, and the answer is REPLICA_NOT_AVAILABLE. `mover` does the work.
 """
 
 from __future__ import annotations

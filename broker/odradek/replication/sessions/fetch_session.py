@@ -1,8 +1,8 @@
 """Incremental fetch sessions on the broker (KIP-227): the broker remembers what a client fetches between requests.
 
-`server/data` passes a decoded Fetch request to `FetchSessions.open` and gets a `FetchContext`. The context lists the
-partitions to read and, given their results, selects what the response contains: everything in a full response, and in
-an incremental one only partitions with records, changed offsets or errors.
+`server/data/produce_and_fetch` passes a decoded Fetch request to `FetchSessions.open` and gets a `FetchContext`. The
+context lists the partitions to read and, given their results, selects what the response contains: everything in a full
+response, and in an incremental one only partitions with records, changed offsets or errors.
 
 An entry of a session is awake or resting. Entries that are awake are read for each request. An entry whose read
 returned nothing rests (`RestingEntries`) until its partition changes or the client changes the entry. If a change

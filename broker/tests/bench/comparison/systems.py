@@ -26,7 +26,7 @@ from odradek.client.models import NewTopic
 from odradek.testing.apache import java_command
 from odradek_operator.embedded.child import ChildProcess
 from odradek_operator.embedded.ports import LOOPBACK, free_ports
-from odradek_operator.embedded.zookeeper import ZooKeeperServer
+from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 
 START_SECONDS: Final = 120.0
 TOPIC_SECONDS: Final = 120.0

@@ -33,7 +33,7 @@ from odradek.zk.port import TlsSettings, ZkError
 from odradek.zk.registration import prepare
 from odradek.zk.session import Handler
 from odradek_operator.embedded.ports import free_ports
-from odradek_operator.embedded.zookeeper import ZooKeeperServer
+from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 
 pytestmark = pytest.mark.java
 

@@ -19,7 +19,7 @@ from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.layout import broker_directory
 from odradek_operator.embedded.ports import free_ports
-from odradek_operator.embedded.zookeeper import ZooKeeperServer
+from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 from ordeal.kinds import Fault, Kind, Timeouts
 
 BROKERS: Final = 3

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from odradek.cli.log_findings import Severity
-from odradek.cli.log_verify import verify
+from odradek.cli.logs.findings import Severity
+from odradek.cli.logs.verify import verify
 
 _CHUNK_BYTES: Final = 1 << 20
 

@@ -33,7 +33,7 @@ from odradek.testing.apache import ApacheBroker, jars
 from odradek.testing.kafka_logs import PlainRecord, dump_segments, read_topic, wait_until_unregistered
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.ports import free_ports
-from odradek_operator.embedded.zookeeper import ZooKeeperServer
+from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[3]

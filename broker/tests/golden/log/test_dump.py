@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from odradek.cli.log import log
+from odradek.cli.logs.command import log
 
 HERE = Path(__file__).parent / "kafka-3.9.1"
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig
-from odradek.server.broker_configs import BrokerSettings
+from odradek.server.configs.broker_configs import BrokerSettings
 from odradek.testing.loop import run_virtual
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk import layout

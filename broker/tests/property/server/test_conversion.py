@@ -10,7 +10,7 @@ from odradek.records.batch import BatchBuilder
 from odradek.records.convert import converted_down
 from odradek.records.formats import iterate_entries
 from odradek.records.message_set import encode_set
-from odradek.server.conversion import holds_newer
+from odradek.server.data.conversion import holds_newer
 
 
 def entry(magic: int, offset: int, values: list[bytes], codec: Codec) -> bytes:

@@ -19,8 +19,8 @@ import pytest
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError, CorruptMessageError, InconsistentTopicIdError, InvalidRecordError
 from odradek.base.types import TopicPartition
-from odradek.cli.log_findings import Severity
-from odradek.cli.log_verify import verify
+from odradek.cli.logs.findings import Severity
+from odradek.cli.logs.verify import verify
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import ControlType

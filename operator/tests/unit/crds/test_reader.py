@@ -34,9 +34,8 @@ from odradek_operator.crds import (
     read_resources,
     same_spec,
 )
-from odradek_operator.documents import LocatedMapping, parse_documents
-from odradek_operator.errors import ResourceError
-from odradek_operator.fields import quantity_value
+from odradek_operator.crds.documents import LocatedMapping, parse_documents
+from odradek_operator.crds.fields import ResourceError, quantity_value
 
 EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples"
 

@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek_operator.crds import Cluster, Topic, read_object, read_resources
-from odradek_operator.crds.generate import FOLDER, main, rendered
+from odradek_operator.crds.documents import Document
+from odradek_operator.crds.fields import ResourceError, located
+from odradek_operator.crds.generate_crds import FOLDER, main, rendered
 from odradek_operator.crds.schema import definitions
-from odradek_operator.documents import Document
-from odradek_operator.errors import ResourceError
-from odradek_operator.fields import located
 
 ROOT = Path(__file__).parents[4]
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from odradek.app.properties import parse_properties
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig
 from odradek_operator.crds import OPERATED_KEYS, Brokers, Cluster, Listener, Volume
-from odradek_operator.embedded.errors import EmbeddedError
 from odradek_operator.embedded.layout import (
     MonitoringPorts,
     Ports,
@@ -21,6 +20,7 @@ from odradek_operator.embedded.layout import (
     served_listener,
     small_defaults,
 )
+from odradek_operator.errors import EmbeddedError
 
 DATA = PurePosixPath("/data")
 PORTS = Ports.in_rows(3, zookeeper=2181, base=9092, metrics_base=9404)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from odradek_operator.crds import Deletion, Topic
-from odradek_operator.embedded.errors import EmbeddedError
 from odradek_operator.embedded.ledger import Ledger
+from odradek_operator.errors import EmbeddedError
 
 KEPT = Topic(name="kept", cluster="demo")
 LOOSE = Topic(name="loose", cluster="demo", deletion=Deletion.DELETE)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from odradek_operator.crds import Resources
-from odradek_operator.documents import DocumentError
-from odradek_operator.embedded.errors import EmbeddedError
+from odradek_operator.crds.documents import DocumentError
+from odradek_operator.crds.fields import ResourceError
 from odradek_operator.embedded.manifests import MAX_BYTES, Manifests, only_cluster
-from odradek_operator.errors import ResourceError
+from odradek_operator.errors import EmbeddedError
 
 CLUSTER = "{apiVersion: odradek.dev/v1, kind: Cluster, metadata: {name: demo}, spec: {}}\n"
 

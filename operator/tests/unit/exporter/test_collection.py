@@ -30,11 +30,11 @@ from odradek.protocol.codec import (
 )
 from odradek.testing.loop import VirtualClock, run_virtual
 from odradek_operator.exporter.collection import Collection
-from odradek_operator.exporter.command import client_settings
+from odradek_operator.exporter.exporter_command import client_settings
+from odradek_operator.exporter.exporter_settings import ExporterSettings, NameFilter
 from odradek_operator.exporter.report import report_of
 from odradek_operator.exporter.requests import GROUPS_AT_ONCE, PARTITIONS_AT_ONCE
-from odradek_operator.exporter.settings import ExporterSettings, NameFilter
-from odradek_operator.exporter.snapshot import Position, Snapshot
+from odradek_operator.exporter.snapshot import ExporterSnapshot, Position
 
 SETTINGS = ExporterSettings(interval=10, stale_after=60, sizes_interval=30, request_timeout=5)
 NOT_LEADER, LOADING = 6, 14
@@ -246,12 +246,12 @@ def collecting(
     return run_virtual(main())
 
 
-async def one(collection: Collection) -> Snapshot:
+async def one(collection: Collection) -> ExporterSnapshot:
     assert await collection.once() == frozenset()
     return collection.current()
 
 
-def ends(snapshot: Snapshot) -> list[int | None]:
+def ends(snapshot: ExporterSnapshot) -> list[int | None]:
     return [partition.end for topic in snapshot.topics for partition in topic.partitions]
 
 
@@ -394,6 +394,6 @@ def test_without_any_broker_it_fails_and_what_is_old_goes() -> None:
             await collection.once()
         assert ends(collection.current()) == [100] * 4
         await asyncio.sleep(61)
-        assert collection.current() == Snapshot()
+        assert collection.current() == ExporterSnapshot()
 
     collecting(brokers, play)

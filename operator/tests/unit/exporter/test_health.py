@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from odradek_operator.exporter.exporter_settings import ExporterSettings
 from odradek_operator.exporter.health import Health
-from odradek_operator.exporter.settings import ExporterSettings
 
 
 def test_the_probes_follow_the_collections() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from odradek.base.types import TopicPartition
 from odradek.client.metadata import ClusterView, Node, PartitionView, TopicView
+from odradek_operator.exporter.exporter_settings import ExporterSettings, NameFilter
 from odradek_operator.exporter.readings import Members, Readings
-from odradek_operator.exporter.settings import ExporterSettings, NameFilter
-from odradek_operator.exporter.snapshot import Group, Partition, Position
+from odradek_operator.exporter.snapshot import GroupReading, PartitionReading, Position
 
 SETTINGS = ExporterSettings(interval=10, stale_after=60, sizes_interval=30, lag_cap=1000)
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -40,11 +40,14 @@ def test_everything_that_was_told_is_in_the_snapshot() -> None:
     snapshot = filled().snapshot(100.0)
     assert [tuple(broker) for broker in snapshot.brokers] == [(1, "host:9092"), (2, "[::1]:9093")]
     (topic,) = snapshot.topics
-    assert topic.partitions == (Partition(0, 1, (1, 2), 2, 5, 50, 500), Partition(1, 2, (1, 2), 1, 0, 70, 700))
+    assert topic.partitions == (
+        PartitionReading(0, 1, (1, 2), 2, 5, 50, 500),
+        PartitionReading(1, 2, (1, 2), 1, 0, 70, 700),
+    )
     assert [each.is_under_replicated for each in topic.partitions] == [False, True]
     assert [each.has_preferred_leader for each in topic.partitions] == [True, False]
     assert snapshot.groups == (
-        Group(name="g", members=2, positions=(Position("t", 0, 40, 10, None), Position("t", 1, -1, None, None))),
+        GroupReading(name="g", members=2, positions=(Position("t", 0, 40, 10, None), Position("t", 1, -1, None, None))),
     )
 
 
@@ -76,7 +79,7 @@ def test_a_topic_that_is_gone_takes_its_positions_along() -> None:
     readings.saw_cluster(view("other"), 101.0)
     snapshot = readings.snapshot(101.0)
     assert [topic.name for topic in snapshot.topics] == ["other"]
-    assert snapshot.groups == (Group(name="g", members=2),)
+    assert snapshot.groups == (GroupReading(name="g", members=2),)
 
 
 def test_a_group_that_is_not_listed_any_more_is_gone() -> None:
@@ -111,7 +114,7 @@ def test_who_stands_before_all_that_was_seen_is_asked_about_once() -> None:
 def test_topics_are_filtered() -> None:
     readings = filled(ExporterSettings(topics=NameFilter.of(".*", "t")))
     assert readings.snapshot(100.0).topics == ()
-    assert readings.snapshot(100.0).groups == (Group(name="g", members=2),)
+    assert readings.snapshot(100.0).groups == (GroupReading(name="g", members=2),)
 
 
 def test_groups_of_zookeeper_are_all_told_at_once() -> None:
@@ -119,5 +122,5 @@ def test_groups_of_zookeeper_are_all_told_at_once() -> None:
     readings.saw_zookeeper({"old": {A: 20}, "older": {A: 10}}, 100.0)
     readings.saw_zookeeper({"old": {A: 30}}, 101.0)
     assert readings.snapshot(101.0).zookeeper_groups == (
-        Group(name="old", members=None, positions=(Position("t", 0, 30, 20, 1.0),)),
+        GroupReading(name="old", members=None, positions=(Position("t", 0, 30, 20, 1.0),)),
     )

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek_operator.exporter.report import GroupLag, Report, ReportError, TopicReport, decode, encode, report_of
-from odradek_operator.exporter.snapshot import Group, Partition, Position, Snapshot, Topic
+from odradek_operator.exporter.snapshot import ExporterSnapshot, GroupReading, PartitionReading, Position, TopicReading
 
-TOPIC = Topic(
+TOPIC = TopicReading(
     name="t",
     partitions=(
-        Partition(0, 1, (1, 2), 2, 0, 10, 100),
-        Partition(1, 2, (2, 1), 1, 0, 20, 50),
-        Partition(2, -1, (3, 1), 1, None, None, None),
+        PartitionReading(0, 1, (1, 2), 2, 0, 10, 100),
+        PartitionReading(1, 2, (2, 1), 1, 0, 20, 50),
+        PartitionReading(2, -1, (3, 1), 1, None, None, None),
     ),
 )
 
 
-def group(name: str, *lags: int) -> Group:
-    return Group(
+def group(name: str, *lags: int) -> GroupReading:
+    return GroupReading(
         name=name,
         members=1,
         positions=tuple(Position("t", number, 5, lag, lag / 10) for number, lag in enumerate(lags)),
@@ -30,9 +30,9 @@ def group(name: str, *lags: int) -> Group:
 
 
 def test_sizes_and_lags_are_summed_over_partitions() -> None:
-    none = Group(name="none", members=1, positions=(Position("t", 0, -1),))
-    unknown = Group(name="unknown", members=1, positions=(Position("t", 0, 3, 4, None),))
-    snapshot = Snapshot(topics=(TOPIC,), groups=(group("a", 1, 2), group("b", 7, 0), none, unknown))
+    none = GroupReading(name="none", members=1, positions=(Position("t", 0, -1),))
+    unknown = GroupReading(name="unknown", members=1, positions=(Position("t", 0, 3, 4, None),))
+    snapshot = ExporterSnapshot(topics=(TOPIC,), groups=(group("a", 1, 2), group("b", 7, 0), none, unknown))
     assert report_of(snapshot, groups_per_topic=9).topics["t"] == TopicReport(
         partitions=3,
         size_bytes=150,
@@ -45,7 +45,7 @@ def test_sizes_and_lags_are_summed_over_partitions() -> None:
 
 
 def test_the_groups_with_most_lag_stay() -> None:
-    snapshot = Snapshot(topics=(TOPIC,), groups=tuple(group(f"g{lag}", lag) for lag in range(9)))
+    snapshot = ExporterSnapshot(topics=(TOPIC,), groups=tuple(group(f"g{lag}", lag) for lag in range(9)))
     (topic,) = report_of(snapshot, groups_per_topic=2).topics.values()
     assert [lag.group for lag in topic.groups] == ["g8", "g7"]
     (topic,) = report_of(snapshot, groups_per_topic=0).topics.values()
@@ -53,8 +53,8 @@ def test_the_groups_with_most_lag_stay() -> None:
 
 
 def test_a_topic_without_any_size_has_none() -> None:
-    bare = Topic(name="t", partitions=(Partition(0, -1, (1,), 1),))
-    assert report_of(Snapshot(topics=(bare,)), groups_per_topic=1).topics["t"].size_bytes is None
+    bare = TopicReading(name="t", partitions=(PartitionReading(0, -1, (1,), 1),))
+    assert report_of(ExporterSnapshot(topics=(bare,)), groups_per_topic=1).topics["t"].size_bytes is None
 
 
 def test_the_json_is_as_documented() -> None:

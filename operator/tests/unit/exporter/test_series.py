@@ -7,21 +7,28 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from odradek_operator.exporter.series import SERIES, render
-from odradek_operator.exporter.snapshot import Broker, Group, Partition, Position, Snapshot, Topic
+from odradek_operator.exporter.snapshot import (
+    Broker,
+    ExporterSnapshot,
+    GroupReading,
+    PartitionReading,
+    Position,
+    TopicReading,
+)
 
-SNAPSHOT = Snapshot(
+SNAPSHOT = ExporterSnapshot(
     brokers=(Broker(1, "host:9092"),),
     topics=(
-        Topic(
+        TopicReading(
             name="t",
-            partitions=(Partition(0, 1, (1, 2), 2, 5, 50, 500), Partition(1, -1, (2, 1), 1)),
+            partitions=(PartitionReading(0, 1, (1, 2), 2, 5, 50, 500), PartitionReading(1, -1, (2, 1), 1)),
         ),
     ),
     groups=(
-        Group(name="g", members=2, positions=(Position("t", 0, 40, 10, 2.5), Position("t", 1, -1))),
-        Group(name="h", members=None),
+        GroupReading(name="g", members=2, positions=(Position("t", 0, 40, 10, 2.5), Position("t", 1, -1))),
+        GroupReading(name="h", members=None),
     ),
-    zookeeper_groups=(Group(name="old", members=None, positions=(Position("t", 0, 45, 5, 1.0),)),),
+    zookeeper_groups=(GroupReading(name="old", members=None, positions=(Position("t", 0, 45, 5, 1.0),)),),
 )
 
 LINES = """\
@@ -56,7 +63,7 @@ def test_the_lines_of_a_snapshot() -> None:
 
 
 def test_every_series_is_declared_even_without_samples() -> None:
-    families = list(text_string_to_metric_families(render(Snapshot()).decode()))
+    families = list(text_string_to_metric_families(render(ExporterSnapshot()).decode()))
     assert [(family.name, family.type, family.documentation) for family in families] == [
         (series.name, "gauge", series.help) for series in SERIES
     ]
@@ -65,8 +72,8 @@ def test_every_series_is_declared_even_without_samples() -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1))
 def test_any_name_of_a_group_is_read_back(name: str) -> None:
-    groups = (Group(name=name, members=3),)
-    text = render(Snapshot(groups=groups)).decode()
+    groups = (GroupReading(name=name, members=3),)
+    text = render(ExporterSnapshot(groups=groups)).decode()
     members = [
         sample
         for family in text_string_to_metric_families(text)

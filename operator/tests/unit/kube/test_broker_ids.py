@@ -8,10 +8,18 @@ from collections.abc import Awaitable, Callable
 
 from odradek.testing.loop import run_virtual
 from odradek.zk.ownership import MANAGED_BROKERS
-from odradek_operator.kube.api import Kind
+from odradek_operator.kube.api.object_kinds import Kind
 from odradek_operator.objects import names
-
-from .surroundings import IDLE_SECONDS, Operator, World, cluster_body, condition, scenario, topic_body, until
+from odradek_operator.testing.surroundings import (
+    IDLE_SECONDS,
+    Operator,
+    World,
+    cluster_body,
+    condition,
+    scenario,
+    topic_body,
+    until,
+)
 
 IN_USE = ("False", "BrokerIdsInUse")
 

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from odradek.testing.loop import run_virtual
-from odradek_operator.kube.api import Kind, Object, Reference
+from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.kube.lease import RETRY_SECONDS, Lease, Timing
 from odradek_operator.testing.api import KubernetesApi
 from odradek_operator.testing.client import MemoryClient

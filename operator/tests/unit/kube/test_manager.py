@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 
 from odradek.testing.loop import run_virtual
-from odradek_operator.kube.api import Kind, Object
-from odradek_operator.kube.finalizers import FINALIZER
+from odradek_operator.kube.api.object_kinds import Kind, Object
+from odradek_operator.kube.cluster.topic_finalizers import FINALIZER
 from odradek_operator.kube.manager import SWEEP_SECONDS
 from odradek_operator.objects import names
-
-from .surroundings import NAMESPACE, Operator, World, cluster_body, condition, scenario, topic_body, until
+from odradek_operator.testing.surroundings import (
+    NAMESPACE,
+    Operator,
+    World,
+    cluster_body,
+    condition,
+    scenario,
+    topic_body,
+    until,
+)
 
 RACKS = {"rack": {"topologyKey": "topology.kubernetes.io/zone"}}
 """With it, brokers read their nodes, for which they need an object that belongs to no namespace."""

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from odradek.testing.loop import run_virtual
 from odradek.zk import layout
-from odradek_operator.kube.api import Kind, Object
+from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.testing.resources import RESOURCES
-
-from .surroundings import IDLE_SECONDS, Operator, World, cluster_body, topic_body, until
+from odradek_operator.testing.surroundings import IDLE_SECONDS, Operator, World, cluster_body, topic_body, until
 
 TOPICS = {"orders": {"partitions": 2}, "loose": {"deletion": "Delete"}, "doomed": {"deletion": "Delete"}}
 VOLUMES = [{"id": 0, "size": "2Gi", "storageClass": "disks"}]

@@ -10,14 +10,13 @@ import pytest
 
 from odradek.testing.loop import run_virtual
 from odradek.zk.port import ConnectionLost
-from odradek_operator.kube.api import Kind
-from odradek_operator.kube.finalizers import FINALIZER
+from odradek_operator.kube.api.object_kinds import Kind
+from odradek_operator.kube.cluster.topic_finalizers import FINALIZER
 from odradek_operator.objects import names
 from odradek_operator.objects.storage import template_sizes
 from odradek_operator.testing.resources import Resource
 from odradek_operator.testing.store import key_of
-
-from .surroundings import (
+from odradek_operator.testing.surroundings import (
     IDLE_SECONDS,
     Operator,
     World,

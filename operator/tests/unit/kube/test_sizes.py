@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 
 from odradek.testing.loop import run_virtual
-from odradek_operator.kube.api import Kind, Object, Reference
+from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.objects import names
-
-from .surroundings import IDLE_SECONDS, NAMESPACE, Operator, World, cluster_body, condition, scenario, topic_body, until
+from odradek_operator.testing.surroundings import (
+    IDLE_SECONDS,
+    NAMESPACE,
+    Operator,
+    World,
+    cluster_body,
+    condition,
+    scenario,
+    topic_body,
+    until,
+)
 
 RECORD = names.record("demo")
 

@@ -9,7 +9,7 @@ from odradek_operator.crds import Cluster, ZooKeeper
 from odradek_operator.lifecycle import defaults
 from odradek_operator.lifecycle.steps import RecordBrokers, SetBrokerDefaults
 from odradek_operator.lifecycle.throttle import MARK, RATES
-from odradek_operator.observed import ObservedBrokersRecord, ObservedConfig, Snapshot
+from odradek_operator.topics.zookeeper_state import ObservedBrokersRecord, ObservedConfig, Snapshot
 
 OWN = Cluster(name="demo", uid="uid")
 SHARED = Cluster(name="demo", uid="uid", zookeeper=ZooKeeper(connect="zk:2181"))

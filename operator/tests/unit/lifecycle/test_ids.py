@@ -10,11 +10,12 @@ from odradek.base.types import Endpoint
 from odradek.zk.layout import BrokerRegistration, ReplicaAssignment, TopicAssignment
 from odradek.zk.ownership import BrokersOwnership, ManagedBrokers
 from odradek_operator.crds import Brokers, Cluster, Volume, ZooKeeper
-from odradek_operator.lifecycle import ids, plan
-from odradek_operator.lifecycle.observed import Claim, KubernetesState, Pod, Quorum, Record, Set
+from odradek_operator.lifecycle import cluster_plan as plan
+from odradek_operator.lifecycle import ids
+from odradek_operator.lifecycle.observed_cluster import Claim, KubernetesState, Pod, Quorum, Record, Set
 from odradek_operator.lifecycle.steps import ClusterDecision
 from odradek_operator.objects.names import Component
-from odradek_operator.observed import ObservedBrokersRecord, ObservedConfig, ObservedTopic, Snapshot
+from odradek_operator.topics.zookeeper_state import ObservedBrokersRecord, ObservedConfig, ObservedTopic, Snapshot
 
 NOTHING = KubernetesState()
 SET = Set(name="demo-kafka", replicas=2, restart_hash="", generation_observed=True)

@@ -11,7 +11,7 @@ from odradek_operator.lifecycle import moves
 from odradek_operator.lifecycle.moves import Moves
 from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas
 from odradek_operator.lifecycle.throttle import LISTS, MARK, RATES, Mark, mark_of
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 from .world import KAFKA, World, make_world
 

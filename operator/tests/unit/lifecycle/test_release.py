@@ -9,10 +9,10 @@ import pytest
 from odradek_operator.crds import Brokers, Cluster, Volume, ZooKeeper
 from odradek_operator.lifecycle import release
 from odradek_operator.lifecycle.lost import is_homeless
-from odradek_operator.lifecycle.observed import LEADER, Claim, KubernetesState, Node, Pod, Quorum
+from odradek_operator.lifecycle.observed_cluster import LEADER, Claim, KubernetesState, Node, Pod, Quorum
 from odradek_operator.lifecycle.steps import ReleaseClaims, Verdict
 from odradek_operator.objects.names import Component
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 from .world import World, make_world
 

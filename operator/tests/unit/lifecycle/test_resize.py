@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from odradek_operator.crds import Brokers, Cluster, Volume, ZooKeeper
-from odradek_operator.lifecycle.observed import Claim, KubernetesState, Pod, Record, Set
+from odradek_operator.lifecycle.observed_cluster import Claim, KubernetesState, Pod, Record, Set
 from odradek_operator.lifecycle.replicas import partitions_of
 from odradek_operator.lifecycle.resize import Resized, leaving, present_size, resized, size
-from odradek_operator.observed import ObservedTopic, Snapshot
+from odradek_operator.topics.zookeeper_state import ObservedTopic, Snapshot
 
 T = [TopicPartition("t", number) for number in range(9)]
 

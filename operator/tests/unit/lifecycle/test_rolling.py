@@ -10,7 +10,7 @@ import pytest
 from odradek_operator.lifecycle import rolling
 from odradek_operator.lifecycle.rolling import EnsembleState
 from odradek_operator.lifecycle.steps import RestartPod, Verdict
-from odradek_operator.observed import Snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 from .world import KAFKA, PodModel, World, make_world
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from odradek_operator.crds import Brokers, Cluster, PodTemplate, Spread, Volume, ZooKeeper
-from odradek_operator.lifecycle.observed import Claim, KubernetesState, Node, Pod, Set
+from odradek_operator.lifecycle.observed_cluster import Claim, KubernetesState, Node, Pod, Set
 from odradek_operator.lifecycle.spreading import MAX_NOTICES, demanded, notices, obsolete
 from odradek_operator.objects.names import Component
 

@@ -16,8 +16,8 @@ from odradek.base.types import Endpoint, TopicPartition
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from odradek.zk.ownership import BrokersOwnership, ManagedBrokers
 from odradek_operator.crds import Brokers, Cluster, Rebalance, Volume, ZooKeeper
-from odradek_operator.lifecycle import plan
-from odradek_operator.lifecycle.observed import Claim, KubernetesState, Node, Pod, Quorum, Set
+from odradek_operator.lifecycle import cluster_plan as plan
+from odradek_operator.lifecycle.observed_cluster import Claim, KubernetesState, Node, Pod, Quorum, Set
 from odradek_operator.lifecycle.steps import (
     ClusterDecision,
     LiftThrottle,
@@ -30,7 +30,7 @@ from odradek_operator.lifecycle.steps import (
 )
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
-from odradek_operator.observed import ObservedBrokersRecord, ObservedConfig, ObservedTopic, Snapshot
+from odradek_operator.topics.zookeeper_state import ObservedBrokersRecord, ObservedConfig, ObservedTopic, Snapshot
 
 NAME = "demo"
 KAFKA, ZOOKEEPER = names.kafka(NAME), names.zookeeper(NAME)

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from odradek_operator.crds import Cluster, Listener, ListenerType, read_resources
+from odradek_operator.crds.documents import parse_documents
 from odradek_operator.crds.types import Brokers, ComputeResources, Monitoring, PodTemplate, Volume, ZooKeeper
-from odradek_operator.documents import parse_documents
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.wanted import Extras, wanted_objects

@@ -26,10 +26,10 @@ from odradek_operator.crds.types import (
     Volume,
     ZooKeeper,
 )
-from odradek_operator.kube.api import Kind, kind_of
+from odradek_operator.kube.api.object_kinds import Kind, kind_of
 from odradek_operator.objects import names
+from odradek_operator.objects.cluster_properties import is_dynamic
 from odradek_operator.objects.podspec import ImageSettings
-from odradek_operator.objects.properties import is_dynamic
 from odradek_operator.objects.wanted import (
     PRUNED_KINDS,
     Extras,

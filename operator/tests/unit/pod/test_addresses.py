@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek_operator.pod.addresses import Address, Waiting, advertised, node_address, rack, service_name
-from odradek_operator.pod.errors import PodError
+from odradek_operator.errors import PodError
+from odradek_operator.pod.addresses import Address, AddressPending, advertised, node_address, rack, service_name
 from odradek_operator.pod.identity import BrokerPod, PodListener
 
 INSIDE = PodListener(name="plain", port=9092, type="internal")
@@ -74,7 +74,7 @@ def test_a_node_without_address_is_told(what: dict[str, Any]) -> None:
 )
 def test_node_ports(what: dict[str, Any], expected: Address | str) -> None:
     found = advertised(POD, NODE_PORT, node(("InternalIP", "10.0.0.1")), what)
-    if isinstance(found, Waiting):
+    if isinstance(found, AddressPending):
         assert isinstance(expected, str)
         assert found.reason.startswith(expected)
     else:
@@ -96,7 +96,7 @@ def test_load_balancers(ingress: list[dict[str, str]], expected: str) -> None:
 @pytest.mark.parametrize("ingress", [None, [], [{"hostname": ""}]])
 def test_a_load_balancer_may_still_come(ingress: list[dict[str, str]] | None) -> None:
     found = advertised(POD, BALANCED, None, service(ingress=ingress))
-    assert isinstance(found, Waiting)
+    assert isinstance(found, AddressPending)
     assert "load balancer" in found.reason
 
 
@@ -124,6 +124,6 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["spec", "status", "metadata"]), JSON))
 def test_whatever_a_service_holds_it_gives_an_address_or_a_reason(what: dict[str, Any]) -> None:
     found = advertised(POD, BALANCED, None, what)
-    assert isinstance(found, Waiting) or found.host
+    assert isinstance(found, AddressPending) or found.host
     found = advertised(POD, NODE_PORT, node(("InternalIP", "10.0.0.1")), what)
-    assert isinstance(found, Waiting) or found.port > 0
+    assert isinstance(found, AddressPending) or found.port > 0

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from odradek.app.properties import parse_properties
+from odradek_operator.errors import PodError
 from odradek_operator.pod.addresses import Json
-from odradek_operator.pod.api import ApiError
+from odradek_operator.pod.api_reader import ApiReadError
 from odradek_operator.pod.broker import broker_properties, read_secrets, read_text, write_properties
-from odradek_operator.pod.errors import PodError
 from odradek_operator.pod.identity import BrokerPod, PodListener
 from odradek_operator.pod.remembered import FILE
 
@@ -45,8 +45,8 @@ def pod(*listeners: PodListener, rack_key: str | None = None) -> BrokerPod:
 class Api:
     """Tells one node, and of each Service one answer after the other; an exception is raised."""
 
-    def __init__(self, **services: list[Json | ApiError]) -> None:
-        self.services: dict[str, Iterator[Json | ApiError]] = {
+    def __init__(self, **services: list[Json | ApiReadError]) -> None:
+        self.services: dict[str, Iterator[Json | ApiReadError]] = {
             name.replace("_", "-"): iter(answers) for name, answers in services.items()
         }
 
@@ -57,7 +57,7 @@ class Api:
     def service(self, namespace: str, name: str) -> Json:
         assert namespace == "events"
         answer = next(self.services[name])
-        if isinstance(answer, ApiError):
+        if isinstance(answer, ApiReadError):
             raise answer
         return answer
 
@@ -82,10 +82,10 @@ class Refusing:
         self.reason = reason
 
     def node(self, name: str) -> Json:
-        raise ApiError(self.reason)
+        raise ApiReadError(self.reason)
 
     def service(self, namespace: str, name: str) -> Json:
-        raise ApiError(self.reason)
+        raise ApiReadError(self.reason)
 
 
 def no_pause(_: float) -> None:
@@ -104,7 +104,7 @@ def test_internal_listeners_need_no_api() -> None:
 
 def test_rack_and_node_port_come_from_node_and_service() -> None:
     service = {"spec": {"ports": [{"port": 9094, "nodePort": 31_000}]}}
-    api = Api(demo_kafka_out_0=[ApiError("it is not there"), service])
+    api = Api(demo_kafka_out_0=[ApiReadError("it is not there"), service])
     text = broker_properties("", pod(INSIDE, NODE_PORT, rack_key="zone"), lambda: api, pause=no_pause)
     pairs = parse_properties(text)
     assert pairs["broker.rack"] == "z1"
@@ -185,7 +185,7 @@ def test_a_refused_answer_does_not_replace_a_good_one(volume: Path) -> None:
     which = pod(NODE_PORT, BALANCED, rack_key="zone")
     start(volume, which, Api(demo_kafka_out_0=[SERVICE], demo_kafka_lb_0=[BALANCER]))
     changed = {"spec": {"ports": [{"port": 9094, "nodePort": 32_000}]}}
-    refused = ApiError("it answers 404 Not Found")
+    refused = ApiReadError("it answers 404 Not Found")
     start(volume, which, Api(demo_kafka_out_0=[changed], demo_kafka_lb_0=[refused] * 9), seconds=1.0)
     properties, _ = start(volume, which, Refusing("it answers 500"))
     assert properties["advertised.listeners"].endswith("OUT://10.0.0.1:32000,LB://lb.example:9095")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from odradek_operator.crds.types import ListenerType
-from odradek_operator.pod.errors import PodError
+from odradek_operator.errors import PodError
 from odradek_operator.pod.identity import (
     LISTENER_TYPES,
     BrokerPod,

@@ -1,0 +1,1 @@
+"""`odradek log`: the offline tools for log directories."""

@@ -1,0 +1,301 @@
+"""The checks of one partition's directory: every batch, every index, every small file.
+
+A path enters; a `PartitionReport` leaves. `log_verify` runs `check_partition` for each partition, also in other
+processes. Nothing is written. Invariant: findings are about what stands in the files, never about what a broker that
+runs may have changed since the file before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from odradek.base.errors import CorruptMessageError, ProtocolError
+from odradek.base.types import NO_EPOCH
+from odradek.cli.logs.files import (
+    FILES,
+    LEFTOVER_SUFFIXES,
+    UNPACKED_LIMIT_BYTES,
+    Entry,
+    Walk,
+    read_whole,
+)
+from odradek.cli.logs.findings import (
+    LOOK,
+    NEXT_START,
+    REMAKE_INDEX,
+    REPLACE_REPLICA,
+    Finding,
+    Findings,
+    Severity,
+)
+from odradek.cli.logs.index_checks import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
+from odradek.log import checkpoints
+from odradek.log.checkpoints import MalformedCheckpointError
+from odradek.log.epoch_cache import EpochCache
+from odradek.log.producers.producer_snapshot import INT32_MAX
+from odradek.log.producers.producer_state import ProducerState
+from odradek.log.segments.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
+from odradek.records.formats import check_entry, iterate_records
+
+_KNOWN_FILES: Final = (checkpoints.LEADER_EPOCH_FILE, checkpoints.PARTITION_METADATA_FILE)
+_LEFTOVERS: Final = {
+    DELETED_SUFFIX: (Severity.NOTE, "a file that was to be removed"),
+    CLEANED_SUFFIX: (Severity.WARNING, "compaction did not finish this segment"),
+    SWAP_SUFFIX: (Severity.WARNING, "a compacted segment was not put in its place yet"),
+    ".tmp": (Severity.NOTE, "a small file was not finished"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequest:
+    """Which partition to check, and how thoroughly."""
+
+    path: str
+    clean: bool
+    """Whether the broker stopped in order: then nothing may be left that a start would mend."""
+    deep: bool = False
+    """Unpack and decode every record."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionReport:
+    """What a partition's directory holds and what is wrong with it."""
+
+    path: str
+    findings: list[Finding] = field(default_factory=list)
+    segments: int = 0
+    size_bytes: int = 0
+    batches: int = 0
+    start_offset: int = 0
+    """Base offset of the first segment."""
+    end_offset: int = 0
+
+
+def check_partition(request: CheckRequest) -> PartitionReport:
+    """Check everything in a partition's directory. Raises `StorageError` when the disk refuses."""
+    return _PartitionCheck(request).run()
+
+
+class _PartitionCheck:
+    """One pass over a directory."""
+
+    def __init__(self, request: CheckRequest) -> None:
+        self._request = request
+        self._directory = Path(request.path)
+        self._names = FILES.list(request.path)
+        self._findings = Findings()
+        self._report = PartitionReport(path=request.path)
+        self._transactions = TransactionCheck(self._findings)
+        self._epochs = self._read_epochs()
+        self._epoch = -1
+        self._told_epochs: set[int] = set()
+        self._next_offset = 0
+        self._gaps = 0
+
+    def run(self) -> PartitionReport:
+        bases = sorted(int(name.split(".")[0]) for name in self._names if _is_segment_file(name, LOG_SUFFIX))
+        self._check_names(set(bases))
+        if bases:
+            self._next_offset = self._report.start_offset = bases[0]
+        for place, base_offset in enumerate(bases):
+            successor = bases[place + 1] if place + 1 < len(bases) else None
+            self._check_segment(base_offset, successor)
+        self._report.segments = len(bases)
+        self._report.end_offset = self._next_offset
+        self._finish(set(bases))
+        self._report.findings = self._findings.all()
+        return self._report
+
+    def _tell(self, severity: Severity, check: str, name: str, text: str, advice: str = NEXT_START) -> None:
+        self._findings.add(severity, check, self._directory / name, text, advice=advice)
+
+    # Segments
+
+    def _check_segment(self, base_offset: int, successor: int | None) -> None:
+        path = self._directory / f"{base_offset:020d}{LOG_SUFFIX}"
+        active = successor is None
+        if base_offset > self._next_offset:
+            self._gaps += 1
+        offsets = OffsetIndexCheck(path.with_suffix(INDEX_SUFFIX), base_offset, self._findings, active=active)
+        times = TimeIndexCheck(path.with_suffix(TIME_INDEX_SUFFIX), base_offset, self._findings, active=active)
+        self._transactions.begin(path.with_suffix(TRANSACTION_INDEX_SUFFIX), base_offset)
+        self._next_offset = max(self._next_offset, base_offset)
+        walk = Walk(path)
+        for entry in walk:
+            self._check_entry(path, entry, base_offset, successor)
+            offsets.see(entry)
+            times.see(entry)
+            self._transactions.see(entry)
+        if walk.problem is not None:
+            self._tell_end(path, walk, active=active)
+        self._report.size_bytes += walk.size
+        has_index = self._has_indexes(base_offset, active=active)
+        offsets.finish()
+        times.finish(complete=has_index and (self._request.clean or not active))
+        self._transactions.finish(self._next_offset)
+
+    def _check_entry(self, path: Path, entry: Entry, base_offset: int, successor: int | None) -> None:
+        position, header = entry.position, entry.header
+        self._report.batches += 1
+        try:
+            check_entry(entry.content, 0, header)
+            if self._request.deep:
+                self._check_records(entry)
+        except ProtocolError as error:
+            self._findings.add(Severity.ERROR, "batch", path, str(error), position=position, advice=REPLACE_REPLICA)
+        problem = None
+        if header.base_offset < self._next_offset:
+            problem = f"offset {header.base_offset} comes where {self._next_offset} or a later one belongs"
+        elif successor is not None and header.last_offset >= successor:
+            problem = f"offset {header.last_offset} lies in the next segment, which begins at {successor}"
+        elif header.last_offset - base_offset > INT32_MAX:
+            problem = f"offset {header.last_offset} is too far from the segment's base for the indexes"
+        if problem is not None:
+            self._findings.add(Severity.ERROR, "offsets", path, problem, position=position, advice=REPLACE_REPLICA)
+        if header.magic == 2 and header.base_offset > self._next_offset:
+            self._gaps += 1
+        self._next_offset = max(self._next_offset, header.next_offset)
+        self._check_epoch(path, entry)
+
+    def _check_records(self, entry: Entry) -> None:
+        """Decode every record; the header must tell their newest time, and their offsets must rise."""
+        header = entry.header
+        previous, newest = -1, -1
+        for record in iterate_records(entry.content, 0, header, limit=UNPACKED_LIMIT_BYTES):
+            if record.offset <= previous:
+                raise CorruptMessageError(f"record {record.offset} comes after {previous}")
+            previous, newest = record.offset, max(newest, record.timestamp)
+        if previous >= 0 and newest != header.max_timestamp and header.magic > 0:
+            raise CorruptMessageError(
+                f"the batch at offset {header.base_offset} tells time {header.max_timestamp}, its newest has {newest}"
+            )
+        if previous > header.last_offset:
+            raise CorruptMessageError(f"record {previous} lies behind its batch, which ends at {header.last_offset}")
+
+    def _tell_end(self, path: Path, walk: Walk, *, active: bool) -> None:
+        text = f"{walk.size - walk.end} bytes are no batch: {walk.problem}"
+        if active and not self._request.clean:
+            advice = "Nothing, after a crash: the broker cuts them at its next start."
+            self._findings.add(Severity.WARNING, "tail", path, text, position=walk.end, advice=advice)
+        else:
+            self._findings.add(Severity.ERROR, "tail", path, text, position=walk.end, advice=REPLACE_REPLICA)
+
+    def _has_indexes(self, base_offset: int, *, active: bool) -> bool:
+        """Whether both are there; a sealed segment's absence is told, an active one's file may not be written yet."""
+        missing = [
+            suffix for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) if f"{base_offset:020d}{suffix}" not in self._names
+        ]
+        if missing and (not active or self._request.clean):
+            for suffix in missing:
+                name = f"{base_offset:020d}{suffix}"
+                self._tell(Severity.WARNING, "index", name, "it is missing: the segment is walked at the next start")
+        return not missing
+
+    # Leader epochs
+
+    def _read_epochs(self) -> EpochCache | None:
+        path = self._directory / checkpoints.LEADER_EPOCH_FILE
+        if checkpoints.LEADER_EPOCH_FILE not in self._names:
+            return None
+        try:
+            entries = checkpoints.decode_epochs(read_whole(path), str(path))
+        except MalformedCheckpointError as error:
+            self._tell(Severity.ERROR, "leader epochs", path.name, str(error), REMAKE_INDEX)
+            return None
+        cache = EpochCache(entries)
+        if cache.entries() != entries:
+            self._tell(Severity.ERROR, "leader epochs", path.name, "epochs or offsets do not rise", REMAKE_INDEX)
+        return cache
+
+    def _check_epoch(self, path: Path, entry: Entry) -> None:
+        header = entry.header
+        if header.leader_epoch == NO_EPOCH:
+            return
+        if header.leader_epoch < self._epoch:
+            text = f"leader epoch {header.leader_epoch} comes after {self._epoch}"
+            self._findings.add(
+                Severity.ERROR, "leader epochs", path, text, position=entry.position, advice=REPLACE_REPLICA
+            )
+        self._epoch = max(self._epoch, header.leader_epoch)
+        if self._epochs is None or header.leader_epoch in self._told_epochs:
+            return
+        known = self._epochs.epoch_of(header.base_offset)
+        if known not in (-1, header.leader_epoch):
+            self._told_epochs.add(header.leader_epoch)
+            severity = Severity.ERROR if self._request.clean else Severity.WARNING
+            text = (
+                f"offset {header.base_offset} was written in epoch {header.leader_epoch}, the checkpoint says {known}"
+            )
+            self._findings.add(severity, "leader epochs", path, text, position=entry.position)
+
+    # Names, snapshots, topic id
+
+    def _check_names(self, bases: set[int]) -> None:
+        for name in self._names:
+            leftover = next((suffix for suffix in LEFTOVER_SUFFIXES if name.endswith(suffix)), None)
+            if leftover is not None:
+                severity, text = _LEFTOVERS[leftover]
+                self._tell(severity, "leftover", name, text)
+            elif any(_is_segment_file(name, suffix) for suffix in SEGMENT_SUFFIXES):
+                if int(name.split(".")[0]) not in bases:
+                    self._tell(Severity.WARNING, "leftover", name, "an index without its .log file")
+            elif not _is_segment_file(name, SNAPSHOT_SUFFIX) and name not in _KNOWN_FILES:
+                self._tell(Severity.NOTE, "leftover", name, "no file of a log", LOOK)
+        if not bases:
+            self._tell(Severity.WARNING, "segments", "", "there is no segment", LOOK)
+
+    def _finish(self, bases: set[int]) -> None:
+        if self._gaps:
+            text = f"offsets are missing in {self._gaps} places: compaction leaves them out, or they were lost"
+            self._tell(Severity.NOTE, "offsets", "", text, LOOK)
+        if self._epochs is None:
+            if self._epoch >= 0 and checkpoints.LEADER_EPOCH_FILE not in self._names:
+                severity = Severity.WARNING if self._request.clean else Severity.NOTE
+                self._tell(severity, "leader epochs", checkpoints.LEADER_EPOCH_FILE, "it is missing")
+        elif any(start > self._next_offset for _, start in self._epochs.entries()):
+            text = f"an epoch begins above the log end {self._next_offset}"
+            self._tell(Severity.WARNING, "leader epochs", checkpoints.LEADER_EPOCH_FILE, text)
+        self._check_snapshots(bases | {self._next_offset})
+        self._check_topic_id()
+
+    def _check_snapshots(self, expected: set[int]) -> None:
+        for name in self._names:
+            if not _is_segment_file(name, SNAPSHOT_SUFFIX):
+                continue
+            offset = int(name.split(".")[0])
+            try:
+                ProducerState.decode(read_whole(self._directory / name), offset)
+            except CorruptMessageError as error:
+                advice = "Remove it while the broker is stopped: an older one is used, and the log after it."
+                self._tell(Severity.ERROR, "producer snapshot", name, str(error), advice)
+            if offset > self._next_offset:
+                text = f"it is of offset {offset}, above the log end {self._next_offset}"
+                self._tell(Severity.WARNING, "producer snapshot", name, text)
+            elif offset not in expected:
+                self._tell(Severity.NOTE, "producer snapshot", name, "no segment begins there")
+
+    def _check_topic_id(self) -> None:
+        name = checkpoints.PARTITION_METADATA_FILE
+        if name not in self._names:
+            return
+        try:
+            checkpoints.decode_partition_metadata(read_whole(self._directory / name), name)
+        except MalformedCheckpointError as error:
+            severity = Severity.ERROR if self._request.clean else Severity.WARNING
+            self._tell(severity, "topic id", name, str(error), "Stop the broker and remove it: it is written anew.")
+
+
+def _is_segment_file(name: str, suffix: str) -> bool:
+    return name.endswith(suffix) and name.removesuffix(suffix).isdecimal()

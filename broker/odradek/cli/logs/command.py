@@ -1,0 +1,234 @@
+"""`odradek log`: what is in a log's files, whether they are sound, and compaction of one of them, without a broker.
+
+Enters: a command line. Leaves: the lines of `log_dump`, the findings of `log_verify`, what `log_compact` did. Exit code
+0 when all is well, 1 when a file is damaged or the work was refused, 2 for wrong usage. The tools are imported when
+they are run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from odradek.cli.shared import output_option, told_in_a_sentence
+
+if TYPE_CHECKING:
+    from odradek.cli.logs.compact import CompactReport
+    from odradek.cli.logs.dump import Line
+
+_DECODERS: Final = ("string", "integer", "long", "double", "hex")
+_LOG_DECODERS: Final = ("offsets-topic", "transaction-log")
+_ALL_BYTES: Final = (1 << 31) - 1
+_LINES_AT_ONCE: Final = 500
+
+
+@click.group()
+def log() -> None:
+    """Look into the files of a log, check them, or compact one, without a broker.
+
+    \b
+    Example:
+      odradek log dump /data/orders-0 --print-data-log
+      odradek log verify /data
+      odradek log compact /data/orders-0
+    """
+
+
+@log.command()
+@click.argument("paths", nargs=-1, required=True, metavar="FILE|DIRECTORY…", type=click.Path(path_type=Path))
+@click.option("-d", "--deep-iteration", "deep", is_flag=True, help="Show every record, not only batches.")
+@click.option("-p", "--print-data-log", "contents", is_flag=True, help="Show keys and values too; implies the former.")
+@click.option(
+    "--value-decoder",
+    type=click.Choice([*_DECODERS, *_LOG_DECODERS]),
+    help="How values are shown; the last two show key and value of a broker's own topics. Implies --print-data-log.",
+)
+@click.option("--key-decoder", type=click.Choice(_DECODERS), help="How keys are shown. Implies --print-data-log.")
+@click.option("--index-sanity-check", "sanity_only", is_flag=True, help="Only ask whether a broker trusts each index.")
+@click.option("--verify-index-only", "verify_only", is_flag=True, help="Hold indexes against the log, show no entries.")
+@click.option(
+    "--max-bytes", type=click.IntRange(1), default=_ALL_BYTES, metavar="BYTES", help="Read no more of each .log file."
+)
+@click.option("--skip-record-metadata", is_flag=True, help="Of records, show key and value alone.")
+@output_option
+def dump(
+    *,
+    paths: tuple[Path, ...],
+    contents: bool,
+    value_decoder: str | None,
+    key_decoder: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Show what is in files of a log, in the words of Kafka's DumpLogSegments.
+
+    Of a directory all files are shown: .log, .index, .timeindex, .txnindex, .snapshot and the small checkpoint files,
+    and those of the partitions in it. With --output json every line is a JSON object. What is wrong is told at the end
+    on standard error, with exit code 1.
+
+    \b
+    Example:
+      odradek log dump /data/orders-0/00000000000000000000.log --deep-iteration
+      odradek log dump /data/orders-0 --print-data-log --key-decoder long
+      odradek log dump /data/__consumer_offsets-7 --value-decoder offsets-topic
+      odradek log dump /data/orders-0/*.index --verify-index-only
+    """
+    from odradek.cli.logs import dump as log_dump
+    from odradek.cli.logs.files import files_to_dump
+
+    contents = contents or value_decoder is not None or key_decoder is not None
+    decoder = _decoder(key_decoder, value_decoder) if contents else None
+    options["deep"] = options["deep"] or contents
+    wanted = log_dump.DumpOptions(decoder=decoder, **options)
+    complaints = log_dump.Complaints()
+    with told_in_a_sentence():
+        for path in files_to_dump(paths):
+            _print(path, log_dump.dump_file(path, wanted, complaints), as_json=as_json)
+    for line in complaints.lines():
+        click.echo(line, err=True)
+    if complaints.faults:
+        sys.exit(1)
+
+
+def _decoder(key: str | None, value: str | None) -> Any:
+    from odradek.cli.logs.decoders import DECODERS, LOG_DECODERS, by_field
+
+    if value in LOG_DECODERS:
+        if key is not None:
+            raise click.UsageError(f"--value-decoder {value} shows the key too: leave out --key-decoder.")
+        return LOG_DECODERS[value]
+    return by_field(DECODERS[key or "string"], DECODERS[value or "string"])
+
+
+def _print(path: Path, lines: Iterable[Line], *, as_json: bool) -> None:
+    """Many lines at once: each write of click's ends with a flush."""
+    shown: list[str] = []
+    try:
+        for line in lines:
+            if not as_json:
+                shown.append(line.text())
+            elif line.kind != "file":
+                shown.append(json.dumps({"file": str(path), **line.plain()}, ensure_ascii=False))
+            if len(shown) >= _LINES_AT_ONCE:
+                click.echo("\n".join(shown))
+                shown.clear()
+    finally:
+        if shown:
+            click.echo("\n".join(shown))
+
+
+@log.command()
+@click.argument("paths", nargs=-1, required=True, metavar="DIRECTORY…", type=click.Path(path_type=Path))
+@click.option("--deep", is_flag=True, help="Unpack and decode every record too; several times slower.")
+@click.option(
+    "--notes", is_flag=True, help="Also show what is no trouble: leftovers, gaps of compaction, and the like."
+)
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1), help="Processes that check partitions.  [default: one a processor]"
+)
+@output_option
+def verify(*, paths: tuple[Path, ...], deep: bool, notes: bool, jobs: int | None, as_json: bool) -> None:
+    """Check every byte of logs: nothing is written, nothing is mended.
+
+    A DIRECTORY is an entry of log.dirs or one partition in it. Looked at are CRCs, offsets, lengths, indexes against
+    their log, aborted transactions, producer snapshots, leader epochs, checkpoints and leftovers. A finding is an
+    error when data is damaged or would be read wrongly, a warning when a broker settles it by itself. Exit code 1 when
+    there is an error. Best done while no broker uses the directory.
+
+    \b
+    Example:
+      odradek log verify /data
+      odradek log verify /data/orders-0 --deep --notes
+      odradek log verify /data --output json
+    """
+    from odradek.cli import tables
+    from odradek.cli.logs import verify as log_verify
+    from odradek.cli.logs.findings import Severity
+    from odradek.cli.logs.progress import progress_bar
+    from odradek.cli.shared import echo_json
+
+    with told_in_a_sentence(), progress_bar("Checking") as progress:
+        report = log_verify.verify(paths, deep=deep, jobs=jobs, progress=progress)
+    if as_json:
+        echo_json(report.plain())
+    else:
+        tables.show([report.table(notes=notes)])
+        click.echo(report.summary())
+    if report.count(Severity.ERROR):
+        sys.exit(1)
+
+
+@log.command()
+@click.argument("paths", nargs=-1, required=True, metavar="DIRECTORY…", type=click.Path(path_type=Path))
+@click.option(
+    "--dirty-from", type=click.IntRange(0), metavar="OFFSET", help="Compacted below; default: as checkpointed."
+)
+@click.option("--up-to", type=click.IntRange(0), metavar="OFFSET", help="Replicated below; default: as checkpointed.")
+@click.option(
+    "--delete-retention-ms",
+    type=click.IntRange(0),
+    default=86_400_000,
+    show_default=True,
+    help="How long tombstones and transaction markers stay.",
+)
+@click.option(
+    "--min-compaction-lag-ms", type=click.IntRange(0), default=0, show_default=True, help="Younger records stay."
+)
+@click.option(
+    "--segment-bytes", type=click.IntRange(14), default=1 << 30, show_default=True, help="Largest segment that is made."
+)
+@click.option(
+    "--map-bytes",
+    type=click.IntRange(1 << 16),
+    default=128 << 20,
+    show_default=True,
+    help="Memory for keys: 24 bytes each. With too little, a second run goes on.",
+)
+@output_option
+def compact(*, paths: tuple[Path, ...], as_json: bool, **options: Any) -> None:
+    """Compact the logs of partitions while their broker is stopped, as it would do it itself.
+
+    A DIRECTORY is that of one partition. The last segment is still written to and stays as it is, and so does what is
+    not replicated or belongs to an open transaction. It is safe to stop this at any time: the next start settles it.
+    Look up the topic's settings first; the defaults here are Kafka's. A log that was never compacted is refused
+    without --dirty-from: its topic may be none that is to be compacted.
+
+    \b
+    Example:
+      odradek log compact /data/customers-0
+      odradek log compact /data/customers-0 --dirty-from 0 --delete-retention-ms 0 --segment-bytes 104857600
+    """
+    from odradek.cli.logs import compact as log_compact
+    from odradek.cli.logs.progress import progress_bar
+    from odradek.cli.shared import echo_json
+
+    settings = log_compact.CompactSettings(**options)
+    for path in paths:
+        with told_in_a_sentence(), progress_bar(f"Compacting {path.name}") as progress:
+            report = log_compact.compact(path, settings, progress)
+        if as_json:
+            echo_json(report.plain())
+        else:
+            _show_compacted(report)
+
+
+def _show_compacted(report: CompactReport) -> None:
+    from odradek.cli.tables import Column, Table, show
+
+    if report.reason:
+        click.echo(f"{report.path}: nothing was done, {report.reason}.")
+        return
+    rows = (
+        ("segments", f"{report.segments_before:,}", f"{report.segments_after:,}"),
+        ("bytes", f"{report.bytes_before:,}", f"{report.bytes_after:,}"),
+        ("records read and kept", f"{report.records_before:,}", f"{report.records_after:,}"),
+    )
+    if report.keyless_records:
+        click.echo(f"Warning: {report.keyless_records:,} records had no key and were dropped.", err=True)
+    done = f"dirty from {report.dirty_from}, now clean up to {report.clean_up_to}, in {report.seconds:.1f} s"
+    show([Table(f"{report.path}: {done}", (Column(""), Column("BEFORE", True), Column("AFTER", True)), rows)])

@@ -1,0 +1,276 @@
+"""What `odradek log verify` does: checks whole log directories, partition by partition and side by side.
+
+Paths enter; a `VerifyReport` leaves, with its table and its JSON. `cli/logs/command` calls it. Nothing is written, also
+not the lock file. Partitions are checked in other processes when there is enough to read that it pays. Invariant: the
+order and the content of findings do not depend on which process was faster.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from odradek.base.errors import StorageError
+from odradek.base.types import TopicPartition
+from odradek.cli.logs.checks import CheckRequest, PartitionReport, check_partition
+from odradek.cli.logs.files import (
+    FILES,
+    OFFSET_CHECKPOINTS,
+    SMALL_FILES,
+    is_partition_directory,
+    lock_problem,
+    partitions_in,
+    read_whole,
+)
+from odradek.cli.logs.findings import LOOK, NEXT_START, Finding, Findings, Severity
+from odradek.cli.tables import Column, Table
+from odradek.log import checkpoints
+from odradek.log.checkpoints import MalformedCheckpointError
+from odradek.log.directories.directory import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX
+
+PAYS_FROM_BYTES: Final = 64 << 20
+"""With less to read, starting processes takes longer than reading."""
+
+_CLEANER_FILE: Final = OFFSET_CHECKPOINTS[-1]
+_ABOVE_THE_END: Final = {
+    checkpoints.RECOVERY_POINT_FILE: (Severity.WARNING, "the log was cut since; what is written next is walked anyway"),
+    checkpoints.HIGH_WATERMARK_FILE: (Severity.ERROR, "committed records are gone"),
+    checkpoints.LOG_START_FILE: (Severity.ERROR, "the log begins where records are gone"),
+    _CLEANER_FILE: (Severity.WARNING, "compaction starts from the log's begin again"),
+}
+_DIRECTORIES: Final = {
+    DELETE_SUFFIX: (Severity.NOTE, "the log of a deleted topic, not removed yet"),
+    FUTURE_SUFFIX: (Severity.NOTE, "a replica on its way to another directory"),
+    STRAY_SUFFIX: (Severity.WARNING, "a replica that the cluster had no place for"),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class VerifyReport:
+    """Everything that was looked at and found."""
+
+    partitions: list[PartitionReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def count(self, severity: Severity) -> int:
+        """Findings of a severity."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+    def summary(self) -> str:
+        """One sentence."""
+        segments = sum(report.segments for report in self.partitions)
+        batches = sum(report.batches for report in self.partitions)
+        size = sum(report.size_bytes for report in self.partitions)
+        return (
+            f"{len(self.partitions)} partitions, {segments} segments, {batches} batches, {size:,} bytes: "
+            f"{self.count(Severity.ERROR)} errors, {self.count(Severity.WARNING)} warnings, "
+            f"{self.count(Severity.NOTE)} notes."
+        )
+
+    def table(self, *, notes: bool) -> Table:
+        """The findings, errors first; notes only when asked for."""
+        shown = [finding for finding in self.findings if notes or finding.severity > Severity.NOTE]
+        shown.sort(key=lambda finding: -finding.severity)
+        rows = tuple(
+            (
+                finding.severity.name.lower(),
+                finding.check,
+                finding.path,
+                "" if finding.position is None else str(finding.position),
+                finding.text,
+                finding.advice,
+            )
+            for finding in shown
+        )
+        names = ("SEVERITY", "CHECK", "FILE", "POSITION", "WHAT", "WHAT TO DO")
+        columns = tuple(Column(name, right=name == "POSITION") for name in names)
+        marked = frozenset(place for place, finding in enumerate(shown) if finding.severity is Severity.ERROR)
+        return Table("", columns, rows, marked, empty="Nothing is wrong.")
+
+    def plain(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "partitions": [
+                {
+                    "path": report.path,
+                    "segments": report.segments,
+                    "batches": report.batches,
+                    "bytes": report.size_bytes,
+                    "startOffset": report.start_offset,
+                    "endOffset": report.end_offset,
+                }
+                for report in self.partitions
+            ],
+            "findings": [
+                {
+                    "severity": finding.severity.name.lower(),
+                    "check": finding.check,
+                    "file": finding.path,
+                    "position": finding.position,
+                    "text": finding.text,
+                    "advice": finding.advice,
+                }
+                for finding in self.findings
+            ],
+            "errors": self.count(Severity.ERROR),
+            "warnings": self.count(Severity.WARNING),
+        }
+
+
+Progress = Callable[[int, int], None]
+"""Told bytes that are done and bytes in all, after each partition."""
+
+
+def verify(paths: Sequence[Path], *, deep: bool, jobs: int | None, progress: Progress) -> VerifyReport:
+    """Check the directories: partitions, or such that hold partitions. Raises `LogToolError`, `StorageError`.
+
+    `jobs` processes at most; None: as many as there are processors, if there is enough to read.
+    """
+    roots = {path: partitions_in(path) for path in paths}
+    requests = [
+        CheckRequest(path=str(partition), clean=_was_clean(partition), deep=deep)
+        for partitions in roots.values()
+        for partition in partitions
+    ]
+    report = VerifyReport()
+    sizes = [_size_of(request.path) for request in requests]
+    done = 0
+    for size, partition in zip(sizes, _checked(requests, _processes(jobs, sizes)), strict=True):
+        report.partitions.append(partition)
+        done += size
+        progress(done, sum(sizes))
+    by_path = {partition.path: partition for partition in report.partitions}
+    for path, partitions in roots.items():
+        report.findings += _check_root(path, [by_path[str(partition)] for partition in partitions])
+    for partition in report.partitions:
+        report.findings += partition.findings
+    return report
+
+
+def _was_clean(partition: Path) -> bool:
+    return FILES.exists(str(partition.resolve().parent / checkpoints.CLEAN_SHUTDOWN_FILE))
+
+
+def _size_of(path: str) -> int:
+    """Bytes of a directory's files; those that go meanwhile do not count."""
+    total = 0
+    for name in FILES.list(path):
+        try:
+            total += FILES.size(f"{path}/{name}")
+        except StorageError as error:
+            if not error.missing:
+                raise
+    return total
+
+
+def _processes(jobs: int | None, sizes: Sequence[int]) -> int:
+    if jobs is None:
+        jobs = (os.cpu_count() or 1) if sum(sizes) >= PAYS_FROM_BYTES else 1
+    return min(jobs, len(sizes))
+
+
+def _checked(requests: Sequence[CheckRequest], processes: int) -> Iterator[PartitionReport]:
+    if processes <= 1:
+        yield from map(_check, requests)
+        return
+    # Not forked: a fork of a program with threads, as a progress bar has, may stand still.
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(_check, requests)
+
+
+def _check(request: CheckRequest) -> PartitionReport:
+    """A disk that refuses one partition does not end the look at the others."""
+    try:
+        return check_partition(request)
+    except StorageError as error:
+        finding = Finding(Severity.ERROR, "disk", request.path, None, str(error), "Look at the disk and its log.")
+        return PartitionReport(path=request.path, findings=[finding])
+
+
+# A whole entry of log.dirs
+
+
+def _check_root(root: Path, reports: Sequence[PartitionReport]) -> list[Finding]:
+    """What stands beside the partitions; of a partition's own directory only whether somebody uses it."""
+    findings = Findings()
+    alone = is_partition_directory(root)
+    directory = root.resolve().parent if alone else root
+    used = lock_problem(directory)
+    if used is not None:
+        advice = "Stop the broker for a sure answer: files may have changed while they were read."
+        findings.add(Severity.WARNING, "in use", directory, used, advice=advice)
+    if alone:
+        return findings.all()
+    if used is None and reports and not FILES.exists(str(root / checkpoints.CLEAN_SHUTDOWN_FILE)):
+        text = "the broker did not stop in order: it walks the ends of the logs at its next start"
+        findings.add(Severity.NOTE, "stop", root, text)
+    _check_owner(root, findings)
+    for name in OFFSET_CHECKPOINTS:
+        _check_offsets(root, name, reports, findings)
+    _check_others(root, {Path(report.path).name for report in reports}, findings)
+    return findings.all()
+
+
+def _check_owner(root: Path, findings: Findings) -> None:
+    path = root / checkpoints.META_PROPERTIES_FILE
+    content = read_whole(path).decode("latin-1")
+    properties = {
+        key.strip(): value.strip()
+        for key, found, value in (line.partition("=") for line in content.splitlines())
+        if found
+    }
+    advice = "Without it any broker takes the directory for its own: restore it before the next start."
+    if not content:
+        findings.add(Severity.WARNING, "owner", path, "it is missing or empty", advice=advice)
+    elif properties.get("version", "0") != "0":
+        text = f"it has version {properties['version']}: only 0, of brokers on ZooKeeper, is supported"
+        findings.add(Severity.ERROR, "owner", path, text, advice="Use a directory of a broker on ZooKeeper.")
+    elif missing := [key for key in ("broker.id", "cluster.id") if key not in properties]:
+        findings.add(Severity.WARNING, "owner", path, f"it does not tell {' and '.join(missing)}", advice=advice)
+
+
+def _check_offsets(root: Path, name: str, reports: Sequence[PartitionReport], findings: Findings) -> None:
+    path = root / name
+    content = read_whole(path)
+    if not content:
+        return
+    try:
+        offsets = checkpoints.decode_offsets(content, str(path))
+    except MalformedCheckpointError as error:
+        advice = "Nothing, if the broker stopped in order; else it has to walk more at its next start."
+        findings.add(Severity.ERROR, "checkpoint", path, str(error), advice=advice)
+        return
+    ends = {Path(report.path).name: report.end_offset for report in reports}
+    for topic_partition, offset in offsets.items():
+        end = ends.get(str(topic_partition))
+        if end is None:
+            _tell_absent(path, topic_partition, findings)
+        elif offset > end:
+            severity, means = _ABOVE_THE_END[name]
+            text = f"{topic_partition} is at {offset}, but its log ends at {end}: {means}"
+            advice = NEXT_START if severity is Severity.WARNING else "Compare with the other replicas before a start."
+            findings.add(severity, "checkpoint", path, text, advice=advice)
+
+
+def _tell_absent(path: Path, topic_partition: TopicPartition, findings: Findings) -> None:
+    findings.add(Severity.NOTE, "checkpoint", path, f"{topic_partition} has no directory here")
+
+
+def _check_others(root: Path, partitions: set[str], findings: Findings) -> None:
+    for name in FILES.list(str(root)):
+        path = root / name
+        if name in partitions or name in SMALL_FILES or name == checkpoints.LOCK_FILE:
+            continue
+        suffix = next((suffix for suffix in _DIRECTORIES if name.endswith(suffix)), None)
+        if path.is_dir() and suffix is not None:
+            severity, text = _DIRECTORIES[suffix]
+            findings.add(severity, "directory", path, text, advice=LOOK)
+        elif path.is_dir():
+            findings.add(Severity.NOTE, "directory", path, "no log of a partition; it is left alone", advice=LOOK)
+        else:
+            findings.add(Severity.NOTE, "file", path, "no file of a broker", advice=LOOK)

@@ -1,0 +1,1 @@
+"""Administration: topics, elections, reassignments, log directories and features."""

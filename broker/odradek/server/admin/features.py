@@ -1,0 +1,134 @@
+"""Features of a cluster in ZooKeeper mode (KIP-584): what is finalized, and UpdateFeatures.
+
+The controller writes `/feature`; every broker follows it and tells it with ApiVersions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from odradek.base.errors import NONE, ProtocolError
+from odradek.base.ports import Clock
+from odradek.controller.features import FeatureUpdate, UpgradeType
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+from odradek.server.configs.config_store import persist
+from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.fields import field
+from odradek.zk.layout import FEATURE, Feature, LayoutError
+from odradek.zk.port import Watch, ZkClient
+
+logger = logging.getLogger(__name__)
+
+
+class Finalized(NamedTuple):
+    """Levels of features that every broker of the cluster has, as of an epoch: the version of their znode."""
+
+    epoch: int
+    levels: Mapping[str, int]
+
+
+NOTHING_FINALIZED: Final = Finalized(-1, {})
+"""Features are disabled by the cluster's inter-broker protocol, or not yet known here."""
+
+
+class FinalizedFeatures:
+    """Follows `/feature`."""
+
+    def __init__(self, zk: ZkClient, clock: Clock) -> None:
+        """Nothing is known before `start`."""
+        self._zk = zk
+        self._clock = clock
+        self.current = NOTHING_FINALIZED
+        self._watch: Watch | None = None
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read what is there and follow its changes. Raises `ZkError`."""
+        self._watch = self._zk.watch_data(FEATURE, self._wanted.set)
+        await self._read()
+        self._task = asyncio.create_task(self._follow(), name="finalized-features")
+
+    async def close(self) -> None:
+        """Stop following; idempotent."""
+        if self._watch is not None:
+            self._watch.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            await persist(self._read, self._clock)
+
+    async def _read(self) -> None:
+        found = await self._zk.get_or_none(FEATURE)
+        if found is None:
+            self.current = NOTHING_FINALIZED
+            return
+        try:
+            feature = Feature.decode(found[0])
+        except LayoutError as error:
+            logger.error("finalized features are unknown: %s", error)
+            self.current = NOTHING_FINALIZED
+            return
+        self.current = Finalized(found[1].version, feature.features) if feature.enabled else NOTHING_FINALIZED
+
+
+class FeatureUpdater(Protocol):
+    """What is needed of the controller of this process."""
+
+    async def update_features(
+        self, updates: Collection[FeatureUpdate], *, validate_only: bool
+    ) -> dict[str, ProtocolError | None]:
+        """Change what is finalized; the error of each. `NotControllerError`, `InvalidRequestError` when disabled."""
+        ...
+
+
+class FeatureHandlers:
+    """The handler of UpdateFeatures."""
+
+    def __init__(self, *, controller: FeatureUpdater) -> None:
+        """`controller` answers when it is the active one."""
+        self._controller = controller
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers by API."""
+        return {ApiKey.UPDATE_FEATURES: self.update_features}
+
+    async def update_features(self, context: RequestContext, request: Any) -> Message:
+        """Finalize, lower or remove features, each for itself."""
+        updates = [
+            FeatureUpdate(feature=item.feature, level=int(item.max_version_level), upgrade_type=_upgrade_type(item))
+            for item in request.feature_updates
+        ]
+        results = await self._controller.update_features(
+            updates, validate_only=bool(field(request, "validate_only", False))
+        )
+        return {
+            "throttle_time": 0,
+            "error_code": NONE,
+            "error_message": None,
+            "results": [
+                {
+                    "feature": feature,
+                    "error_code": NONE if error is None else error.code,
+                    "error_message": None if error is None else str(error),
+                }
+                for feature, error in results.items()
+            ],
+        }
+
+
+def _upgrade_type(item: Any) -> int:
+    """Version 0 only says whether the level may become lower."""
+    if hasattr(item, "allow_downgrade"):
+        return UpgradeType.SAFE_DOWNGRADE if item.allow_downgrade else UpgradeType.UPGRADE
+    return int(item.upgrade_type)

@@ -1,0 +1,423 @@
+"""CreateTopics, DeleteTopics and CreatePartitions, and the creation of topics that clients merely ask for.
+
+Handlers check, write to ZooKeeper through `controller/topics/topic_admin`, and wait in a purgatory until the cluster
+image shows the result or the client's time is over. Only the active controller answers these requests, so that of two
+that race one is refused; the creation of a missing topic may happen on any broker, because its znode is created once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from odradek.base.config import TopicConfig
+from odradek.base.errors import (
+    NONE,
+    ConfigError,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    NotControllerError,
+    OdradekError,
+    PolicyViolationError,
+    RequestTimedOutError,
+    TopicAlreadyExistsError,
+    TopicDeletionDisabledError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.ports import Clock
+from odradek.base.topics import (
+    assign_replicas,
+    check_assignment,
+    check_replicas,
+    check_topic_name,
+    colliding_topic,
+    growth_start,
+)
+from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ZERO_UUID
+from odradek.cluster import ClusterImage, ClusterView
+from odradek.controller.topics import topic_admin
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+from odradek.protocol.release_versions import has_topic_ids
+from odradek.server.configs.broker_configs import BrokerSettings
+from odradek.server.configs.config_entries import Entry, topic_entries
+from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.failures import wire_error
+from odradek.server.fields import field, items
+from odradek.timer.purgatory import DelayedOperation, Purgatory
+from odradek.zk.port import ZkClient
+
+logger = logging.getLogger(__name__)
+
+BROKER_DEFAULT: Final = -1
+"""Number of partitions or replication factor that leaves the choice to the broker (KIP-464)."""
+
+MAX_NEW_PARTITIONS: Final = 10_000
+"""Partitions that one topic of a request may make: Kafka's own bound for a request since KRaft. Without one, a single
+number in a request could use up the broker's time and memory, and ZooKeeper refuses znodes above 1 MiB anyhow."""
+
+DELETION_DISABLED_SINCE: Final = 3
+"""First DeleteTopics version whose clients know TOPIC_DELETION_DISABLED; older ones are told INVALID_REQUEST."""
+
+Assignment = Mapping[int, Sequence[int]]
+
+
+class ImageWait(DelayedOperation):
+    """Waits until the cluster image satisfies a condition, or for its time."""
+
+    __slots__ = ("_condition", "_view", "outcome")
+
+    def __init__(self, view: ClusterView, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> None:
+        """`outcome` becomes whether the condition came true in time."""
+        super().__init__(timeout_ms)
+        self._view = view
+        self._condition = condition
+        self.outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def try_complete(self) -> bool:
+        """Whether the image shows it now."""
+        return self._condition(self._view.image)
+
+    def on_complete(self) -> None:
+        """Tell the handler that waits, unless it was cancelled."""
+        if not self.outcome.done():
+            self.outcome.set_result(self._condition(self._view.image))
+
+
+class TopicHandlers:
+    """Handlers that make, grow and delete topics."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        view: ClusterView,
+        zk: ZkClient,
+        is_controller: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        """`is_controller` tells whether this broker is the active controller now."""
+        self._settings = settings
+        self._view = view
+        self._zk = zk
+        self._is_controller = is_controller
+        self._clock = clock
+        self._waits: Purgatory[ImageWait] = Purgatory(clock, "topic")
+        self._creating: set[str] = set()
+
+    @property
+    def purgatory(self) -> Purgatory[ImageWait]:
+        """Requests that wait for the image, for metrics."""
+        return self._waits
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers by API."""
+        return {
+            ApiKey.CREATE_TOPICS: self.create_topics,
+            ApiKey.DELETE_TOPICS: self.delete_topics,
+            ApiKey.CREATE_PARTITIONS: self.create_partitions,
+        }
+
+    def image_changed(self, topics: Iterable[str]) -> None:
+        """The image of these topics changed; called after each UpdateMetadata."""
+        for topic in topics:
+            self._waits.check(topic)
+
+    def close(self) -> None:
+        """Answer whoever waits; idempotent."""
+        self._waits.close()
+
+    async def _wait(self, topic: str, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> bool:
+        wait = ImageWait(self._view, condition, timeout_ms)
+        self._waits.try_complete_else_watch(wait, [topic])
+        try:
+            return await wait.outcome
+        finally:
+            wait.complete()  # nobody waits any more when the handler was cancelled
+
+    def _require_controller(self) -> None:
+        if not self._is_controller():
+            raise NotControllerError("Another broker is the controller: send this request there.")
+
+    # Creation
+
+    async def create_topics(self, context: RequestContext, request: Any) -> Message:
+        """Make topics with a chosen or a drawn assignment (KIP-4, KIP-464, KIP-525)."""
+        self._require_controller()
+        names = [topic.name for topic in request.topics]
+        timeout_ms = request.timeout.total_seconds() * 1000
+        results = await asyncio.gather(
+            *(
+                self._create_one(topic, request, duplicate=names.count(topic.name) > 1, timeout_ms=timeout_ms)
+                for topic in request.topics
+            )
+        )
+        return {"throttle_time": 0, "topics": results}
+
+    async def _create_one(self, topic: Any, request: Any, *, duplicate: bool, timeout_ms: float) -> dict[str, object]:
+        try:
+            if duplicate:
+                raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
+            overrides, in_force, assignment = self._checked(topic)
+            topic_id = ZERO_UUID
+            if not field(request, "validate_only", False):
+                topic_id = await self._create(topic.name, assignment, overrides, timeout_ms)
+            return _created(topic.name, topic_id, assignment, topic_entries(self._settings, overrides, in_force))
+        except OdradekError as error:
+            return _not_created(topic.name, error)
+
+    def _checked(self, topic: Any) -> tuple[dict[str, str], TopicConfig, Assignment]:
+        """Overrides, settings in force and assignment of a new topic. Of several faults the one is told that Kafka
+        tells: it looks at the topic's existence, the assignment, the name and then the settings."""
+        image = self._view.image
+        if topic.name in image.topics:
+            raise TopicAlreadyExistsError(f"Topic {topic.name} exists already.")
+        overrides = {entry.name: entry.value for entry in topic.configs}
+        if None in overrides.values():
+            raise InvalidConfigError(f"A setting of topic {topic.name} has no value.")
+        assignment = self._assignment(topic)
+        check_topic_name(topic.name)
+        other = colliding_topic(topic.name, list(image.topics))
+        if other is not None:
+            raise InvalidTopicError(
+                f"Topic {topic.name} would share its metrics' names with {other}: '.' and '_' are one there."
+            )
+        check_assignment(assignment, list(image.brokers))
+        try:
+            return overrides, TopicConfig.of(self._settings.config, overrides), assignment
+        except ConfigError as error:
+            raise InvalidConfigError(str(error)) from error
+
+    def _assignment(self, topic: Any) -> Assignment:
+        """The assignment that is given, not checked yet, or one that is drawn."""
+        if topic.assignments:
+            if topic.num_partitions != BROKER_DEFAULT or topic.replication_factor != BROKER_DEFAULT:
+                raise InvalidRequestError("Give either an assignment, or a number of partitions and a factor.")
+            chosen = {entry.partition_index: list(entry.broker_ids) for entry in topic.assignments}
+            if len(chosen) != len(topic.assignments):
+                raise InvalidReplicaAssignmentError(f"A partition of topic {topic.name} is assigned twice.")
+            return chosen
+        partitions = (
+            self._settings.config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
+        )
+        factor = topic.replication_factor
+        return self._drawn(
+            partitions, self._settings.config.default_replication_factor if factor == BROKER_DEFAULT else factor
+        )
+
+    def _drawn(self, partitions: int, factor: int, existing: Assignment | None = None) -> Assignment:
+        if partitions > MAX_NEW_PARTITIONS:
+            raise PolicyViolationError(
+                f"At most {MAX_NEW_PARTITIONS} partitions can be made at once, not {partitions}."
+            )
+        brokers = {broker.broker_id: broker.rack for broker in self._view.image.brokers.values()}
+        if not brokers:
+            raise InvalidReplicationFactorError("No broker is known to be alive yet: try again.")
+        start, shift = (int(self._clock.random() * len(brokers)) for _ in range(2))
+        if existing:
+            start = shift = growth_start(list(brokers), existing)
+        return assign_replicas(brokers, partitions, factor, start_index=start, shift=shift, existing=existing)
+
+    async def _create(self, name: str, assignment: Assignment, overrides: Mapping[str, str], timeout_ms: float) -> UUID:
+        topic_id = self._new_id()
+        await topic_admin.create_topic(self._zk, name, assignment, configs=overrides, topic_id=topic_id)
+
+        def has_leaders(image: ClusterImage) -> bool:
+            topic = image.topics.get(name)
+            return (
+                topic is not None
+                and len(topic.partitions) == len(assignment)
+                and all(state.leader >= 0 for state in topic.partitions.values())
+            )
+
+        if not await self._wait(name, has_leaders, timeout_ms):
+            raise RequestTimedOutError(f"Topic {name} was made, but not all its leaders were elected in time.")
+        return topic_id
+
+    def _new_id(self) -> UUID:
+        """None below the inter-broker protocol that has ids: `ZERO_UUID`."""
+        if not has_topic_ids(self._settings.config.inter_broker_protocol_version):
+            return ZERO_UUID
+        return UUID(bytes=self._clock.token_bytes(16), version=4)
+
+    async def auto_create(self, names: Iterable[str]) -> None:
+        """Begin to make topics with the broker's defaults; those that cannot be made are left out, with a log line."""
+        for name in names:
+            if name in self._creating:
+                continue
+            self._creating.add(name)
+            try:
+                await self.ensure_topic(name)
+            except OdradekError as error:
+                logger.warning("topic %s, which a client asked for, cannot be made: %s", name, error)
+            finally:
+                self._creating.discard(name)
+
+    async def ensure_topic(self, name: str) -> None:
+        """Make a topic unless it is there; an internal one with its own settings. Raises why it cannot be made."""
+        if name in self._view.image.topics:
+            return
+        check_topic_name(name)
+        if name == TRANSACTION_STATE_TOPIC:
+            raise InvalidTopicError(f"{name} is made when transactions are; this broker has none.")
+        overrides: dict[str, str] = {}
+        partitions, factor = self._settings.config.num_partitions, self._settings.config.default_replication_factor
+        if name == GROUP_METADATA_TOPIC:
+            partitions = self._settings.config.offsets_topic_num_partitions
+            factor = self._settings.config.offsets_topic_replication_factor
+            overrides = {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(self._settings.config.offsets_topic_segment_bytes),
+            }
+        try:
+            await topic_admin.create_topic(
+                self._zk,
+                name,
+                self._drawn(partitions, factor),
+                configs=overrides,
+                topic_id=self._new_id(),
+            )
+        except TopicAlreadyExistsError:
+            logger.debug("topic %s was made by another broker meanwhile", name)
+
+    # Deletion
+
+    async def delete_topics(self, context: RequestContext, request: Any) -> Message:
+        """Delete topics by name or, from version 6, by id (KIP-516)."""
+        wanted = [(topic.name, field(topic, "topic_id", ZERO_UUID)) for topic in items(request, "topics")]
+        if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
+            raise InvalidRequestError("A topic is to be given by its name or by its id, not by both.")
+        wanted += [(name, ZERO_UUID) for name in items(request, "topic_names")]
+        self._require_controller()
+        if not self._settings.config.delete_topic_enable:
+            reason = "delete.topic.enable is false on this cluster."
+            known = context.api_version >= DELETION_DISABLED_SINCE
+            raise TopicDeletionDisabledError(reason) if known else InvalidRequestError(reason)
+        timeout_ms = request.timeout.total_seconds() * 1000
+        results = await asyncio.gather(*(self._delete_one(name, topic_id, timeout_ms) for name, topic_id in wanted))
+        return {"throttle_time": 0, "responses": results}
+
+    async def _delete_one(self, name: str | None, topic_id: UUID, timeout_ms: float) -> dict[str, object]:
+        error_code, message = NONE, None
+        try:
+            image = self._view.image
+            if name is None:
+                name = image.topic_names.get(topic_id)
+                if name is None:
+                    raise UnknownTopicIdError(f"There is no topic with id {topic_id}.")
+            elif name not in image.topics:
+                raise UnknownTopicOrPartitionError(f"There is no topic {name}.")
+            topic_id = image.topic_id(name)
+            await topic_admin.delete_topic(self._zk, name)
+            gone = name
+            if not await self._wait(gone, lambda image: gone not in image.topics, timeout_ms):
+                raise RequestTimedOutError(f"Topic {gone} is marked for deletion, but was not gone in time.")
+        except OdradekError as error:
+            error_code, message = _told(error)
+        return {"name": name, "topic_id": topic_id, "error_code": error_code, "error_message": message}
+
+    # Growth
+
+    async def create_partitions(self, context: RequestContext, request: Any) -> Message:
+        """Give topics more partitions (KIP-195)."""
+        self._require_controller()
+        names = [topic.name for topic in request.topics]
+        results = await asyncio.gather(
+            *(self._grow_one(topic, request, duplicate=names.count(topic.name) > 1) for topic in request.topics)
+        )
+        return {"throttle_time": 0, "results": results}
+
+    async def _grow_one(self, topic: Any, request: Any, *, duplicate: bool) -> dict[str, object]:
+        error_code, message = NONE, None
+        try:
+            if duplicate:
+                raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
+            timeout_ms = request.timeout.total_seconds() * 1000
+            await self._grow(topic, timeout_ms, validate_only=request.validate_only)
+        except OdradekError as error:
+            error_code, message = _told(error)
+        return {"name": topic.name, "error_code": error_code, "error_message": message}
+
+    async def _grow(self, topic: Any, timeout_ms: float, *, validate_only: bool) -> None:
+        known = self._view.image.topics.get(topic.name)
+        if known is None:
+            raise UnknownTopicOrPartitionError(f"There is no topic {topic.name}.")
+        present = len(known.partitions)
+        if topic.count <= present:
+            raise InvalidPartitionsError(
+                f"Topic {topic.name} has {present} partitions: {topic.count} would not be more, and none can go."
+            )
+        existing = {number: state.replicas for number, state in known.partitions.items()}
+        added = self._added(topic, existing)
+        if validate_only:
+            return
+        await topic_admin.create_partitions(self._zk, topic.name, added)
+
+        def has_grown(image: ClusterImage) -> bool:
+            grown = image.topics.get(topic.name)
+            return grown is not None and all(
+                number in grown.partitions and grown.partitions[number].leader >= 0 for number in added
+            )
+
+        if not await self._wait(topic.name, has_grown, timeout_ms):
+            raise RequestTimedOutError(f"Partitions of {topic.name} were made, but not all have leaders in time.")
+
+    def _added(self, topic: Any, existing: Assignment) -> Assignment:
+        present, factor = len(existing), len(existing[min(existing)])
+        if topic.assignments is None:
+            return self._drawn(topic.count - present, factor, existing)
+        chosen = [list(entry.broker_ids) for entry in topic.assignments]
+        if len(chosen) != topic.count - present:
+            raise InvalidReplicaAssignmentError(
+                f"{topic.count - present} partitions are to be added, but {len(chosen)} are assigned."
+            )
+        added = {max(existing) + 1 + index: replicas for index, replicas in enumerate(chosen)}
+        check_replicas(added, list(self._view.image.brokers))
+        if any(len(replicas) != factor for replicas in chosen):
+            raise InvalidReplicaAssignmentError(f"Each new partition must have {factor} replicas, as the others have.")
+        return added
+
+
+def _created(name: str, topic_id: UUID, assignment: Assignment, entries: Iterable[Entry]) -> dict[str, object]:
+    told = ("name", "value", "read_only", "config_source", "is_sensitive")
+    configs = [{key: entry[key] for key in told} for entry in entries]
+    return {
+        "name": name,
+        "topic_id": topic_id,
+        "error_code": NONE,
+        "error_message": None,
+        "num_partitions": len(assignment),
+        "replication_factor": len(assignment[0]),
+        "configs": configs,
+    }
+
+
+def _told(error: OdradekError) -> tuple[int, str]:
+    """Code and sentence of an error."""
+    known = wire_error(error)
+    if known is not error:
+        logger.warning("%s", error)
+    return known.code, str(known)
+
+
+def _not_created(name: str, error: OdradekError) -> dict[str, object]:
+    error_code, message = _told(error)
+    return {
+        "name": name,
+        "topic_id": ZERO_UUID,
+        "error_code": error_code,
+        "error_message": message,
+        "topic_config_error_code": NONE,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": [],
+    }

@@ -1,0 +1,1 @@
+"""Settings of brokers and topics: handlers, values in force and their store."""

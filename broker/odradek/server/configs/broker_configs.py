@@ -1,0 +1,268 @@
+"""The settings of this broker as they are in force, changed while it runs (KIP-226).
+
+`server.properties` gives the start; `/config/brokers/<default>`, the settings of all brokers, and `/config/brokers/ID`,
+those of this one, go over it in this order. `app/broker` loads them before it builds what they govern and calls
+`reload` for each change notification; whoever works by a setting that may change subscribes and is handed the whole
+`BrokerConfig` anew. Invariant: a value from ZooKeeper that is refused leaves the others in force and the broker alive.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from odradek.base.config import BROKER_SETTINGS, BrokerConfig, broker_setting
+from odradek.base.errors import ConfigError, InvalidRequestError
+from odradek.base.settings import Setting, Update
+from odradek.base.settings_catalogue import check_allowed
+from odradek.server.configs.config_store import Change, Complaints, change_entity, decoded
+from odradek.zk import layout
+from odradek.zk.port import ZkClient
+
+logger = logging.getLogger(__name__)
+
+LISTENER_PREFIX: Final = "listener.name."
+SECRETS: Final = ("password", "jaas.config", "secret", "keystore.key")
+"""Ends of the names of settings whose value Kafka stores encrypted."""
+
+LISTENERS: Final = ("listeners", "advertised.listeners", "listener.security.protocol.map")
+"""Settings that are valid together."""
+
+GRADUAL: Final = ("log.cleaner.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers")
+"""Numbers of threads: at most doubled or halved at once, as Kafka demands lest a slip of the pen stop a broker."""
+
+
+class Source(IntEnum):
+    """Where a value in force comes from, numbered as in DescribeConfigs."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+
+
+class Origin(NamedTuple):
+    """One value that a setting was given, in force or covered by another."""
+
+    setting: Setting
+    value: str | None
+    source: Source
+
+
+class BrokerSettings:
+    """What is in force on this broker, and why."""
+
+    def __init__(self, zk: ZkClient, static: BrokerConfig, properties: Mapping[str, str]) -> None:
+        """`static` was parsed from `properties`. Until `load` nothing else is in force."""
+        self._zk = zk
+        self._static = static
+        self._given = dict(properties)
+        if "log.dir" in properties:
+            self._given.setdefault("log.dirs", properties["log.dir"])
+        self.config = static
+        self.own: Mapping[str, str] = {}
+        """What ZooKeeper has for this broker, as text, with what means nothing here."""
+        self.defaults: Mapping[str, str] = {}
+        """The same of all brokers."""
+        self._complaints = Complaints(logger)
+        self._subscribers: list[Callable[[BrokerConfig], None]] = []
+        self.rehearse: Callable[[BrokerConfig], Awaitable[None]] = _nothing_to_try
+        """Raises `ConfigError` for what can only be found out by trying, such as an address that is in use."""
+
+    @property
+    def name(self) -> str:
+        """This broker's name as an entity."""
+        return str(self._static.broker_id)
+
+    def subscribe(self, reconfigure: Callable[[BrokerConfig], None]) -> None:
+        """Have `reconfigure` called, in the order of subscription, whenever other settings are in force."""
+        self._subscribers.append(reconfigure)
+
+    async def load(self) -> None:
+        """Read both levels from ZooKeeper and put them in force."""
+        levels = {name: layout.config_path("brokers", name) for name in (layout.DEFAULT_ENTITY, self.name)}
+        found = await self._zk.get_many(list(levels.values()))
+        nodes = {name: found.get(path) for name, path in levels.items()}
+        values = {name: {} if node is None else decoded(levels[name], node[0]) for name, node in nodes.items()}
+        self._put(values[layout.DEFAULT_ENTITY], values[self.name])
+
+    async def reload(self, entity: str) -> None:
+        """The settings of a broker, or of all of them, changed; another broker's are none of ours."""
+        if entity in (layout.DEFAULT_ENTITY, self.name):
+            await self.load()
+
+    def _put(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> None:
+        if (defaults, own) == (self.defaults, self.own):
+            return
+        self.defaults, self.own = defaults, own
+        config = self._tolerant(self._tolerant(self._static, self._common(defaults)), own)
+        if config == self.config:
+            return
+        before, self.config = self.config, config
+        for setting in BROKER_SETTINGS.values():
+            old, new = getattr(before, setting.attribute), getattr(config, setting.attribute)
+            if old != new:
+                logger.info("%s is now %s, was %s", setting.name, *map(setting.shown, (new, old)))
+        for reconfigure in self._subscribers:
+            reconfigure(config)
+
+    def _tolerant(self, config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
+        """Settings with others over them; what another tool wrote and this broker refuses is logged and left out."""
+        # They are checked against each other, and so taken over together or not at all.
+        of_listeners = {name: values[name] for name in LISTENERS if name in values}
+        try:
+            config = config.with_dynamic(of_listeners)
+        except ConfigError as error:
+            self._complaints.warn(f"settings of listeners in ZooKeeper have no effect: {error}")
+        for name, value in values.items():
+            if name in of_listeners:
+                continue
+            try:
+                if name in BROKER_SETTINGS:
+                    config = config.with_dynamic({name: value})
+                else:
+                    check_allowed(name, value)
+                    self._warn_without_effect(name)
+            except ConfigError as error:
+                self._complaints.warn(f"a setting of brokers in ZooKeeper has no effect: {error}")
+        return config
+
+    def _common(self, values: Mapping[str, str]) -> Mapping[str, str]:
+        """The defaults of all brokers, without what each broker has for itself."""
+        kept = {name: value for name, value in values.items() if not _is_per_broker(name)}
+        for name in values.keys() - kept.keys():
+            self._complaints.warn(f"{name} has no effect as the default of all brokers: give it for each broker")
+        return kept
+
+    def _warn_without_effect(self, name: str) -> None:
+        what = "a setting of Kafka" if broker_setting(name) else "not a setting of this broker or of Kafka"
+        self._complaints.warn(f"{name} is {what}: it is stored in ZooKeeper and has no effect")
+
+    # Explanation
+
+    def origins(self, names: Collection[str]) -> list[Origin]:
+        """Every value given under these names, which mean one thing; the first is in force.
+
+        Unknown names have none.
+        """
+        settings = [setting for name in names if (setting := broker_setting(name)) is not None]
+        levels = (
+            (self._accepted(self.own), Source.DYNAMIC_BROKER),
+            (self._accepted(self.defaults), Source.DYNAMIC_DEFAULT_BROKER),
+            (self._given, Source.STATIC_BROKER),
+        )
+        found = [
+            Origin(setting, values[setting.name], source)
+            for values, source in levels
+            for setting in settings
+            if setting.name in values
+        ]
+        defaults = [
+            Origin(setting, setting.render(setting.default), Source.DEFAULT)
+            for setting in settings
+            if setting.default is not None
+        ]
+        return found + defaults
+
+    def given_names(self) -> list[str]:
+        """The settings that the file or ZooKeeper gives this broker, with or without an effect."""
+        return list({**self._given, **self.defaults, **self.own})
+
+    @staticmethod
+    def _accepted(values: Mapping[str, str]) -> Mapping[str, str]:
+        """Those of a level that this broker would take."""
+        return {key: value for key, value in values.items() if _is_acceptable(key, value)}
+
+    # Changes
+
+    def check(self, entity: str, changed: Mapping[str, str], names: Collection[str]) -> BrokerConfig:
+        """What is in force if an entity's settings become `changed`, of which `names` are new.
+
+        Raises `InvalidRequestError` if they cannot.
+
+        A name that is unknown here may be set, as in Kafka, where it may belong to a plug-in; it has no effect.
+        """
+        for name in names:
+            _check_change(name, changed[name], is_default=entity == layout.DEFAULT_ENTITY)
+            if name not in BROKER_SETTINGS:
+                self._warn_without_effect(name)
+        try:
+            config = self._static
+            for values in (changed, self.own) if entity == layout.DEFAULT_ENTITY else (self.defaults, changed):
+                known = {
+                    name: text
+                    for name, text in values.items()
+                    if name in BROKER_SETTINGS and _is_acceptable(name, text)
+                }
+                config = config.with_dynamic(known)
+        except ConfigError as error:
+            raise InvalidRequestError(str(error)) from error
+        for name in GRADUAL:
+            attribute = BROKER_SETTINGS[name].attribute
+            now, wanted = getattr(self.config, attribute), getattr(config, attribute)
+            if not now // 2 <= wanted <= now * 2:
+                raise InvalidRequestError(f"{name}={wanted} is too far from {now}: double or halve it at most, at once")
+        return config
+
+    async def try_out(self, config: BrokerConfig) -> None:
+        """Raise `InvalidRequestError` if this broker cannot run with what `check` returned; nothing changes."""
+        attributes = [BROKER_SETTINGS[name].attribute for name in LISTENERS]
+        if all(getattr(config, attribute) == getattr(self.config, attribute) for attribute in attributes):
+            return
+        try:
+            await self.rehearse(config)
+        except ConfigError as error:
+            raise InvalidRequestError(str(error)) from error
+
+    async def change(self, entity: str, change: Change) -> None:
+        """Write an entity's settings, notify every broker, and put them in force here; errors of `change_entity`."""
+        await change_entity(self._zk, "brokers", entity, change)
+        await self.reload(entity)
+
+
+async def _nothing_to_try(config: BrokerConfig) -> None:
+    return None
+
+
+def _is_per_broker(name: str) -> bool:
+    setting = broker_setting(name)
+    return setting is not None and setting.dynamic is Update.PER_BROKER
+
+
+def _check_change(name: str, value: str, *, is_default: bool) -> None:
+    if name.startswith(LISTENER_PREFIX):
+        raise InvalidRequestError(f"{name}: settings of one listener cannot be changed while brokers run")
+    setting = broker_setting(name)
+    if name.endswith(SECRETS) or (setting is not None and setting.sensitive):
+        raise InvalidRequestError(
+            f"{name} is a secret, and secrets are not stored in ZooKeeper: give it in server.properties and restart"
+        )
+    if setting is None:
+        return
+    if setting.dynamic is Update.READ_ONLY:
+        raise InvalidRequestError(
+            f"{name} cannot be changed while the broker runs: give it in server.properties and restart"
+        )
+    if is_default and setting.dynamic is Update.PER_BROKER:
+        raise InvalidRequestError(f"{name} can be given for each broker only, not as the default of all")
+    try:
+        check_allowed(name, value)
+        setting.parse(value)
+    except ConfigError as error:
+        raise InvalidRequestError(str(error)) from error
+
+
+def _is_acceptable(name: str, value: str) -> bool:
+    setting = broker_setting(name)
+    if setting is None or setting.dynamic is Update.READ_ONLY:
+        return False
+    try:
+        check_allowed(name, value)
+        setting.parse(value)
+    except ConfigError:
+        return False
+    return True

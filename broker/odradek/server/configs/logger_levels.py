@@ -1,0 +1,80 @@
+"""Levels of this process's loggers, told and changed by the names that Kafka's tools know (KIP-412).
+
+`server/configs/config_handlers` hands over the operations of a BROKER_LOGGER resource. A change holds until the process
+ends, as in Kafka. Invariant: a refused request changes no level.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+
+from odradek.base.errors import InvalidConfigError, InvalidRequestError
+from odradek.server.configs.broker_configs import Source
+
+ROOT: Final = "root"
+LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+"""Kafka's levels in Python's numbers; Python has none below DEBUG by itself."""
+
+SET: Final = 0
+DELETE: Final = 1
+
+
+def logger_entries() -> list[dict[str, object]]:
+    """Every logger, and every package of loggers, with the level in force."""
+    return [
+        {
+            "name": name,
+            "value": level_name(logging.getLogger(_own_name(name)).getEffectiveLevel()),
+            "read_only": False,
+            "config_source": int(Source.DYNAMIC_BROKER_LOGGER),
+            "is_default": False,
+            "is_sensitive": False,
+            "synonyms": [],
+            "config_type": 0,
+            "documentation": None,
+        }
+        for name in _names()
+    ]
+
+
+def level_name(level: int) -> str:
+    """Kafka's name of a level; one between two is called as the one below it."""
+    return max((number, name) for name, number in LEVELS.items() if number <= max(level, LEVELS["TRACE"]))[1]
+
+
+def alter_levels(operations: Iterable[Any], *, validate_only: bool) -> None:
+    """Set levels, or delete them so that the logger above decides.
+
+    Raises `InvalidRequestError` for an operation or resource that cannot be, `InvalidConfigError` for an unknown
+    logger or level.
+    """
+    known, wanted = set(_names()), []
+    for entry in operations:
+        if entry.config_operation not in (SET, DELETE):
+            raise InvalidRequestError(f"{entry.name}: a level can be set or deleted only.")
+        if entry.name not in known:
+            raise InvalidConfigError(f"There is no logger {entry.name}.")
+        if entry.config_operation == DELETE:
+            if entry.name == ROOT:
+                raise InvalidRequestError("The root logger must have a level.")
+            wanted.append((entry.name, logging.NOTSET))
+            continue
+        level = LEVELS.get(entry.value)
+        if level is None:
+            raise InvalidConfigError(
+                f"{entry.name}={entry.value!r} is not allowed: it must be one of {', '.join(LEVELS)}"
+            )
+        wanted.append((entry.name, level))
+    if not validate_only:
+        for name, level in wanted:
+            logging.getLogger(_own_name(name)).setLevel(level)
+
+
+def _names() -> list[str]:
+    return [ROOT, *sorted(logging.root.manager.loggerDict)]
+
+
+def _own_name(name: str) -> str | None:
+    return None if name == ROOT else name

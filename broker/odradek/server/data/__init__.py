@@ -1,0 +1,1 @@
+"""Produce, Fetch and the other APIs on records."""

@@ -1,0 +1,241 @@
+"""Fetch answers for consumers that are older than the records: down to the format of their version, or why not.
+
+The partitions of an answer enter, with the records as the log holds them; the same rows leave, at once or, when much is
+to be converted, a little later. `server/data/produce_and_fetch` calls this for Fetch versions below 10 alone.
+Invariant: `respond` is called exactly once, or the request is failed when the broker stops or a bug strikes; records
+that the version knows are passed on as they are.
+
+Where it is done: sending records to a worker process and back costs this one nearly as much as converting plain ones
+that are alike, and all in all three times as much. So a partition goes away only if it would hold the event loop for
+long, by a guess from the numbers of its entries and records; of the others as many are converted in a turn of the loop
+as fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from odradek.base.config import TopicConfig
+from odradek.base.errors import (
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    OdradekError,
+    UnsupportedCompressionTypeError,
+    UnsupportedVersionError,
+)
+from odradek.base.ports import Buffer, Workers
+from odradek.base.types import TopicPartition
+from odradek.metrics.topics import BrokerTopicStats
+from odradek.network.connection import Request
+from odradek.protocol.hotpath import FetchedPartition
+from odradek.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC
+from odradek.records.convert import converted_down
+from odradek.server.failures import wire_error
+
+FORMAT_1_SINCE: Final = 2
+FORMAT_2_SINCE: Final = 4
+"""First Fetch versions whose clients know the format (KIP-32, KIP-98)."""
+STORAGE_ERRORS_SINCE: Final = 6
+"""First Fetch version whose clients know KAFKA_STORAGE_ERROR; older ones would take it for a final one (KIP-112)."""
+ZSTD_SINCE: Final = 10
+"""First Fetch version whose clients know zstd (KIP-110). As in Kafka it is the topic's `compression.type` that decides
+for versions 4 to 9, which get their bytes unread."""
+TURN_US: Final = 8_000
+"""Guessed microseconds that conversions may take of one turn of the event loop. One MiB of plain records of 200 bytes
+in usual batches is guessed at 5,000 and takes 3,000 when they are alike; sending it away takes the loop 2,800."""
+
+_BATCH_US: Final = 40
+_FEW_RECORDS: Final = 48
+"""Fewer records in a batch are converted one by one, more of them mostly together."""
+_SMALL_BATCH_US: Final = 8
+_RECORD_ALONE_US: Final = 2
+_PACKED_BYTES_PER_US: Final = 16
+"""Unpacked, converted and packed again."""
+
+_SIZE_AND_MAGIC: Final = Struct(">8xi4xB")
+_ATTRIBUTES_AND_COUNT: Final = Struct(">21xH34xi")
+_OLD_ATTRIBUTES_AT: Final = 17
+_LOG_OVERHEAD: Final = 12
+_MIN_SIZE: Final = 14
+
+logger = logging.getLogger(__name__)
+
+Respond = Callable[[list[FetchedPartition]], None]
+ConfigOf = Callable[[TopicPartition], TopicConfig | None]
+
+
+def holds_newer(records: Buffer, magic: int) -> bool:
+    """Whether a whole entry of a newer format than `magic` is among the records.
+
+    One that is cut off does not count: nothing can be converted of it, and its length is told alike in all formats.
+    """
+    unpack, end = _SIZE_AND_MAGIC.unpack_from, len(records)
+    position = 0
+    while position + _SIZE_AND_MAGIC.size <= end:
+        size, found = unpack(records, position)
+        following = position + _LOG_OVERHEAD + size
+        if size < _MIN_SIZE or following > end:
+            return False
+        if found > magic:
+            return True
+        position = following
+    return False
+
+
+def guessed_us(records: Buffer) -> int:
+    """Roughly how long a conversion of the records takes, in microseconds; only headers of entries are looked at."""
+    end, position, total = len(records), 0, 0
+    while position + HEADER_SIZE <= end:
+        size, magic = _SIZE_AND_MAGIC.unpack_from(records, position)
+        if magic == MAGIC:
+            attributes, count = _ATTRIBUTES_AND_COUNT.unpack_from(records, position)
+        else:
+            attributes, count = records[position + _OLD_ATTRIBUTES_AT], 1
+        if size < _MIN_SIZE:
+            break
+        if attributes & CODEC_MASK:
+            total += size // _PACKED_BYTES_PER_US
+        elif count < _FEW_RECORDS:
+            total += _SMALL_BATCH_US + _RECORD_ALONE_US * max(count, 0)
+        else:
+            total += _BATCH_US + count
+        position += _LOG_OVERHEAD + size
+    return total
+
+
+class DownConversion:
+    """Fits Fetch answers to old versions."""
+
+    def __init__(self, config_of: ConfigOf, topic_stats: BrokerTopicStats, workers: Workers | None = None) -> None:
+        """`config_of` tells a hosted partition's settings. Without `workers` everything is converted on the loop.
+
+        `topic_stats` count the converted records.
+        """
+        self._config_of: Final = config_of
+        self._topic_stats: Final = topic_stats
+        self._workers: Final = workers
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def fit(self, request: Request, rows: list[FetchedPartition], offsets: Sequence[int], respond: Respond) -> None:
+        """Call `respond` with rows that the request's version knows; `offsets` are those that were asked for.
+
+        It is called before this returns unless there is too much to be converted at once.
+        """
+        version = request.api_version
+        waiting: list[_Waiting] = []
+        left_us = TURN_US
+        for index, row in enumerate(rows):
+            rows[index] = row = self._told(version, row)
+            if version < FORMAT_2_SINCE and row.held and holds_newer(row.held, _known_magic(version)):
+                if not self._may_convert(row):
+                    rows[index] = _failed(row, UnsupportedVersionError.code)
+                    continue
+                row_us = guessed_us(row.held)
+                if self._workers is None or row_us <= left_us:
+                    rows[index] = self._inline(row, _known_magic(version), offsets[index])
+                    left_us -= row_us
+                else:
+                    waiting.append(_Waiting(index, offsets[index], row_us))
+        if self._workers is None or not waiting:
+            respond(rows)
+            return
+        work = self._convert_later(self._workers, _known_magic(version), rows, waiting)
+        task = asyncio.get_running_loop().create_task(work, name=f"convert-{request}")
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._converted(done, request, rows, respond))
+
+    def _told(self, version: int, row: FetchedPartition) -> FetchedPartition:
+        """The row with the errors that its version knows."""
+        if row.error_code == KafkaStorageError.code and version < STORAGE_ERRORS_SINCE:
+            return row._replace(error_code=NotLeaderOrFollowerError.code)
+        if row.held:
+            config = self._config(row)
+            if config is not None and config.compression_type == "zstd":
+                return _failed(row, UnsupportedCompressionTypeError.code)
+        return row
+
+    def _may_convert(self, row: FetchedPartition) -> bool:
+        config = self._config(row)
+        return config is None or config.message_downconversion_enable
+
+    def _config(self, row: FetchedPartition) -> TopicConfig | None:
+        return None if row.topic is None else self._config_of(TopicPartition(row.topic, row.partition))
+
+    async def _convert_later(
+        self, workers: Workers, magic: int, rows: list[FetchedPartition], waiting: Sequence[_Waiting]
+    ) -> None:
+        async def away(index: int, offset: int) -> None:
+            row = rows[index]
+            try:
+                converted = await workers.run(converted_down, bytes(row.held), magic, offset)
+            except OdradekError as error:
+                rows[index] = _told_failed(row, error)
+            else:
+                rows[index] = self._counted(row, *converted)
+
+        async with asyncio.TaskGroup() as group:
+            for index, offset, row_us in waiting:
+                if row_us > TURN_US:
+                    group.create_task(away(index, offset))
+            for index, offset, row_us in waiting:
+                if row_us <= TURN_US:
+                    # Whatever came in meanwhile has its turn between two partitions.
+                    await asyncio.sleep(0)
+                    rows[index] = self._inline(rows[index], magic, offset)
+
+    def _inline(self, row: FetchedPartition, magic: int, first_offset: int) -> FetchedPartition:
+        try:
+            return self._counted(row, *converted_down(row.held, magic, first_offset))
+        except OdradekError as error:
+            return _told_failed(row, error)
+
+    def _counted(self, row: FetchedPartition, records: bytes, count: int) -> FetchedPartition:
+        """The row with its converted records, of which `count` are not as the log has them."""
+        if row.topic is not None:
+            self._topic_stats.of(row.topic).fetch_conversions += count
+        return row._replace(records=records)
+
+    def _converted(
+        self, task: asyncio.Task[None], request: Request, rows: list[FetchedPartition], respond: Respond
+    ) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            request.fail("the broker is stopping")
+        elif task.exception() is not None:
+            logger.error("%s: the conversion failed", request, exc_info=task.exception())
+            request.fail("the records cannot be converted")
+        else:
+            respond(rows)
+
+    async def close(self) -> None:
+        """Give up what is under way; idempotent."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Waiting(NamedTuple):
+    """A row that was not converted at once: its place, the offset that was asked for, how long it may take."""
+
+    place: int
+    offset: int
+    row_us: int
+
+
+def _known_magic(version: int) -> int:
+    return 0 if version < FORMAT_1_SINCE else 1
+
+
+def _told_failed(row: FetchedPartition, error: OdradekError) -> FetchedPartition:
+    logger.warning("%s-%d: records cannot be converted for an old consumer: %s", row.topic, row.partition, error)
+    return _failed(row, wire_error(error).code)
+
+
+def _failed(row: FetchedPartition, code: int) -> FetchedPartition:
+    """A partition's part of an answer that tells an error and nothing else, as Kafka has it."""
+    return FetchedPartition(row.topic, row.topic_id, row.partition, code)

@@ -1,0 +1,509 @@
+"""Produce, Fetch, ListOffsets and OffsetForLeaderEpoch: the requests that move or locate records.
+
+Produce and Fetch are direct: the frame is decoded, handed to the replica manager and answered by its callback, without
+a task, an entity or an object per record. The other two read marks and indexes of leaders. What consumers before
+Kafka 2.1 may not be told as it is goes through `server/data/conversion`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from odradek.base.config import TopicConfig
+from odradek.base.errors import (
+    NONE,
+    InvalidRecordError,
+    InvalidRequestError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    OdradekError,
+    OffsetNotAvailableError,
+    ProtocolError,
+    StorageError,
+    TransactionalIdAuthorizationFailedError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from odradek.base.ports import Clock, FileRegion, Part, Workers
+from odradek.base.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    NO_BROKER,
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    TopicPartition,
+)
+from odradek.cluster import ClusterView
+from odradek.log.partition_log import PartitionLog
+from odradek.log.values import LogSlice
+from odradek.metrics.requests import RequestStats
+from odradek.metrics.topics import BrokerTopicStats
+from odradek.network.connection import Request
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+from odradek.protocol.hotpath import (
+    FetchedPartition,
+    ProducedPartition,
+    RecordError,
+    decode_fetch,
+    decode_produce,
+    encode_fetch_response,
+    encode_produce_response,
+)
+from odradek.records.batch import MAGIC, TRANSACTIONAL_FLAG
+from odradek.records.formats import MAGIC_AT
+from odradek.records.validate import AppendOrigin
+from odradek.replication.manager import (
+    AppendRequest,
+    AppendResult,
+    FetchParams,
+    FetchResult,
+    ReplicaManager,
+)
+from odradek.replication.sessions.fetch_session import FetchAnswer, FetchContext, FetchPartition, FetchSessions
+from odradek.server.data.appended import count_append
+from odradek.server.data.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
+from odradek.server.data.conversion import DownConversion
+from odradek.server.dispatch import DirectHandler, Handler, RequestContext
+from odradek.server.failures import wire_error
+from odradek.server.fields import field
+
+READ_COMMITTED: Final = 1
+FORMAT_2_ONLY_SINCE: Final = 3
+"""First Produce version that carries batches alone; older ones carry message sets too (KIP-98)."""
+ZSTD_SINCE: Final = 7
+"""First Produce version whose readers are known to understand zstd (KIP-110)."""
+SOFT_MAX_BYTES_SINCE: Final = 3
+"""First Fetch version that gets a first batch above its bound whole (KIP-74)."""
+FOLLOWER_READS_SINCE: Final = 11
+TOPIC_ID_SINCE: Final = 13
+SINGLE_OFFSET_SINCE: Final = 1
+"""First ListOffsets version that answers with one offset and its time; version 0 lists those of segments (KIP-79)."""
+OFFSET_NOT_AVAILABLE_SINCE: Final = 5
+"""First ListOffsets version whose clients know the error (KIP-207); older ones are told LEADER_NOT_AVAILABLE."""
+NO_ACKS: Final = 0
+FROM_FILES_BYTES: Final = 2 << 20
+"""Answers with so many bytes of records are sent from the files; copying fewer costs less than that."""
+FROM_FILE_BYTES: Final = 128 << 10
+"""Of those, partitions with so many."""
+_EVERYTHING: Final = -1
+_ATTRIBUTES_LOW_BYTE: Final = 22
+"""Where the attributes of a batch of format 2 have their flags."""
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+"""Of tiered storage (KIP-405): without it the local start is the start, and nothing is tiered."""
+
+_CLIENT: Final = AppendOrigin.CLIENT
+"""By a name of its own: see `records.validate`."""
+
+logger = logging.getLogger(__name__)
+
+
+class DataHandlers:
+    """Handlers over the replica manager."""
+
+    def __init__(
+        self,
+        *,
+        replicas: ReplicaManager,
+        sessions: FetchSessions,
+        view: ClusterView,
+        topic_stats: BrokerTopicStats,
+        request_stats: RequestStats,
+        clock: Clock,
+        workers: Workers | None = None,
+    ) -> None:
+        """The stats are added to. `workers` convert large record sets for old consumers; without them the loop does."""
+        self._replicas = replicas
+        self._sessions = sessions
+        self._view = view
+        self._topic_stats = topic_stats
+        self._request_stats = request_stats
+        self._produce_times, self._fetch_times = request_stats.times_of("Produce"), request_stats.times_of("Fetch")
+        self._clock = clock
+        self._conversion = DownConversion(self._topic_config, topic_stats, workers)
+
+    def _topic_config(self, topic_partition: TopicPartition) -> TopicConfig | None:
+        partition = self._replicas.table.online.get(topic_partition)
+        return None if partition is None else partition.log.config
+
+    async def close(self) -> None:
+        """Give up conversions under way; idempotent."""
+        await self._conversion.close()
+
+    def direct(self) -> Mapping[ApiKey, DirectHandler]:
+        """The handlers of the hot path."""
+        return {ApiKey.PRODUCE: self.produce, ApiKey.FETCH: self.fetch}
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The other handlers."""
+        return {
+            ApiKey.LIST_OFFSETS: self.list_offsets,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: self.offset_for_leader_epoch,
+        }
+
+    # Produce
+
+    def produce(self, request: Request) -> None:
+        """Append record sets to leaders' logs."""
+        times = self._produce_times
+        times.countdown -= 1
+        if not times.countdown:
+            request.sample = times.sample(request.received_ms, self._clock.monotonic_ms())
+        version = request.header.api_version
+        decoded = decode_produce(version, request.frame, request.position)
+        acks, entries = decoded.acks, decoded.entries
+        if decoded.transactional_id is not None:
+            self._answer_produce(request, acks, (), [_transactional(each) for each, _ in entries])
+            return
+        whole: list[tuple[TopicPartition, memoryview]] = []
+        refused: list[AppendResult] = []
+        for entry in entries:
+            records = entry[1]
+            if records is None:
+                refused.append(_without_records(entry[0]))
+            elif _is_transactional(records):
+                self._answer_produce(request, acks, (), [_without_transactional_id(each) for each, _ in entries])
+                return
+            else:
+                whole.append((entry[0], records))
+        zstd_allowed, any_format = version >= ZSTD_SINCE, version < FORMAT_2_ONLY_SINCE
+        asked = (acks, decoded.timeout_ms, whole, _CLIENT, zstd_allowed, any_format)
+        # One for every request, and below one for every result: so they take half the time of the call.
+        respond = partial(self._answer_produce, request, acks, refused)
+        self._replicas.append(tuple.__new__(AppendRequest, asked), respond)
+
+    def _answer_produce(
+        self, request: Request, acks: int, refused: Sequence[AppendResult], results: Sequence[AppendResult]
+    ) -> None:
+        """`refused`: results of what did not get as far as a log."""
+        if refused:
+            results = [*results, *refused]
+        failed = self._count_produced(results)
+        version = request.header.api_version
+        self._request_stats.answered("Produce", version)
+        if acks != NO_ACKS:
+            rows = [_produced(result) for result in results]
+            request.respond((encode_produce_response(version, request.header.correlation_id, rows),))
+        elif failed is None:
+            request.respond_nothing()
+        else:
+            # Without acknowledgements the end of the connection is the only way to make the producer look again.
+            request.fail(f"{failed.topic_partition} answered error {failed.error_code} to a produce with acks=0")
+
+    def _count_produced(self, results: Iterable[AppendResult]) -> AppendResult | None:
+        """Count what was appended; the first failure, if there is one."""
+        failed = None
+        for result in results:
+            error_code = result.error_code
+            if error_code:
+                self._request_stats.failed("Produce", error_code)
+                if error_code in _NO_SUCH_TOPIC:
+                    failed = failed or result
+                    continue
+            count_append(self._topic_stats, result)
+            if error_code:
+                failed = failed or result
+            if result.converted:
+                self._topic_stats.of(result.topic_partition.topic).produce_conversions += result.converted
+        return failed
+
+    # Fetch
+
+    def fetch(self, request: Request) -> None:
+        """Read record sets for a consumer or a follower."""
+        times = self._fetch_times
+        times.countdown -= 1
+        if not times.countdown:
+            request.sample = times.sample(request.received_ms, self._clock.monotonic_ms())
+        version = request.api_version
+        decoded = decode_fetch(version, request.frame, request.position)
+        context = self._sessions.open(decoded, self._view.image.topic_name, uses_topic_ids=version >= TOPIC_ID_SINCE)
+        is_consumer = decoded.replica_id < 0
+        if context.error_code:
+            self._answer_fetch(request, context, (), is_consumer=is_consumer)
+            return
+        params = FetchParams(
+            decoded.max_wait_ms,
+            min(decoded.min_bytes, decoded.max_bytes),  # more than the maximum would never come
+            decoded.max_bytes,
+            decoded.replica_id,
+            decoded.isolation_level == READ_COMMITTED,
+            version < FOLLOWER_READS_SINCE,
+            version < SOFT_MAX_BYTES_SINCE,
+            decoded.rack_id,
+            decoded.replica_epoch,
+        )
+        self._replicas.fetch(
+            params,
+            context.entries,
+            lambda results: self._answer_fetch(request, context, results, is_consumer=is_consumer),
+            session=context.session,
+        )
+
+    def _answer_fetch(
+        self, request: Request, context: FetchContext, results: Sequence[FetchResult], *, is_consumer: bool
+    ) -> None:
+        answer = context.finish(results)
+        if request.api_version < FETCH_ZSTD_SINCE:
+            copied_bytes = _EVERYTHING
+        else:
+            size_bytes = sum(each.records.length for _, each in answer.partitions if each.records is not None)
+            copied_bytes = FROM_FILE_BYTES if size_bytes >= FROM_FILES_BYTES else FROM_FILES_BYTES
+        rows = [self._fetched(entry, result, is_consumer, copied_bytes) for entry, result in answer.partitions]
+        if copied_bytes != _EVERYTHING:
+            self._respond_fetch(request, answer, rows)
+            return
+        offsets = [entry.fetch_offset for entry, _ in answer.partitions]
+        self._conversion.fit(request, rows, offsets, lambda fitting: self._respond_fetch(request, answer, fitting))
+
+    def _respond_fetch(self, request: Request, answer: FetchAnswer, rows: Sequence[FetchedPartition]) -> None:
+        version = request.api_version
+        self._request_stats.answered("Fetch", version)
+        if answer.error_code:
+            self._request_stats.failed("Fetch", answer.error_code)
+            self._request_stats.failed_whole("Fetch")
+        request.respond(
+            encode_fetch_response(
+                version, request.correlation_id, rows, error_code=answer.error_code, session_id=answer.session_id
+            )
+        )
+
+    def _fetched(
+        self, entry: FetchPartition, result: FetchResult, is_consumer: bool, copied_bytes: int
+    ) -> FetchedPartition:
+        """`copied_bytes`: fewer are copied when they are in memory; `_EVERYTHING`: all, for they may be converted."""
+        topic, number = entry.topic_partition
+        error_code = result.error_code
+        records: Part = b""
+        if result.records is not None:
+            try:
+                if copied_bytes == _EVERYTHING:
+                    records = result.records.load()
+                else:
+                    records = self._outgoing(entry.topic_partition, result.records, copied_bytes)
+            except StorageError as error:
+                self._cannot_be_read(entry.topic_partition, error)
+                error_code = KafkaStorageError.code
+        if error_code:
+            self._request_stats.failed("Fetch", error_code)
+        if error_code not in _NO_SUCH_TOPIC:
+            stats = self._topic_stats.of(topic)
+            stats.total_fetch += 1
+            if error_code:
+                stats.failed_fetch += 1
+            elif is_consumer:
+                stats.bytes_out += len(records)
+            else:
+                self._topic_stats.replication_bytes_out += len(records)
+                self._replicas.quotas.leader.note(entry.topic_partition, len(records))
+        return FetchedPartition(
+            topic,
+            entry.topic_id,
+            number,
+            error_code,
+            result.high_watermark,
+            result.last_stable_offset,
+            result.log_start_offset,
+            records,
+            result.aborted_transactions,
+            result.preferred_read_replica,
+            result.diverging_epoch,
+            None if result.leader_id < 0 else (result.leader_id, result.leader_epoch),
+        )
+
+    def _outgoing(self, topic_partition: TopicPartition, found: LogSlice, copied_bytes: int) -> Part:
+        """Records as they are to be sent: fewer that are in memory as bytes, others from their file.
+
+        Raises `StorageError`.
+        """
+        file, position, length, _ = found
+        if length < copied_bytes:
+            data = file.pread_now(length, position)
+            if data is not None:
+                return data
+        if file.fileno() is None:
+            return found.load()
+        return FileRegion(file, position, length, partial(self._cannot_be_read, topic_partition))
+
+    def _cannot_be_read(self, topic_partition: TopicPartition, error: StorageError) -> None:
+        logger.error("%s cannot be read: %s", topic_partition, error)
+        self._replicas.take_offline(topic_partition)
+
+    # Marks
+
+    async def list_offsets(self, context: RequestContext, request: Any) -> Message:
+        """Offsets by time (KIP-79), of the end as the reader may see it, of the start, of the greatest timestamp."""
+        if context.api_version < SINGLE_OFFSET_SINCE:
+            return self._old_offsets(request)
+        counts = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for item in topic.partitions:
+                topic_partition = TopicPartition(topic.name, item.partition_index)
+                try:
+                    if counts[topic_partition] > 1:
+                        raise InvalidRequestError(f"{topic_partition} is asked about more than once")
+                    _check_timestamp(item.timestamp, context.api_version)
+                    found = self._listed(topic_partition, item, request)
+                    row = {"timestamp": found[0], "offset": found[1], "leader_epoch": found[2], "error_code": NONE}
+                except ProtocolError as error:
+                    row = {"timestamp": NO_TIMESTAMP, "offset": NO_OFFSET, "error_code": error.code}
+                    if error.code == OffsetNotAvailableError.code and context.api_version < OFFSET_NOT_AVAILABLE_SINCE:
+                        row["error_code"] = LeaderNotAvailableError.code
+                partitions.append({"partition_index": item.partition_index, **row})
+            topics.append({"name": topic.name, "partitions": partitions})
+        return {"throttle_time": 0, "topics": topics}
+
+    def _listed(self, topic_partition: TopicPartition, item: Any, request: Any) -> tuple[int, int, int]:
+        """(timestamp, offset, leader epoch), each -1 where there is none."""
+        partition = self._replicas.leader(topic_partition, field(item, "current_leader_epoch", NO_EPOCH))
+        log, timestamp = partition.log, item.timestamp
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            return NO_TIMESTAMP, log.log_start_offset, log.epoch_of(log.log_start_offset)
+        if timestamp == LATEST_TIERED_TIMESTAMP:
+            return _NOTHING
+        end, is_behind = log.log_end_offset, False
+        if request.replica_id == NO_BROKER:
+            committed = field(request, "isolation_level", 0) == READ_COMMITTED
+            end = partition.last_stable_offset if committed else log.high_watermark
+            # A new leader does not know yet how far the old one had come.
+            is_behind = log.high_watermark < (partition.leader_epoch_start_offset or 0)
+        if timestamp == LATEST_TIMESTAMP and not is_behind:
+            return NO_TIMESTAMP, end, partition.leader_epoch
+        if timestamp != LATEST_TIMESTAMP:
+            found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+            if found is not None and found.offset < end:
+                return found.timestamp, found.offset, found.leader_epoch
+        if is_behind:
+            raise OffsetNotAvailableError(f"the high watermark of {topic_partition} is not known yet")
+        return _NOTHING
+
+    def _old_offsets(self, request: Any) -> Message:
+        """Version 0: where segments begin that were last written at or before a time, and where the log ends."""
+        topics = []
+        for topic in request.topics:
+            partitions: list[Message] = []
+            for item in topic.partitions:
+                topic_partition = TopicPartition(topic.name, item.partition_index)
+                offsets, error_code = [], NONE
+                try:
+                    partition = self._replicas.leader(topic_partition)
+                    offsets = offsets_before(partition.log, item.timestamp, self._clock.wall_ms())
+                    if request.replica_id == NO_BROKER:
+                        offsets = _committed(offsets, partition.log.high_watermark)
+                except OdradekError as error:
+                    error_code = wire_error(error).code
+                partitions.append(
+                    {
+                        "partition_index": item.partition_index,
+                        "error_code": error_code,
+                        "old_style_offsets": offsets[: max(0, item.max_num_offsets)],
+                    }
+                )
+            topics.append({"name": topic.name, "partitions": partitions})
+        return {"topics": topics}
+
+    async def offset_for_leader_epoch(self, context: RequestContext, request: Any) -> Message:
+        """Where a leader epoch ended, so that readers find where their log parts from ours (KIP-101, KIP-320)."""
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for item in topic.partitions:
+                row: dict[str, object] = {"partition": item.partition, "error_code": NONE}
+                try:
+                    partition = self._replicas.leader(
+                        TopicPartition(topic.topic, item.partition), field(item, "current_leader_epoch", NO_EPOCH)
+                    )
+                    found = partition.log.end_offset_for_epoch(item.leader_epoch)
+                    row |= {"leader_epoch": found.leader_epoch, "end_offset": found.end_offset}
+                except ProtocolError as error:
+                    row["error_code"] = error.code
+                partitions.append(row)
+            topics.append({"topic": topic.topic, "partitions": partitions})
+        return {"throttle_time": 0, "topics": topics}
+
+
+def offsets_before(log: PartitionLog, timestamp: int, now_ms: int) -> list[int]:
+    """Where segments begin that were last written at or before `timestamp`, the newest first; the end counts as now.
+
+    A segment counts as written until it was rolled, the active one since it was begun. LATEST_TIMESTAMP stands for all
+    of them, EARLIEST_TIMESTAMP for the first alone. Raises `StorageError`.
+    """
+    segments = log.segments
+    begins = [max(segment.base_offset, log.log_start_offset) for segment in segments]
+    if log.active_segment.size:
+        begins.append(log.log_end_offset)
+    if timestamp == EARLIEST_TIMESTAMP:
+        count = 1
+    elif timestamp == LATEST_TIMESTAMP or now_ms <= timestamp:
+        count = len(begins)
+    else:
+        count = next((at for at in range(len(segments), 0, -1) if segments[at - 1].changed_ms <= timestamp), 0)
+    return sorted(begins[:count], reverse=True)
+
+
+def _committed(offsets: list[int], high_watermark: int) -> list[int]:
+    """Offsets as a consumer may know them: the high watermark stands for all above it."""
+    below = [offset for offset in offsets if offset <= high_watermark]
+    return offsets if len(below) == len(offsets) else [high_watermark, *below]
+
+
+_SPECIAL_TIMESTAMPS_SINCE: Final = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+}
+"""First ListOffsets version in which each stands for something."""
+
+
+def _check_timestamp(timestamp: int, version: int) -> None:
+    if timestamp < 0 and version < _SPECIAL_TIMESTAMPS_SINCE.get(timestamp, version + 1):
+        raise UnsupportedVersionError(f"{timestamp} stands for nothing in version {version} of ListOffsets")
+
+
+_NOTHING: Final = (NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
+
+
+_NO_SUCH_TOPIC: Final = frozenset({UnknownTopicOrPartitionError.code, UnknownTopicIdError.code})
+"""Errors after which nothing is counted: a metric for each name that a client makes up would know no bound."""
+
+
+def _is_transactional(records: memoryview) -> bool:
+    """Whether a partition's first batch is transactional, for which Kafka refuses the whole request."""
+    return bool(
+        len(records) > _ATTRIBUTES_LOW_BYTE
+        and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG
+        and records[MAGIC_AT] == MAGIC
+    )
+
+
+def _produced(result: AppendResult) -> ProducedPartition:
+    partition, error_code, first_offset, _, append_time_ms, start_offset, message, *_ = result
+    errors = [RecordError(*each) for each in result.record_errors] if result.record_errors else ()
+    told = (partition, error_code, first_offset, append_time_ms, start_offset, errors, message)
+    return tuple.__new__(ProducedPartition, told)
+
+
+def _without_transactional_id(topic_partition: TopicPartition) -> AppendResult:
+    reason = "a transactional batch needs a transactional id in its request"
+    return AppendResult(topic_partition, TransactionalIdAuthorizationFailedError.code, error_message=reason)
+
+
+def _transactional(topic_partition: TopicPartition) -> AppendResult:
+    reason = "transactions are not available on this broker"
+    return AppendResult(topic_partition, InvalidRequestError.code, error_message=reason)
+
+
+def _without_records(topic_partition: TopicPartition) -> AppendResult:
+    return AppendResult(topic_partition, InvalidRecordError.code, error_message="the request has no records for it")

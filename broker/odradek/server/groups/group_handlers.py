@@ -1,0 +1,531 @@
+"""FindCoordinator, the APIs of consumer groups, and InitProducerId: from wire entities to the coordinators and back.
+
+Requests enter from `server/dispatch`; answers leave as messages that hold the fields of all versions. What a version
+lacks is filled in here on the way in, and told in that version's way on the way out; everything else is decided by
+`coordinator/groups`. An error of a whole request is raised, except where the answer carries more than the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from odradek.base.errors import (
+    NONE,
+    CoordinatorNotAvailableError,
+    InconsistentGroupProtocolError,
+    InvalidRequestError,
+    ProtocolError,
+    TransactionalIdAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.types import (
+    GROUP_METADATA_TOPIC,
+    NO_BROKER,
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_PRODUCER_ID,
+    TopicPartition,
+)
+from odradek.cluster import ClusterView
+from odradek.coordinator.groups import GroupCoordinator
+from odradek.coordinator.producer_ids import ProducerIds
+from odradek.coordinator.requests import (
+    NO_GENERATION,
+    CommitRequest,
+    FetchedOffset,
+    GroupDescription,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    MemberCheck,
+    OffsetToCommit,
+    Protocols,
+    SyncRequest,
+)
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Message
+from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.fields import field
+from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
+
+logger = logging.getLogger(__name__)
+
+EnsureTopic = Callable[[str], Awaitable[None]]
+"""Makes an internal topic unless it is there; may be called many times at once. Raises why it cannot be made."""
+
+GROUP_KEY_TYPE: Final = 0
+TRANSACTION_KEY_TYPE: Final = 1
+
+MEMBER_ID_REQUIRED_SINCE: Final = 4
+"""First JoinGroup version whose clients join again with the id that they are given (KIP-394)."""
+
+NULLABLE_PROTOCOL_SINCE: Final = 7
+"""First JoinGroup version in which the protocol name may be null (KIP-559)."""
+
+SKIP_ASSIGNMENT_SINCE: Final = 9
+"""First JoinGroup version with `skip_assignment` (KIP-814)."""
+
+SYNC_PROTOCOL_SINCE: Final = 5
+"""First SyncGroup version in which protocol type and name must be given (KIP-559)."""
+
+BATCHED_LEAVE_SINCE: Final = 3
+"""First LeaveGroup version with several members (KIP-345)."""
+
+COORDINATED_OFFSETS_SINCE: Final = 1
+"""First versions of OffsetCommit and OffsetFetch that mean `__consumer_offsets`; version 0 means ZooKeeper."""
+
+BROKERS_RETENTION: Final = -1
+"""OffsetCommit versions 2 to 4 may ask for a retention of their own; this means that they do not."""
+
+BROKERS_TIME: Final = -1
+"""OffsetCommit version 1 may bring the time of the commit; this means that it does not."""
+
+GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
+"""Everything that may be done to a group, as bits by ACL operation: READ, DELETE, DESCRIBE (KIP-430)."""
+
+NO_OPERATIONS: Final = -(1 << 31)
+"""Stands for a client that did not ask for them."""
+
+NO_TRANSACTIONS: Final = "This version of Odradek has no transactions: remove transactional.id from the producer."
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class CoordinationHandlers:
+    """Handlers over the group coordinator, the producer ids and the image of the cluster."""
+
+    def __init__(
+        self,
+        *,
+        groups: GroupCoordinator,
+        producer_ids: ProducerIds,
+        view: ClusterView,
+        ensure_topic: EnsureTopic,
+        zookeeper_offsets: ZooKeeperOffsets,
+    ) -> None:
+        """`ensure_topic` makes `__consumer_offsets` when the first client looks for a coordinator."""
+        self._groups = groups
+        self._producer_ids = producer_ids
+        self._view = view
+        self._ensure_topic = ensure_topic
+        self._zookeeper_offsets = zookeeper_offsets
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers by API."""
+        return {
+            ApiKey.FIND_COORDINATOR: self.find_coordinator,
+            ApiKey.JOIN_GROUP: self.join_group,
+            ApiKey.SYNC_GROUP: self.sync_group,
+            ApiKey.HEARTBEAT: self.heartbeat,
+            ApiKey.LEAVE_GROUP: self.leave_group,
+            ApiKey.OFFSET_COMMIT: self.offset_commit,
+            ApiKey.OFFSET_FETCH: self.offset_fetch,
+            ApiKey.LIST_GROUPS: self.list_groups,
+            ApiKey.DESCRIBE_GROUPS: self.describe_groups,
+            ApiKey.DELETE_GROUPS: self.delete_groups,
+            ApiKey.OFFSET_DELETE: self.offset_delete,
+            ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
+        }
+
+    # FindCoordinator
+
+    async def find_coordinator(self, context: RequestContext, request: Any) -> Message:
+        """Where the coordinators of some keys are: of one up to version 3, of several from 4 on (KIP-699)."""
+        key_type = field(request, "key_type", GROUP_KEY_TYPE)
+        if hasattr(request, "coordinator_keys"):
+            found = [
+                {"key": key, **await self._coordinator(context, key_type, key)} for key in request.coordinator_keys
+            ]
+            return {"throttle_time": 0, "coordinators": found}
+        found_one = await self._coordinator(context, key_type, request.key)
+        # Kafka names the absence of an error here, in the versions with one key.
+        message = found_one["error_message"] or "NONE"
+        return {"throttle_time": 0, **found_one, "error_message": message}
+
+    async def _coordinator(self, context: RequestContext, key_type: int, key: str) -> dict[str, object]:
+        try:
+            node_id, host, port = await self._locate(context, key_type, key)
+        except ProtocolError as error:
+            nowhere = {"node_id": NO_BROKER, "host": "", "port": -1}
+            return {**nowhere, "error_code": error.code, "error_message": str(error)}
+        return {
+            "node_id": node_id,
+            "host": host,
+            "port": port,
+            "error_code": NONE,
+            "error_message": "",
+        }
+
+    async def _locate(self, context: RequestContext, key_type: int, key: str) -> tuple[int, str, int]:
+        if key_type == TRANSACTION_KEY_TYPE:
+            # Of the codes that Kafka may answer here, each client takes only the authorization errors as final: with
+            # any other one librdkafka retries until its own time-out.
+            raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
+        if key_type != GROUP_KEY_TYPE:
+            raise InvalidRequestError(f"There are no coordinators of type {key_type}.")
+        if GROUP_METADATA_TOPIC not in self._view.image.topics:
+            try:
+                await self._ensure_topic(GROUP_METADATA_TOPIC)
+            except ProtocolError as error:
+                logger.warning("%s cannot be made: %s", GROUP_METADATA_TOPIC, error)
+        partition = self._groups.partition_for(key)
+        leader = self._view.image.leader_endpoint(partition, context.listener)
+        if leader is None:
+            raise CoordinatorNotAvailableError(f"{partition} has no leader yet.")
+        node_id, endpoint = leader
+        return node_id, endpoint.host, endpoint.port
+
+    # Members
+
+    async def join_group(self, context: RequestContext, request: Any) -> Message:
+        """The member's next generation; answers when it begins."""
+        try:
+            result = await self._groups.join(_join_request(context, request))
+        except ProtocolError as error:
+            result = JoinResult(error_code=error.code, member_id=request.member_id)
+        no_name = None if context.api_version >= NULLABLE_PROTOCOL_SINCE else ""
+        return {
+            "throttle_time": 0,
+            "error_code": result.error_code,
+            "generation_id": result.generation,
+            "protocol_type": result.protocol_type,
+            "protocol_name": no_name if result.protocol_name is None else result.protocol_name,
+            "leader": result.leader,
+            "skip_assignment": result.skip_assignment,
+            "member_id": result.member_id,
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "group_instance_id": member.instance_id,
+                    "metadata": member.metadata,
+                }
+                for member in result.members
+            ],
+        }
+
+    async def sync_group(self, context: RequestContext, request: Any) -> Message:
+        """The member's assignment."""
+        protocol_type: str | None = getattr(request, "protocol_type", None)
+        protocol_name: str | None = getattr(request, "protocol_name", None)
+        is_incomplete = protocol_type is None or protocol_name is None
+        try:
+            if context.api_version >= SYNC_PROTOCOL_SINCE and is_incomplete:
+                raise InconsistentGroupProtocolError("Protocol type and name must be given.")
+            result = await self._groups.sync(
+                SyncRequest(
+                    member=_member_check(request, request.generation_id),
+                    protocol_type=protocol_type,
+                    protocol_name=protocol_name,
+                    assignments={item.member_id: item.assignment for item in request.assignments},
+                )
+            )
+        except ProtocolError as error:
+            return {
+                "throttle_time": 0,
+                "error_code": error.code,
+                "protocol_type": None,
+                "protocol_name": None,
+                "assignment": b"",
+            }
+        return {
+            "throttle_time": 0,
+            "error_code": NONE,
+            "protocol_type": result.protocol_type,
+            "protocol_name": result.protocol_name,
+            "assignment": result.assignment,
+        }
+
+    async def heartbeat(self, context: RequestContext, request: Any) -> Message:
+        """A sign of life."""
+        await self._groups.heartbeat(_member_check(request, request.generation_id))
+        return {"throttle_time": 0, "error_code": NONE}
+
+    async def leave_group(self, context: RequestContext, request: Any) -> Message:
+        """The end of one membership up to version 2, of several from 3 on."""
+        if context.api_version >= BATCHED_LEAVE_SINCE:
+            leaving = [
+                LeavingMember(
+                    member_id=member.member_id,
+                    instance_id=member.group_instance_id,
+                    reason=getattr(member, "reason", None),
+                )
+                for member in request.members
+            ]
+        else:
+            leaving = [LeavingMember(member_id=request.member_id)]
+        results = await self._groups.leave(request.group_id, leaving)
+        is_single = context.api_version < BATCHED_LEAVE_SINCE
+        return {
+            "throttle_time": 0,
+            "error_code": results[0].error_code if is_single else NONE,
+            "members": [
+                {
+                    "member_id": result.member_id,
+                    "group_instance_id": result.instance_id,
+                    "error_code": result.error_code,
+                }
+                for result in results
+            ],
+        }
+
+    # Offsets
+
+    async def offset_commit(self, context: RequestContext, request: Any) -> Message:
+        """Store offsets of partitions that exist."""
+        codes: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, OffsetToCommit] = {}
+        retention_ms = _milliseconds(getattr(request, "retention_time", None), BROKERS_RETENTION)
+        image = self._view.image
+        for topic in request.topics:
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                commit_ms = field(partition, "commit_timestamp", BROKERS_TIME)
+                if image.partition(topic_partition) is None:
+                    codes[topic_partition] = UnknownTopicOrPartitionError.code
+                else:
+                    offsets[topic_partition] = OffsetToCommit(
+                        offset=partition.committed_offset,
+                        metadata=partition.committed_metadata or "",
+                        leader_epoch=field(partition, "committed_leader_epoch", NO_EPOCH),
+                        retention_ms=None if retention_ms == BROKERS_RETENTION else retention_ms,
+                        commit_timestamp_ms=None if commit_ms == BROKERS_TIME else commit_ms,
+                    )
+        if offsets and context.api_version < COORDINATED_OFFSETS_SINCE:
+            numbers = {partition: (given.offset, given.metadata) for partition, given in offsets.items()}
+            codes |= await self._zookeeper_offsets.commit(request.group_id, numbers)
+        elif offsets:
+            codes |= await self._commit(request, offsets)
+        return {"throttle_time": 0, "topics": _coded_topics(request.topics, codes)}
+
+    async def _commit(
+        self, request: Any, offsets: Mapping[TopicPartition, OffsetToCommit]
+    ) -> Mapping[TopicPartition, int]:
+        check = _member_check(request, request.generation_id_or_member_epoch)
+        try:
+            return await self._groups.commit(CommitRequest(member=check, offsets=offsets))
+        except ProtocolError as error:
+            return dict.fromkeys(offsets, error.code)
+
+    async def offset_fetch(self, context: RequestContext, request: Any) -> Message:
+        """Committed offsets of one group up to version 7, of several from 8 on (KIP-709)."""
+        if context.api_version < COORDINATED_OFFSETS_SINCE:
+            return await self._fetch_from_zookeeper(request)
+        require_stable = field(request, "require_stable", False)
+        if hasattr(request, "groups"):
+            groups = [await self._fetch_group(group, require_stable) for group in request.groups]
+            return {"throttle_time": 0, "groups": groups}
+        if request.topics is None:
+            fetched = await self._groups.fetch(request.group_id, None, require_stable=require_stable)
+        else:
+            fetched = await self._groups.fetch(request.group_id, _wanted(request.topics), require_stable=require_stable)
+        return {"throttle_time": 0, "topics": _fetched_topics(fetched), "error_code": NONE}
+
+    async def _fetch_from_zookeeper(self, request: Any) -> Message:
+        wanted = _wanted(request.topics)
+        image = self._view.image
+        known = [partition for partition in wanted if image.partition(partition) is not None]
+        kept = await self._zookeeper_offsets.fetch(request.group_id, known)
+        unknown = FetchedOffset(offset=NO_OFFSET, error_code=UnknownTopicOrPartitionError.code)
+        fetched = dict.fromkeys(wanted, unknown)
+        fetched |= {key: FetchedOffset(offset=one.offset, error_code=one.error_code) for key, one in kept.items()}
+        return {"topics": _fetched_topics(fetched)}
+
+    async def _fetch_group(self, group: Any, require_stable: bool) -> Message:
+        wanted = None if group.topics is None else _wanted(group.topics)
+        try:
+            fetched = await self._groups.fetch(group.group_id, wanted, require_stable=require_stable)
+        except ProtocolError as error:
+            return {"group_id": group.group_id, "topics": [], "error_code": error.code}
+        return {"group_id": group.group_id, "topics": _fetched_topics(fetched), "error_code": NONE}
+
+    async def offset_delete(self, context: RequestContext, request: Any) -> Message:
+        """Remove offsets of partitions that exist, where no member consumes their topic (KIP-496)."""
+        wanted = [
+            TopicPartition(topic.name, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
+        image = self._view.image
+        existing = [partition for partition in wanted if image.partition(partition) is not None]
+        codes = dict.fromkeys(wanted, UnknownTopicOrPartitionError.code)
+        codes |= await self._groups.delete_offsets(request.group_id, existing)
+        return {"error_code": NONE, "throttle_time": 0, "topics": _coded_topics(request.topics, codes)}
+
+    # Whole groups
+
+    async def list_groups(self, context: RequestContext, request: Any) -> Message:
+        """The groups of this broker."""
+        found = await self._groups.list(
+            states=field(request, "states_filter", ()), types=field(request, "types_filter", ())
+        )
+        return {
+            "throttle_time": 0,
+            "error_code": found.error_code,
+            "groups": [
+                {
+                    "group_id": group.group_id,
+                    "protocol_type": group.protocol_type,
+                    "group_state": group.state,
+                    "group_type": group.group_type,
+                }
+                for group in found.groups
+            ],
+        }
+
+    async def describe_groups(self, context: RequestContext, request: Any) -> Message:
+        """Members and states of groups."""
+        operations = GROUP_OPERATIONS if field(request, "include_authorized_operations", False) else NO_OPERATIONS
+        return {
+            "throttle_time": 0,
+            "groups": [await self._describe(group_id, operations) for group_id in request.groups],
+        }
+
+    async def _describe(self, group_id: str, operations: int) -> Message:
+        try:
+            return _described(await self._groups.describe(group_id), NONE, operations)
+        except ProtocolError as error:
+            return _described(GroupDescription(group_id=group_id, state=""), error.code, NO_OPERATIONS)
+
+    async def delete_groups(self, context: RequestContext, request: Any) -> Message:
+        """Remove empty groups with their offsets."""
+        group_ids = list(dict.fromkeys(request.groups_names))
+        codes = await asyncio.gather(*map(self._delete, group_ids))
+        results = [{"group_id": group_id, "error_code": code} for group_id, code in zip(group_ids, codes, strict=True)]
+        return {"throttle_time": 0, "results": results}
+
+    async def _delete(self, group_id: str) -> int:
+        try:
+            await self._groups.delete(group_id)
+        except ProtocolError as error:
+            return error.code
+        return NONE
+
+    # Producers
+
+    async def init_producer_id(self, context: RequestContext, request: Any) -> Message:
+        """A producer id for an idempotent producer (KIP-98); it has epoch 0."""
+        try:
+            new_id = await self._new_producer_id(request)
+        except ProtocolError as error:
+            return {
+                "throttle_time": 0,
+                "error_code": error.code,
+                "producer_id": NO_PRODUCER_ID,
+                "producer_epoch": NO_EPOCH,
+            }
+        return {"throttle_time": 0, "error_code": NONE, "producer_id": new_id, "producer_epoch": 0}
+
+    async def _new_producer_id(self, request: Any) -> int:
+        has_id = field(request, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
+        has_epoch = field(request, "producer_epoch", NO_EPOCH) != NO_EPOCH
+        if request.transactional_id == "":
+            raise InvalidRequestError("The transactional id is empty.")
+        if has_id != has_epoch:
+            raise InvalidRequestError("Producer id and epoch must be given together.")
+        if request.transactional_id is not None:
+            raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
+        # Whoever has an id gets another one: without a transactional id nothing tells that it is the same producer.
+        return await self._producer_ids.next()
+
+
+def _milliseconds(value: timedelta | None, default: int) -> int:
+    return default if value is None else value // _MILLISECOND
+
+
+def _member_check(request: Any, generation: int = NO_GENERATION) -> MemberCheck:
+    return MemberCheck(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        generation=generation,
+    )
+
+
+def _join_request(context: RequestContext, request: Any) -> JoinRequest:
+    session_timeout_ms = _milliseconds(request.session_timeout, 0)
+    instance_id = getattr(request, "group_instance_id", None)
+    return JoinRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=instance_id,
+        client_id=context.client_id or "",
+        # Java writes an address without a name so, and tools show it as it comes.
+        client_host=f"/{context.client_host}",
+        rebalance_timeout_ms=_milliseconds(getattr(request, "rebalance_timeout", None), session_timeout_ms),
+        session_timeout_ms=session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=_protocols(request.protocols),
+        requires_known_member_id=context.api_version >= MEMBER_ID_REQUIRED_SINCE and instance_id is None,
+        supports_skipping_assignment=context.api_version >= SKIP_ASSIGNMENT_SINCE,
+        reason=getattr(request, "reason", None),
+    )
+
+
+def _protocols(items: Iterable[Any]) -> Protocols:
+    """A member's protocols; of two with one name the first counts."""
+    found: dict[str, bytes] = {}
+    for item in items:
+        found.setdefault(item.name, item.metadata)
+    return tuple(found.items())
+
+
+def _coded_topics(topics: Iterable[Any], codes: Mapping[TopicPartition, int]) -> list[Message]:
+    """The topics and partitions of a request, each partition with its error code."""
+    return [
+        {
+            "name": topic.name,
+            "partitions": [
+                {
+                    "partition_index": partition.partition_index,
+                    "error_code": codes[TopicPartition(topic.name, partition.partition_index)],
+                }
+                for partition in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
+
+
+def _wanted(topics: Iterable[Any]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
+
+
+def _fetched_topics(fetched: Mapping[TopicPartition, FetchedOffset]) -> list[Message]:
+    topics: dict[str, list[Message]] = {}
+    for (topic, number), offset in fetched.items():
+        topics.setdefault(topic, []).append(
+            {
+                "partition_index": number,
+                "committed_offset": offset.offset,
+                "committed_leader_epoch": offset.leader_epoch,
+                "metadata": offset.metadata,
+                "error_code": offset.error_code,
+            }
+        )
+    return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+
+
+def _described(group: GroupDescription, code: int, operations: int) -> Message:
+    return {
+        "error_code": code,
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+        "authorized_operations": operations,
+    }

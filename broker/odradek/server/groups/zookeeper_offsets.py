@@ -1,0 +1,115 @@
+"""Offsets that consumers before Kafka 0.8.2 keep in ZooKeeper: OffsetCommit 0 and OffsetFetch 0.
+
+Groups and partitions enter from `server/groups/group_handlers`; numbers and error codes leave. The znodes are those
+that the consumers of that age write themselves when they do not ask a broker, so both ways see the same offsets.
+Invariant: each partition stands alone; nothing but `/consumers` is touched, whatever a client calls its group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from odradek.base.errors import (
+    NONE,
+    InvalidGroupIdError,
+    OdradekError,
+    OffsetMetadataTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.types import NO_OFFSET, TopicPartition
+from odradek.server.failures import wire_error
+from odradek.zk import layout
+from odradek.zk.port import NodeExists, NoNode, ZkClient
+
+logger = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT: Final = 64
+"""Requests to ZooKeeper under way at once for one commit."""
+
+
+class KeptOffset(NamedTuple):
+    """An offset as it was found; -1 with the error otherwise. There never is any metadata."""
+
+    offset: int
+    error_code: int = NONE
+
+
+class ZooKeeperOffsets:
+    """Reads and writes `/consumers/GROUP/offsets/TOPIC/PARTITION`."""
+
+    def __init__(self, zk: ZkClient, *, metadata_max: int) -> None:
+        """`metadata_max` is `offset.metadata.max.bytes`: what is longer is refused, what is not is dropped."""
+        self._zk: Final = zk
+        self._metadata_max: Final = metadata_max
+
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, tuple[int, str]]
+    ) -> dict[TopicPartition, int]:
+        """Store an offset for each partition, given with its metadata; the error code of each."""
+        turns = asyncio.Semaphore(MAX_IN_FLIGHT)
+
+        async def one(topic_partition: TopicPartition, offset: int, metadata: str) -> int:
+            try:
+                if _java_length(metadata) > self._metadata_max:
+                    raise OffsetMetadataTooLargeError(f"The metadata of {topic_partition} is too long.")
+                async with turns:
+                    await self._store(_path(group_id, topic_partition), layout.encode_consumer_offset(offset))
+            except OdradekError as error:
+                return _code(error, group_id, topic_partition)
+            return NONE
+
+        codes = await asyncio.gather(*(one(partition, *given) for partition, given in offsets.items()))
+        return dict(zip(offsets, codes, strict=True))
+
+    async def _store(self, path: str, data: bytes) -> None:
+        """Set the znode, or make it; whoever makes it at the same time leaves it to the last one."""
+        try:
+            await self._zk.set(path, data)
+        except NoNode:
+            try:
+                await self._zk.create(path, data, make_parents=True)
+            except NodeExists:
+                await self._zk.set(path, data)
+
+    async def fetch(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
+        """The offset of each partition; one that nobody stored counts as a partition that is unknown, as in Kafka."""
+        wanted = list(dict.fromkeys(partitions))
+        try:
+            paths = {partition: _path(group_id, partition) for partition in wanted}
+            found = await self._zk.get_many(paths.values())
+        except OdradekError as error:
+            code = wire_error(error).code
+            return dict.fromkeys(wanted, KeptOffset(NO_OFFSET, code))
+        kept = {}
+        for partition, path in paths.items():
+            node = found[path]
+            if node is None or not node[0]:
+                kept[partition] = KeptOffset(NO_OFFSET, UnknownTopicOrPartitionError.code)
+                continue
+            try:
+                kept[partition] = KeptOffset(layout.decode_consumer_offset(path, node[0]))
+            except OdradekError as error:
+                kept[partition] = KeptOffset(NO_OFFSET, _code(error, group_id, partition))
+        return kept
+
+
+def _path(group_id: str, topic_partition: TopicPartition) -> str:
+    """Where an offset is kept; `InvalidGroupIdError` when ZooKeeper has no such name."""
+    if not layout.is_node_name(group_id):
+        raise InvalidGroupIdError("The group id cannot be the name of a znode.")
+    return layout.consumer_offset_path(group_id, topic_partition)
+
+
+def _code(error: OdradekError, group_id: str, topic_partition: TopicPartition) -> int:
+    told = wire_error(error)
+    if told is not error:
+        logger.warning("offset of %s for group %s: %s", topic_partition, group_id, error)
+    return told.code
+
+
+def _java_length(text: str) -> int:
+    """Length in UTF-16 code units, as Kafka counts it, in spite of the setting's name."""
+    return len(text) + sum(character > "\uffff" for character in text)

@@ -1,0 +1,547 @@
+"""The coordination handlers through the wire codec, in every version that is served."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from odradek.base.errors import (
+    NONE,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    InconsistentGroupProtocolError,
+    InvalidGroupIdError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidSessionTimeoutError,
+    MemberIdRequiredError,
+    NotCoordinatorError,
+    ProtocolError,
+    TransactionalIdAuthorizationFailedError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
+from odradek.protocol.apis import ApiKey
+from odradek.server.groups.group_handlers import GROUP_OPERATIONS, NO_OPERATIONS
+from odradek.testing.coordination import EVENTS, FULL_RANGE, METADATA, OFFSETS_PARTITIONS, Server, image, virtual
+from odradek.testing.groups import SETTINGS
+
+
+def versions(key: ApiKey, since: int = 0, until: int = 99) -> Any:
+    return pytest.mark.parametrize("version", [v for v in FULL_RANGE[key] if since <= v <= until])
+
+
+def test_every_api_of_the_coordinators_has_a_handler() -> None:
+    async def scenario(server: Server) -> None:
+        assert {key.name for key in server.handlers} == {
+            "FIND_COORDINATOR",
+            "JOIN_GROUP",
+            "SYNC_GROUP",
+            "HEARTBEAT",
+            "LEAVE_GROUP",
+            "OFFSET_COMMIT",
+            "OFFSET_FETCH",
+            "LIST_GROUPS",
+            "DESCRIBE_GROUPS",
+            "DELETE_GROUPS",
+            "OFFSET_DELETE",
+            "INIT_PRODUCER_ID",
+        }
+
+    virtual(scenario)
+
+
+# FindCoordinator
+
+
+async def find(server: Server, version: int, key: str = "group", key_type: int = 0, listener: str = "PLAINTEXT") -> Any:
+    message: dict[str, object] = {"key": key, "key_type": key_type, "coordinator_keys": [key]}
+    answer = await server.ask(ApiKey.FIND_COORDINATOR, version, message, listener)
+    return answer.coordinators[0] if version >= 4 else answer
+
+
+@versions(ApiKey.FIND_COORDINATOR)
+def test_the_leader_of_the_groups_partition_on_the_listener_of_the_client(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        for listener, host, port in (("PLAINTEXT", "outside", 9092), ("INTERNAL", "inside", 9091)):
+            found = await find(server, version, listener=listener)
+            assert (found.error_code, found.node_id, found.host, found.port) == (NONE, 1, host, port)
+        assert server.ensured == []
+
+    virtual(scenario)
+
+
+@versions(ApiKey.FIND_COORDINATOR)
+def test_the_offsets_topic_is_made_when_somebody_looks_for_it(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        server.view.image = image()
+        found = await find(server, version)
+        assert (found.error_code, found.node_id, found.host, found.port) == (
+            CoordinatorNotAvailableError.code,
+            -1,
+            "",
+            -1,
+        )
+        server.refusal = InvalidReplicationFactorError("too few brokers")
+        assert (await find(server, version)).error_code == CoordinatorNotAvailableError.code
+        assert server.ensured == [GROUP_METADATA_TOPIC] * 2
+
+    virtual(scenario)
+
+
+@versions(ApiKey.FIND_COORDINATOR, since=1)
+def test_coordinators_of_other_kinds(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        refused = await find(server, version, key_type=1)
+        assert refused.error_code == TransactionalIdAuthorizationFailedError.code, "clients take it as final"
+        assert "has no transactions" in refused.error_message
+        assert (await find(server, version, key_type=2)).error_code == InvalidRequestError.code
+
+    virtual(scenario)
+
+
+def test_several_coordinators_at_once() -> None:
+    async def scenario(server: Server) -> None:
+        message = {"key_type": 0, "coordinator_keys": ["a", "b"]}
+        answer = await server.ask(ApiKey.FIND_COORDINATOR, 4, message)
+        assert [(item.key, item.node_id) for item in answer.coordinators] == [("a", 1), ("b", 1)]
+
+    virtual(scenario)
+
+
+# Members
+
+
+@versions(ApiKey.JOIN_GROUP)
+def test_join_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        first = await server.join(version)
+        if version >= 4:
+            assert first.error_code == MemberIdRequiredError.code
+            assert first.generation_id == -1
+            first = await server.join(version, member_id=first.member_id)
+        assert (first.error_code, first.generation_id, first.protocol_name) == (NONE, 1, "range")
+        assert first.member_id == first.leader
+        assert first.member_id.startswith("tester-")
+        assert [(member.member_id, member.metadata) for member in first.members] == [(first.member_id, METADATA)]
+        if version >= 7:
+            assert first.protocol_type == "consumer"
+        described = await server.groups.describe("group")
+        assert described.members[0].client_host == "/10.0.0.1"
+
+    virtual(scenario)
+
+
+@versions(ApiKey.JOIN_GROUP)
+def test_a_refused_join_names_the_member_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        unknown = await server.join(version, member_id="somebody")
+        assert (unknown.error_code, unknown.member_id) == (UnknownMemberIdError.code, "somebody")
+        assert unknown.protocol_name == (None if version >= 7 else "")
+        assert unknown.leader == ""
+        short = await server.join(version, session_timeout=1)
+        assert short.error_code == InvalidSessionTimeoutError.code
+        assert (await server.join(version, "")).error_code == InvalidGroupIdError.code
+
+    virtual(scenario)
+
+
+def test_the_oldest_join_has_its_session_time_out_for_a_rebalance_too() -> None:
+    async def scenario(server: Server) -> None:
+        await server.join(0)
+        server.view.image = image(*EVENTS, *OFFSETS_PARTITIONS)
+        started_ms = server.clock.monotonic_ms()
+        await server.join(0)
+        assert 9_000 <= server.clock.monotonic_ms() - started_ms <= 11_000
+
+    virtual(scenario)
+
+
+@versions(ApiKey.JOIN_GROUP, since=5)
+def test_a_static_member_comes_back_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        joined = await server.stable(group_instance_id="static")
+        back = await server.join(version, group_instance_id="static")
+        assert (back.error_code, back.generation_id) == (NONE, 1)
+        assert back.member_id != joined.member_id
+        if version >= 9:
+            assert (back.leader, back.skip_assignment) == (back.member_id, True)
+        else:
+            assert back.leader == joined.member_id
+        message = {
+            "group_id": "group",
+            "generation_id": 1,
+            "member_id": joined.member_id,
+            "group_instance_id": "static",
+        }
+        fenced = await server.ask(ApiKey.HEARTBEAT, 3, message)
+        assert fenced.error_code == FencedInstanceIdError.code
+
+    virtual(scenario)
+
+
+@versions(ApiKey.SYNC_GROUP)
+def test_sync_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        joined = await server.member(3)
+        synced = await server.sync(version, joined)
+        assert (synced.error_code, synced.assignment) == (NONE, b"mine")
+        unknown = await server.sync(version, joined, member_id="nobody")
+        assert (unknown.error_code, unknown.assignment) == (UnknownMemberIdError.code, b"")
+        if version >= 5:
+            assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
+            incomplete = await server.sync(version, joined, protocol_name=None)
+            assert incomplete.error_code == InconsistentGroupProtocolError.code
+            assert incomplete.protocol_name is None
+
+    virtual(scenario)
+
+
+@versions(ApiKey.HEARTBEAT)
+def test_heartbeats_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        joined = await server.stable()
+        message: dict[str, object] = {
+            "group_id": "group",
+            "generation_id": 1,
+            "member_id": joined.member_id,
+            "group_instance_id": None,
+        }
+        assert (await server.ask(ApiKey.HEARTBEAT, version, message)).error_code == NONE
+        other = message | {"member_id": "nobody"}
+        assert (await server.ask(ApiKey.HEARTBEAT, version, other)).error_code == UnknownMemberIdError.code
+
+    virtual(scenario)
+
+
+@versions(ApiKey.LEAVE_GROUP)
+def test_leaving_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        joined = await server.stable()
+        identities = [
+            {"member_id": joined.member_id, "group_instance_id": None, "reason": "done"},
+            {"member_id": "", "group_instance_id": "nobody", "reason": None},
+        ]
+        message = {"group_id": "group", "member_id": joined.member_id, "members": identities}
+        left = await server.ask(ApiKey.LEAVE_GROUP, version, message)
+        assert left.error_code == NONE
+        if version >= 3:
+            assert [item.error_code for item in left.members] == [NONE, UnknownMemberIdError.code]
+            assert [item.group_instance_id for item in left.members] == [None, "nobody"]
+        else:
+            again = await server.ask(ApiKey.LEAVE_GROUP, version, message)
+            assert again.error_code == UnknownMemberIdError.code
+        assert (await server.groups.describe("group")).state == "Empty"
+
+    virtual(scenario)
+
+
+# Offsets
+
+
+@versions(ApiKey.OFFSET_COMMIT, since=1)
+def test_commits_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        missing = TopicPartition("events", 2), TopicPartition("nothing", 0)
+        codes = await server.commit(version, {EVENTS[0]: 5, missing[0]: 6, missing[1]: 7})
+        unknown = UnknownTopicOrPartitionError.code
+        assert codes == {EVENTS[0]: NONE, missing[0]: unknown, missing[1]: unknown}
+        fetched = (await server.groups.fetch("group", None))[EVENTS[0]]
+        assert (fetched.offset, fetched.metadata) == (5, "")
+        assert fetched.leader_epoch == (4 if version >= 6 else -1)
+        late = await server.commit(version, {EVENTS[0]: 9}, member_id="nobody", generation_id_or_member_epoch=3)
+        assert late == {EVENTS[0]: UnknownMemberIdError.code}
+
+    virtual(scenario)
+
+
+@pytest.mark.parametrize(("timestamp", "is_gone"), [(-1, False), (-SETTINGS.offsets_retention_ms, True)])
+def test_version_1_may_say_when_it_was_committed(timestamp: int, is_gone: bool) -> None:
+    """The retention counts from there."""
+
+    async def scenario(server: Server) -> None:
+        server.groups.start()
+        partition = {
+            "partition_index": 0,
+            "committed_offset": 5,
+            "committed_metadata": "",
+            "commit_timestamp": timestamp,
+        }
+        message = {"group_id": "group", "member_id": "", "topics": [{"name": "events", "partitions": [partition]}]}
+        answer = await server.ask(ApiKey.OFFSET_COMMIT, 1, message)
+        assert answer.topics[0].partitions[0].error_code == NONE
+        await server.clock.sleep_ms(2 * SETTINGS.retention_check_interval_ms)
+        assert (EVENTS[0] not in await server.groups.fetch("group", None)) is is_gone
+
+    virtual(scenario)
+
+
+@versions(ApiKey.OFFSET_COMMIT, since=2)
+def test_only_old_commits_say_how_long_they_live(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        server.groups.start()
+        await server.commit(version, {EVENTS[0]: 5}, retention_time=60_000)
+        await server.clock.sleep_ms(2 * SETTINGS.retention_check_interval_ms)
+        assert (EVENTS[0] in await server.groups.fetch("group", None)) is (version >= 5)
+
+    virtual(scenario)
+
+
+def test_a_commit_of_nothing_is_answered_with_nothing() -> None:
+    async def scenario(server: Server) -> None:
+        assert await server.commit(9, {}) == {}
+
+    virtual(scenario)
+
+
+def fetch_message(topics: object, *, require_stable: bool = False, group_id: str = "group") -> dict[str, object]:
+    return {
+        "group_id": group_id,
+        "topics": topics,
+        "require_stable": require_stable,
+        "groups": [{"group_id": group_id, "topics": topics, "member_id": None, "member_epoch": -1}],
+    }
+
+
+def fetched_offsets(answer: Any, version: int) -> tuple[int, dict[tuple[str, int], tuple[int, int]]]:
+    place = answer.groups[0] if version >= 8 else answer
+    found = {
+        (topic.name, partition.partition_index): (partition.committed_offset, int(partition.error_code))
+        for topic in place.topics
+        for partition in topic.partitions
+    }
+    return int(getattr(place, "error_code", NONE)), found
+
+
+@versions(ApiKey.OFFSET_FETCH, since=1)
+def test_fetches_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        await server.commit(9, {EVENTS[0]: 5})
+        asked = [{"name": "events", "partition_indexes": [0, 1]}, {"name": "nothing", "partition_indexes": [0]}]
+        answer = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(asked))
+        expected = {("events", 0): (5, NONE), ("events", 1): (-1, NONE), ("nothing", 0): (-1, NONE)}
+        assert fetched_offsets(answer, version) == (NONE, expected)
+        if version >= 2:
+            everything = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(None))
+            assert fetched_offsets(everything, version) == (NONE, {("events", 0): (5, NONE)})
+
+    virtual(scenario)
+
+
+@versions(ApiKey.OFFSET_FETCH, until=0)
+def test_the_oldest_version_means_zookeeper(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        codes = await server.commit(version, {EVENTS[0]: 5, TopicPartition("nothing", 0): 7})
+        assert codes == {EVENTS[0]: NONE, TopicPartition("nothing", 0): UnknownTopicOrPartitionError.code}
+        assert (await server.zk.get("/consumers/group/offsets/events/0"))[0] == b"5"
+        assert await server.groups.fetch("group", None) == {}
+        asked = [{"name": "events", "partition_indexes": [0, 1]}, {"name": "nothing", "partition_indexes": [0]}]
+        answer = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(asked))
+        unknown = (-1, UnknownTopicOrPartitionError.code)
+        assert fetched_offsets(answer, version)[1] == {
+            ("events", 0): (5, NONE),
+            ("events", 1): unknown,
+            ("nothing", 0): unknown,
+        }
+
+    virtual(scenario)
+
+
+@versions(ApiKey.OFFSET_FETCH, since=1)
+def test_a_fetch_from_a_broker_that_does_not_coordinate(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        asked = [{"name": "events", "partition_indexes": [0]}]
+        answer = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(asked))
+        code, found = fetched_offsets(answer, version)
+        if version >= 2:
+            assert code == NotCoordinatorError.code
+        else:
+            assert found == {("events", 0): (-1, NotCoordinatorError.code)}
+
+    virtual(scenario, leads=False)
+
+
+@versions(ApiKey.OFFSET_FETCH, since=7)
+def test_offsets_on_their_way_are_kept_from_those_who_ask_for_stable_ones(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        release = asyncio.Event()
+        server.partition.before_append = release.wait
+        committing = asyncio.ensure_future(server.commit(9, {EVENTS[0]: 5}))
+        await server.clock.sleep_ms(1)
+        asked = [{"name": "events", "partition_indexes": [0]}]
+        answer = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(asked, require_stable=True))
+        assert fetched_offsets(answer, version)[1] == {("events", 0): (-1, 88)}
+        release.set()
+        await committing
+
+    virtual(scenario)
+
+
+# Whole groups
+
+
+@versions(ApiKey.LIST_GROUPS)
+def test_lists_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        await server.stable()
+        await server.commit(9, {EVENTS[0]: 5}, group_id="stored")
+
+        async def listed(states: list[str], types: list[str]) -> dict[str, Any]:
+            message = {"states_filter": states, "types_filter": types}
+            answer = await server.ask(ApiKey.LIST_GROUPS, version, message)
+            assert answer.error_code == NONE
+            return {group.group_id: group for group in answer.groups}
+
+        everything = await listed([], [])
+        assert {name: group.protocol_type for name, group in everything.items()} == {"group": "consumer", "stored": ""}
+        if version >= 4:
+            assert everything["group"].group_state == "Stable"
+            assert set(await listed(["empty"], [])) == {"stored"}
+        if version >= 5:
+            assert everything["group"].group_type == "classic"
+            assert await listed([], ["consumer"]) == {}
+
+    virtual(scenario)
+
+
+def test_a_list_says_that_more_may_come() -> None:
+    async def scenario(server: Server) -> None:
+        server.partition.before_read = asyncio.Event().wait
+        await server.lead()
+        answer = await server.ask(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []})
+        assert (answer.error_code, answer.groups) == (CoordinatorLoadInProgressError.code, ())
+
+    virtual(scenario, leads=False)
+
+
+@versions(ApiKey.DESCRIBE_GROUPS)
+def test_descriptions_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        joined = await server.stable(group_instance_id="static")
+        message = {"groups": ["group", "nobody"], "include_authorized_operations": True}
+        answer = await server.ask(ApiKey.DESCRIBE_GROUPS, version, message)
+        known, unknown = answer.groups
+        assert (known.error_code, known.group_state, known.protocol_data) == (NONE, "Stable", "range")
+        (member,) = known.members
+        assert (member.member_id, member.client_id, member.client_host) == (joined.member_id, "tester", "/10.0.0.1")
+        assert (member.member_metadata, member.member_assignment) == (METADATA, b"mine")
+        assert (unknown.error_code, unknown.group_id, unknown.group_state) == (NONE, "nobody", "Dead")
+        if version >= 3:
+            assert known.authorized_operations == GROUP_OPERATIONS
+            without = await server.ask(
+                ApiKey.DESCRIBE_GROUPS, version, message | {"include_authorized_operations": False}
+            )
+            assert without.groups[0].authorized_operations == NO_OPERATIONS
+        if version >= 4:
+            assert member.group_instance_id == "static"
+
+    virtual(scenario)
+
+
+def test_a_description_by_a_broker_that_does_not_coordinate() -> None:
+    async def scenario(server: Server) -> None:
+        message = {"groups": ["group"], "include_authorized_operations": False}
+        (group,) = (await server.ask(ApiKey.DESCRIBE_GROUPS, 5, message)).groups
+        assert (group.error_code, group.group_state) == (NotCoordinatorError.code, "")
+
+    virtual(scenario, leads=False)
+
+
+@versions(ApiKey.DELETE_GROUPS)
+def test_deletions_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        await server.stable()
+        await server.commit(9, {EVENTS[0]: 5}, group_id="stored")
+        message = {"groups_names": ["stored", "group", "nobody", "stored"]}
+        answer = await server.ask(ApiKey.DELETE_GROUPS, version, message)
+        codes = {result.group_id: int(result.error_code) for result in answer.results}
+        assert codes == {"stored": NONE, "group": 68, "nobody": GroupIdNotFoundError.code}
+        assert await server.groups.fetch("stored", None) == {}
+
+    virtual(scenario)
+
+
+async def delete_offsets(server: Server, group_id: str, *partitions: TopicPartition) -> Any:
+    topics = [{"name": topic, "partitions": [{"partition_index": number}]} for topic, number in partitions]
+    return await server.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": group_id, "topics": topics})
+
+
+def codes_by_partition(answer: Any) -> dict[TopicPartition, int]:
+    rows = [(topic.name, row) for topic in answer.topics for row in topic.partitions]
+    return {TopicPartition(name, row.partition_index): int(row.error_code) for name, row in rows}
+
+
+def test_offsets_are_deleted_of_partitions_that_exist() -> None:
+    async def scenario(server: Server) -> None:
+        await server.commit(9, {EVENTS[0]: 5, EVENTS[1]: 6}, group_id="stored")
+        missing = TopicPartition("missing", 0)
+        answer = await delete_offsets(server, "stored", EVENTS[0], missing)
+        assert answer.error_code == NONE
+        assert codes_by_partition(answer) == {EVENTS[0]: NONE, missing: UnknownTopicOrPartitionError.code}
+        assert set(await server.groups.fetch("stored", None)) == {EVENTS[1]}
+
+    virtual(scenario)
+
+
+def test_offsets_of_consumed_topics_are_not_deleted() -> None:
+    async def scenario(server: Server) -> None:
+        await server.stable()
+        answer = await delete_offsets(server, "group", EVENTS[0])
+        assert answer.error_code == NONE
+        assert codes_by_partition(answer) == {EVENTS[0]: GroupSubscribedToTopicError.code}
+
+    virtual(scenario)
+
+
+@pytest.mark.parametrize(("group_id", "error"), [("nobody", GroupIdNotFoundError), ("", InvalidGroupIdError)])
+def test_a_deletion_of_offsets_in_a_group_that_does_not_exist(group_id: str, error: type[ProtocolError]) -> None:
+    async def scenario(server: Server) -> None:
+        for partitions in ((EVENTS[0],), ()):
+            answer = await delete_offsets(server, group_id, *partitions)
+            assert (answer.error_code, answer.topics) == (error.code, ())
+
+    virtual(scenario)
+
+
+# Producers
+
+
+async def init(server: Server, version: int, **changes: object) -> Any:
+    message: dict[str, object] = {
+        "transactional_id": None,
+        "transaction_timeout": 60_000,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+    return await server.ask(ApiKey.INIT_PRODUCER_ID, version, message | changes)
+
+
+@versions(ApiKey.INIT_PRODUCER_ID)
+def test_producer_ids_in_each_version(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        answers = [await init(server, version) for _ in range(2)]
+        assert [(item.error_code, item.producer_id, item.producer_epoch) for item in answers] == [
+            (NONE, 7000, 0),
+            (NONE, 7001, 0),
+        ]
+        transactional = await init(server, version, transactional_id="mine")
+        assert transactional.error_code == TransactionalIdAuthorizationFailedError.code
+        assert (transactional.producer_id, transactional.producer_epoch) == (-1, -1)
+        assert (await init(server, version, transactional_id="")).error_code == InvalidRequestError.code
+
+    virtual(scenario)
+
+
+@versions(ApiKey.INIT_PRODUCER_ID, since=3)
+def test_a_producer_that_has_an_id_is_given_another_one(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        assert (await init(server, version, producer_id=12, producer_epoch=3)).producer_id == 7000
+        assert (await init(server, version, producer_id=12)).error_code == InvalidRequestError.code
+
+    virtual(scenario)

@@ -1,0 +1,203 @@
+"""The dashboard of topics: which are busy, which are large, which are not whole. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek_operator.dashboards.cluster_dashboard import CLUSTER, NAMESPACE
+from odradek_operator.dashboards.grafana import Dashboard, Look, Panel, Query, Row, Variable, lines
+
+_TOPICS: Final = "kafka_server_brokertopicmetrics"
+_TOPIC: Final = "{{topic}}"
+_IN: Final = 'SCOPE, topic=~"$topic", topic!=""'
+"""Series of brokers also count without a topic: all topics together."""
+
+_CHOSEN: Final = Variable(
+    name="topic", label="Topic", series="kafka_cluster_partition_replicascount{SCOPE}", value="topic", several=True
+)
+
+
+def _rate(series: str) -> str:
+    return f"sum by (topic) (rate({_TOPICS}_{series}{{{_IN}}}[$__rate_interval]))"
+
+
+_OVERVIEW: Final = Row(
+    title="Overview",
+    panels=(
+        Panel(
+            title="Topics",
+            description="Topics of the choice.",
+            queries=lines(f"count(count by (topic) (kafka_cluster_partition_replicascount{{{_IN}}} > 0))"),
+            look=Look.NUMBER,
+            width=4,
+            height=4,
+        ),
+        Panel(
+            title="Partitions",
+            description="Partitions that have a leader.",
+            queries=lines(f"count(kafka_cluster_partition_replicascount{{{_IN}}} > 0)"),
+            look=Look.NUMBER,
+            width=4,
+            height=4,
+        ),
+        Panel(
+            title="Replicas",
+            description="Replicas that the partitions should have.",
+            queries=lines(f"sum(kafka_cluster_partition_replicascount{{{_IN}}})"),
+            look=Look.NUMBER,
+            width=4,
+            height=4,
+        ),
+        Panel(
+            title="Replicas out of sync",
+            description="Replicas that should be in sync and are not.",
+            queries=lines(
+                'sum(kafka_topic_partition_replicas{SCOPE, topic=~"$topic"})'
+                ' - sum(kafka_topic_partition_in_sync_replica{SCOPE, topic=~"$topic"})'
+            ),
+            look=Look.NUMBER,
+            width=4,
+            height=4,
+            bad=1,
+        ),
+        Panel(
+            title="Not on the preferred leader",
+            description="Partitions whose first replica does not lead. They go back by themselves within minutes.",
+            queries=lines('sum(kafka_topic_partition_leader_is_preferred{SCOPE, topic=~"$topic"} < bool 1)'),
+            look=Look.NUMBER,
+            width=4,
+            height=4,
+        ),
+        Panel(
+            title="Bytes with all replicas",
+            description="Bytes of all logs of the choice on all brokers.",
+            queries=lines(f"sum(kafka_log_log_size{{{_IN}}})"),
+            look=Look.NUMBER,
+            unit="bytes",
+            width=4,
+            height=4,
+        ),
+    ),
+)
+
+_TRAFFIC: Final = Row(
+    title="Traffic",
+    panels=(
+        Panel(
+            title="Records in",
+            description="Records appended by producers.",
+            queries=lines(_rate("messagesin_total"), _TOPIC),
+            look=Look.AREAS,
+            unit="wps",
+        ),
+        Panel(
+            title="Bytes in",
+            description="Bytes appended by producers; replication is not counted.",
+            queries=lines(_rate("bytesin_total"), _TOPIC),
+            look=Look.AREAS,
+            unit="Bps",
+        ),
+        Panel(
+            title="Bytes out",
+            description="Bytes sent to consumers; replication is not counted.",
+            queries=lines(_rate("bytesout_total"), _TOPIC),
+            look=Look.AREAS,
+            unit="Bps",
+        ),
+        Panel(
+            title="Produce attempts",
+            description="Attempts to produce to a partition. Many for few records: producers without linger.ms.",
+            queries=lines(_rate("totalproducerequests_total"), _TOPIC),
+            unit="ops",
+        ),
+        Panel(
+            title="Fetch attempts",
+            description="Attempts to fetch from a partition, of consumers and followers.",
+            queries=lines(_rate("totalfetchrequests_total"), _TOPIC),
+            unit="ops",
+        ),
+        Panel(
+            title="Failed attempts",
+            description="Attempts that ended in an error, the old leader's answer after an election included.",
+            queries=(
+                Query(text=_rate("failedproducerequests_total"), legend="{{topic}} produce"),
+                Query(text=_rate("failedfetchrequests_total"), legend="{{topic}} fetch"),
+            ),
+            unit="ops",
+        ),
+    ),
+)
+
+_STORED: Final = Row(
+    title="What is stored",
+    panels=(
+        Panel(
+            title="Largest topics",
+            description="Bytes of one copy: of each partition the largest replica.",
+            queries=lines(
+                f"topk(15, sum by (topic) (max by (topic, partition) (kafka_log_log_size{{{_IN}}})))", _TOPIC
+            ),
+            look=Look.BARS,
+            unit="bytes",
+            width=12,
+            height=9,
+        ),
+        Panel(
+            title="Largest partitions",
+            description="Bytes of the largest replica. Much larger than its neighbours: many records share a key.",
+            queries=lines(
+                f"topk(15, max by (topic, partition) (kafka_log_log_size{{{_IN}}}))", "{{topic}}-{{partition}}"
+            ),
+            look=Look.BARS,
+            unit="bytes",
+            width=12,
+            height=9,
+        ),
+        Panel(
+            title="Size over time",
+            description="Bytes of all replicas.",
+            queries=lines(f"sum by (topic) (kafka_log_log_size{{{_IN}}})", _TOPIC),
+            look=Look.AREAS,
+            unit="bytes",
+            width=12,
+        ),
+        Panel(
+            title="Segments",
+            description="Segment files of all replicas; each keeps two or three files open.",
+            queries=lines(f"sum by (topic) (kafka_log_log_numlogsegments{{{_IN}}})", _TOPIC),
+            look=Look.AREAS,
+            width=12,
+        ),
+    ),
+)
+
+_WHOLE: Final = Row(
+    title="Not whole",
+    panels=(
+        Panel(
+            title="Under-replicated partitions",
+            description="Partitions of each topic with a replica out of sync.",
+            queries=lines(
+                'sum by (topic) (kafka_topic_partition_under_replicated_partition{SCOPE, topic=~"$topic"}) > 0', _TOPIC
+            ),
+        ),
+        Panel(
+            title="Partitions at min ISR",
+            description="Partitions of each topic that cannot lose another replica without refusing writes.",
+            queries=lines(f"sum by (topic) (kafka_cluster_partition_atminisr{{{_IN}}}) > 0", _TOPIC),
+        ),
+        Panel(
+            title="Partitions under min ISR",
+            description="Partitions of each topic that refuse writes with acks=all.",
+            queries=lines(f"sum by (topic) (kafka_cluster_partition_underminisr{{{_IN}}}) > 0", _TOPIC),
+        ),
+    ),
+)
+
+DASHBOARD: Final = Dashboard(
+    name="topics",
+    title="Odradek: topics",
+    description="The topics of one cluster: which are busy, which are large, which are not whole.",
+    variables=(NAMESPACE, CLUSTER, _CHOSEN),
+    rows=(_OVERVIEW, _TRAFFIC, _STORED, _WHOLE),
+)

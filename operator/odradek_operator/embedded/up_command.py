@@ -1,0 +1,164 @@
+"""`odradek up`: the embedded cluster in the foreground, until Ctrl-C. Registered in the group `odradek.commands`.
+
+Enters: a command line. Leaves: lines for a person, or one JSON object a line, and an exit code: 0 when it was asked to
+stop, 1 when something went wrong, 2 for wrong usage. The line `ready: bootstrap … zookeeper …` is for programs to wait
+for. An error is its sentence, without a stack trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from odradek.base.errors import OdradekError
+from odradek_operator.embedded.embedded_cluster import EmbeddedCluster, Options
+from odradek_operator.embedded.layout import Ports
+from odradek_operator.embedded.manifests import Manifests, only_cluster
+from odradek_operator.embedded.progress import Event, ProgressKind, Report
+
+_EXAMPLE: Final = """\
+Run a whole cluster on this machine: ZooKeeper, brokers, and the operator core over the same YAML as on Kubernetes.
+
+Every process serves /metrics; prometheus.yml in --data-dir scrapes them all for the dashboards.
+
+Edit the YAML while it runs: topics, partitions and configurations follow. Ctrl-C stops everything in order; the data
+stays in --data-dir and is there again next time.
+
+\b
+Example:
+  odradek up -f manifests/examples/
+  odradek topic list --bootstrap-server 127.0.0.1:9092
+"""
+
+_PORT: Final = click.IntRange(1, 65_535)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arguments:
+    """The command line."""
+
+    files: tuple[Path, ...]
+    data: Path
+    zookeeper_port: int
+    base_port: int
+    metrics_base_port: int
+    monitoring_port: int
+    zookeeper_jars: Path | None
+
+
+@click.command(help=_EXAMPLE, context_settings={"max_content_width": 110})
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Manifest, or folder of manifests; may be given several times.",
+)
+@click.option(
+    "--data-dir", "data", default=".odradek", show_default=True, type=click.Path(path_type=Path), help="All data."
+)
+@click.option("--zookeeper-port", default=2181, show_default=True, type=_PORT, help="Port of ZooKeeper.")
+@click.option("--base-port", default=9092, show_default=True, type=_PORT, help="Port of broker 0; the others follow.")
+@click.option(
+    "--metrics-base-port", default=9404, show_default=True, type=_PORT, help="Port of broker 0's /metrics; likewise."
+)
+@click.option(
+    "--monitoring-port",
+    default=9401,
+    show_default=True,
+    type=_PORT,
+    help="Port of the operator's /metrics; those of ZooKeeper and of consumer lag have the next two.",
+)
+@click.option("--zookeeper-jars", type=click.Path(path_type=Path), help="Folder of ZooKeeper's jars; else PySpark's.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form of lines.")
+@click.option("-v", "--verbose", is_flag=True, help="Also what the operator core logs, on standard error.")
+def up(*, output: str, verbose: bool, **arguments: object) -> None:
+    """The command itself; `_EXAMPLE` is its help."""
+    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
+    report = json_report if output == "json" else text_report(color=sys.stdout.isatty())
+    try:
+        asyncio.run(_run(_Arguments(**arguments), report))  # type: ignore[arg-type]
+    except OdradekError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _run(arguments: _Arguments, report: Report) -> None:
+    manifests = Manifests(arguments.files)
+    resources = manifests.load()
+    ports = Ports.in_rows(
+        only_cluster(resources).brokers.replicas,
+        zookeeper=arguments.zookeeper_port,
+        base=arguments.base_port,
+        metrics_base=arguments.metrics_base_port,
+        monitoring=arguments.monitoring_port,
+    )
+    options = Options(data=arguments.data, ports=ports, zookeeper_jars=arguments.zookeeper_jars)
+    cluster = EmbeddedCluster(manifests, resources, options, report)
+    stop = _Stop(cluster)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    try:
+        await stop.unless_asked(cluster.start())
+        await cluster.serve(stop.asked.wait)
+    except asyncio.CancelledError:
+        if not stop.asked.is_set():
+            raise
+    finally:
+        await cluster.stop()
+    report(Event(ProgressKind.STOPPED, "stopped", "all processes have ended"))
+
+
+class _Stop:
+    """What a signal does: the first stops in order, also while starting; the second kills every broker at once."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.asked = asyncio.Event()
+        self._cluster = cluster
+        self._starting: asyncio.Future[None] | None = None
+
+    async def unless_asked(self, start: Coroutine[Any, Any, None]) -> None:
+        """Await `start`; a signal cancels it."""
+        self._starting = asyncio.ensure_future(start)
+        await self._starting
+
+    def __call__(self) -> None:
+        if self.asked.is_set():
+            self._cluster.brokers.kill_all()
+        self.asked.set()
+        if self._starting is not None:
+            self._starting.cancel()
+
+
+def json_report(event: Event) -> None:
+    """An event as one JSON object on a line."""
+    line = {"event": event.kind.value, "subject": event.subject, "message": event.message, "good": event.good}
+    click.echo(json.dumps({**line, **event.details}))
+
+
+def text_report(*, color: bool) -> Callable[[Event], None]:
+    """Events as lines for a person; the ready line has the same form with and without colour."""
+    # Here and not above: rich takes longer to import than everything else together.
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(no_color=not color, highlight=False, soft_wrap=True)
+
+    def report(event: Event) -> None:
+        if event.kind is ProgressKind.READY:
+            console.print(Text(f"ready: {event.message}", style="bold green"))
+            return
+        style = "" if event.good else "yellow"
+        console.print(Text.assemble((f"{event.subject}: ", "bold"), (event.message, style)))
+
+    return report

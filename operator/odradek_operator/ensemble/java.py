@@ -1,0 +1,98 @@
+"""Finds a Java that is new enough, and the jars that a ZooKeeper server needs.
+
+Enters: the environment and, from `--zookeeper-jars`, a folder. Leaves: a command and a class path, or an
+`EmbeddedError` that says what is missing. Called by `embedded/zookeeper_process` alone. Starts nothing but `java
+-version`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from odradek_operator.errors import EmbeddedError
+
+MINIMUM_JAVA: Final = 17
+"""What Spark 4 asks for; the jars of its distribution are the default class path."""
+
+_VERSION_TIMEOUT_SECONDS: Final = 30
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+
+_NEEDED: Final = ("zookeeper-*.jar", "slf4j-api-*.jar")
+"""Without these there is no server. The other patterns are taken as far as they are there."""
+
+CLASS_PATH: Final = (
+    "zookeeper-[0-9]*.jar",
+    "zookeeper-jute-*.jar",
+    "slf4j-api-*.jar",
+    "slf4j-simple-*.jar",
+    "slf4j-reload4j-*.jar",
+    "reload4j-*.jar",
+    "log4j-*.jar",
+    "logback-*.jar",
+    "netty-*.jar",
+    "snappy-java-*.jar",
+    "metrics-core-*.jar",
+    "commons-*.jar",
+    "audience-annotations-*.jar",
+)
+"""A small class path: all 270 jars of a Spark distribution would cost half a second of start-up."""
+
+
+def java_command() -> str:
+    """The path of `java` from `JAVA_HOME` or `PATH`; `EmbeddedError` when missing or older than Java 17."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if command is None:
+        raise EmbeddedError(
+            f"Java {MINIMUM_JAVA} or newer is needed to run ZooKeeper, and there is no `java` on the PATH: "
+            "install one or set JAVA_HOME."
+        )
+    try:
+        answer = subprocess.run(
+            [command, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        origin = f"JAVA_HOME={home}" if home else "PATH"
+        raise EmbeddedError(f"The Java of {origin} does not run ({command}: {error}).") from error
+    version = java_version(answer.stderr + answer.stdout)
+    if version is None or version < MINIMUM_JAVA:
+        found = "an unknown version" if version is None else f"Java {version}"
+        raise EmbeddedError(
+            f"Java {MINIMUM_JAVA} or newer is needed to run ZooKeeper, but {command} is {found}: "
+            "put a newer one on the PATH or set JAVA_HOME."
+        )
+    return command
+
+
+def java_version(banner: str) -> int | None:
+    """The feature release in what `java -version` says (8 for `1.8.0_402`), None when it says none."""
+    match = _VERSION.search(banner)
+    return int(match.group(1)) if match else None
+
+
+def zookeeper_class_path(folder: Path | None) -> str:
+    """The class path of a ZooKeeper server from `folder`, else from the jars of the installed PySpark."""
+    jars = folder if folder is not None else _pyspark_jars()
+    if not jars.is_dir():
+        raise EmbeddedError(f"There is no folder {jars} with ZooKeeper's jars: see --zookeeper-jars.")
+    for pattern in _NEEDED:
+        if not any(jars.glob(pattern)):
+            raise EmbeddedError(f"The folder {jars} holds no {pattern}: name one that does with --zookeeper-jars.")
+    found = sorted({str(path) for pattern in CLASS_PATH for path in jars.glob(pattern)})
+    return os.pathsep.join(found)
+
+
+def _pyspark_jars() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise EmbeddedError(
+            "ZooKeeper's jars are taken from PySpark, which is not installed: "
+            "install odradek[spark] or name a folder of jars with --zookeeper-jars."
+        )
+    return Path(spec.origin).parent / "jars"

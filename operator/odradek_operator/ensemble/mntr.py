@@ -1,0 +1,170 @@
+"""What ZooKeeper's `mntr` tells, as the series that dashboards made for its JMX exporter ask for. Pure.
+
+Enters: the text of an answer. Leaves: samples, by the table `SERIES`, and nothing for keys that the text has not: a
+server that does not serve yet tells one line that says so. Called by `pod/zookeeper_pod` at each scrape. Names, labels
+and kinds follow the exporter's usual rules for ZooKeeper's beans.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+
+class SeriesKind(Enum):
+    """What a series is to Prometheus."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+class Of(Enum):
+    """Which labels a series has."""
+
+    ENSEMBLE = ()
+    MEMBER = ("replicaId", "memberType")
+
+
+class MntrSeries(NamedTuple):
+    """One series and the key of `mntr` that it is made of."""
+
+    key: str
+    name: str
+    kind: SeriesKind
+    of: Of
+    help: str
+
+
+class Sample(NamedTuple):
+    """One value of a series, with its labels."""
+
+    series: MntrSeries
+    labels: Mapping[str, str]
+    value: float
+
+
+SERIES: Final = (
+    MntrSeries(
+        "zk_quorum_size", "zookeeper_quorumsize", SeriesKind.GAUGE, Of.ENSEMBLE, "Voting members of the ensemble."
+    ),
+    MntrSeries(
+        "zk_num_alive_connections",
+        "zookeeper_numaliveconnections",
+        SeriesKind.GAUGE,
+        Of.MEMBER,
+        "Connections of clients.",
+    ),
+    MntrSeries(
+        "zk_outstanding_requests",
+        "zookeeper_outstandingrequests",
+        SeriesKind.GAUGE,
+        Of.MEMBER,
+        "Requests not answered yet.",
+    ),
+    MntrSeries(
+        "zk_avg_latency",
+        "zookeeper_avgrequestlatency",
+        SeriesKind.GAUGE,
+        Of.MEMBER,
+        "Mean milliseconds until an answer.",
+    ),
+    MntrSeries(
+        "zk_min_latency",
+        "zookeeper_minrequestlatency",
+        SeriesKind.GAUGE,
+        Of.MEMBER,
+        "Fewest milliseconds until an answer.",
+    ),
+    MntrSeries(
+        "zk_max_latency",
+        "zookeeper_maxrequestlatency",
+        SeriesKind.GAUGE,
+        Of.MEMBER,
+        "Most milliseconds until an answer.",
+    ),
+    MntrSeries(
+        "zk_znode_count", "zookeeper_inmemorydatatree_nodecount", SeriesKind.GAUGE, Of.MEMBER, "Znodes in memory."
+    ),
+    MntrSeries("zk_watch_count", "zookeeper_inmemorydatatree_watchcount", SeriesKind.GAUGE, Of.MEMBER, "Watches set."),
+    MntrSeries(
+        "zk_ephemerals_count",
+        "zookeeper_inmemorydatatree_ephemeralscount",
+        SeriesKind.GAUGE,
+        Of.MEMBER,
+        "Ephemeral znodes.",
+    ),
+    MntrSeries(
+        "zk_approximate_data_size",
+        "zookeeper_inmemorydatatree_approximatedatasize",
+        SeriesKind.GAUGE,
+        Of.MEMBER,
+        "Bytes of all znodes, about.",
+    ),
+    MntrSeries(
+        "zk_packets_received", "zookeeper_packetsreceived", SeriesKind.COUNTER, Of.MEMBER, "Packets from clients."
+    ),
+    MntrSeries("zk_packets_sent", "zookeeper_packetssent", SeriesKind.COUNTER, Of.MEMBER, "Packets to clients."),
+    MntrSeries(
+        "zk_synced_followers",
+        "zookeeper_syncedfollowers",
+        SeriesKind.GAUGE,
+        Of.MEMBER,
+        "Followers in step with this leader.",
+    ),
+    MntrSeries(
+        "zk_learners", "zookeeper_learners", SeriesKind.GAUGE, Of.MEMBER, "Members that learn from this leader."
+    ),
+    MntrSeries(
+        "zk_uptime", "zookeeper_uptimemilliseconds", SeriesKind.GAUGE, Of.MEMBER, "Milliseconds since it serves."
+    ),
+)
+
+MEMBER_TYPES: Final = {
+    "leader": "Leader",
+    "follower": "Follower",
+    "observer": "Observer",
+    "standalone": "Leader",
+}
+"""`zk_server_state`, and the bean that the member has then. A standalone server has none; it leads itself."""
+
+
+def parse(text: str) -> dict[str, str]:
+    """The answer's lines, `key TAB value`; lines that are none are left out."""
+    pairs = (line.partition("\t") for line in text.splitlines())
+    return {key: value.strip() for key, tab, value in pairs if tab and key.startswith("zk_")}
+
+
+def samples(told: Mapping[str, str], *, server_id: int, members: int) -> Iterator[Sample]:
+    """The samples of one member. What `mntr` tells of the ensemble only where it is known, a standalone one does not:
+    then `members` stands for it. A value that is no number is left out.
+    """
+    state = told.get("zk_server_state")
+    if state is None:
+        return
+    labels = {"replicaId": str(server_id), "memberType": MEMBER_TYPES.get(state, state.capitalize())}
+    known = {"zk_quorum_size": str(members), **told}
+    for series in SERIES:
+        value = _number(known.get(series.key))
+        if value is not None:
+            yield Sample(series, labels if series.of is Of.MEMBER else {}, value)
+
+
+def _number(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def mode(srvr: str) -> str | None:
+    """The mode that `srvr` tells: leader, follower, observer, standalone; None while the member does not serve."""
+    for line in srvr.splitlines():
+        key, colon, value = line.partition(":")
+        if colon and key == "Mode":
+            return value.strip() or None
+    return None

@@ -1,0 +1,118 @@
+"""`odradek-pod exporter`: the exporter of one cluster in the foreground, until SIGTERM or SIGINT.
+
+Enters: options, or the environment variables that stand beside them in the help. Leaves: log lines on standard error
+and an exit code: 0 when it was asked to stop, 1 with a sentence when it cannot work, 2 for wrong usage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import Final
+
+import click
+
+from odradek.base.errors import OdradekError
+from odradek.client.settings import ClientSettings
+from odradek_operator.exporter.exporter_settings import EVERYTHING, NOTHING, ExporterSettings, NameFilter
+from odradek_operator.exporter.service import Exporter, Place
+
+_DEFAULTS: Final = ExporterSettings()
+_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+_HELP: Final = """\
+Tell the lag of consumer groups, partitions and sizes of one cluster: /metrics for Prometheus, /topics for the operator.
+
+Run one for a cluster: two would count everything twice.
+
+\b
+Example:
+  odradek-pod exporter --bootstrap my-cluster-kafka-bootstrap:9091
+"""
+
+
+@click.command(help=_HELP, context_settings={"max_content_width": 110, "show_default": True})
+@click.option("--bootstrap", envvar="BOOTSTRAP_SERVERS", show_envvar=True, required=True, help="host:port,host:port")
+@click.option("--zookeeper", envvar="ZOOKEEPER_CONNECT", show_envvar=True, help="host:port,…/chroot of old offsets.")
+@click.option("--host", default="0.0.0.0", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=9404, help="Port to listen on; 0 takes a free one.")
+@click.option("--interval", type=float, default=_DEFAULTS.interval, help="Seconds between collections.")
+@click.option(
+    "--sizes-interval", type=float, default=_DEFAULTS.sizes_interval, help="The same for sizes and ZooKeeper's offsets."
+)
+@click.option("--request-timeout", type=float, default=_DEFAULTS.request_timeout, help="Seconds an answer may take.")
+@click.option("--stale-after", type=float, default=_DEFAULTS.stale_after, help="Age in seconds at which values go.")
+@click.option("--lag-cap", type=float, default=_DEFAULTS.lag_cap, help="Longest lag in seconds that is told.")
+@click.option("--brokers-at-once", type=int, default=_DEFAULTS.brokers_at_once, help="Brokers asked at the same time.")
+@click.option("--groups-per-topic", type=int, default=_DEFAULTS.groups_per_topic, help="Groups of a topic in /topics.")
+@click.option("--max-groups", type=int, default=_DEFAULTS.max_groups, help="Groups that are looked at.")
+@click.option("--topics", default=EVERYTHING, help="Topics that are looked at, as a regular expression.")
+@click.option("--topics-exclude", default=NOTHING, help="And those that are not.")
+@click.option("--groups", default=EVERYTHING, help="Groups that are looked at, as a regular expression.")
+@click.option("--groups-exclude", default=NOTHING, help="And those that are not.")
+@click.option("-X", "--property", "properties", multiple=True, metavar="KEY=VALUE", help="Client property; repeatable.")
+@click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", help="Of log.")
+def exporter(**options: object) -> None:
+    """The command itself; `_HELP` is its help."""
+    logging.basicConfig(level=str(options.pop("log_level")), format=_LOG_FORMAT, stream=sys.stderr)
+    # kazoo tells each lost connection and each retry at WARNING; our own client says the same once.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
+    try:
+        asyncio.run(_run(*parsed(options)))
+    except OdradekError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def parsed(options: dict[str, object]) -> tuple[Place, ExporterSettings]:
+    """The options of the command line as settings. Raises `ConfigError`."""
+    names = {
+        name: NameFilter.of(str(options.pop(name)), str(options.pop(f"{name}_exclude")))
+        for name in ("topics", "groups")
+    }
+    bootstrap, zookeeper = str(options.pop("bootstrap")), options.pop("zookeeper")
+    properties = options.pop("properties")
+    place = {"host": str(options.pop("host")), "port": options.pop("port")}
+    settings = ExporterSettings(**options, **names)  # type: ignore[arg-type]
+    client = client_settings(bootstrap, settings, properties)  # type: ignore[arg-type]
+    return Place(client=client, zookeeper=str(zookeeper) if zookeeper else None, **place), settings  # type: ignore[arg-type]
+
+
+def client_settings(bootstrap: str, settings: ExporterSettings, properties: tuple[str, ...] = ()) -> ClientSettings:
+    """How brokers are spoken to: every wait is bounded by the exporter's time-out. Raises `ConfigError`."""
+    timeout_ms = str(int(settings.request_timeout * 1000))
+    given = dict(pair.partition("=")[::2] for pair in properties)
+    client, warnings = ClientSettings.parse(
+        {
+            "client.id": "odradek-exporter",
+            "request.timeout.ms": timeout_ms,
+            "default.api.timeout.ms": str(2 * int(timeout_ms)),
+            "socket.connection.setup.timeout.ms": timeout_ms,
+            **given,
+            "bootstrap.servers": bootstrap,
+        }
+    )
+    for warning in warnings:
+        logging.getLogger(__name__).warning("%s", warning)
+    return client
+
+
+async def _run(place: Place, settings: ExporterSettings) -> None:
+    made = Exporter(place, settings)
+    work = asyncio.ensure_future(_serve(made))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+    try:
+        await work
+    except asyncio.CancelledError:
+        logging.getLogger(__name__).info("told to stop")
+
+
+async def _serve(made: Exporter) -> None:
+    made.start()
+    logging.getLogger(__name__).info("listening on port %d", made.port)
+    try:
+        await made.run()
+    finally:
+        await made.close()

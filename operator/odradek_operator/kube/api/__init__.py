@@ -1,0 +1,1 @@
+"""Access to the Kubernetes API server: requests, writes and ownership."""

@@ -1,0 +1,55 @@
+"""Objects of clusters that no owner takes along, since they belong to no namespace: deleted by the operator.
+
+Enters: which clusters there are. Leaves: no object of `UNOWNED_KINDS` without its cluster. Called by a cluster's loop
+when its resource is gone, and by `manager` for those that went while nobody looked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+from typing import Final
+
+from odradek_operator.kube.api.api_client import KubernetesClient
+from odradek_operator.kube.api.object_kinds import Object, Reference, kind_named
+from odradek_operator.kube.cluster.cluster_view import complete
+from odradek_operator.objects import names
+from odradek_operator.objects.wanted import UNOWNED_KINDS, selector_of
+
+logger = logging.getLogger(__name__)
+
+_OURS: Final = f"{names.CLUSTER_LABEL},{names.NAMESPACE_LABEL},{names.MANAGED_BY_LABEL}={names.FIELD_MANAGER}"
+
+Key = tuple[str, str]
+"""Namespace and name of a cluster."""
+
+
+async def remove_unowned(client: KubernetesClient, key: Key) -> None:
+    """Delete those of one cluster."""
+    await remove(client, await _present(client, selector_of(*key)), keep=())
+
+
+async def present_unowned(client: KubernetesClient) -> list[Object]:
+    """Those of all clusters. To be read before the clusters are: what is made meanwhile then counts as kept."""
+    return await _present(client, _OURS)
+
+
+async def remove(client: KubernetesClient, bodies: list[Object], *, keep: Container[Key]) -> None:
+    """Delete those whose cluster is not among `keep`."""
+    for body in bodies:
+        if key_of(body) not in keep:
+            which = Reference.of(body)
+            if await client.delete(which, uid=body["metadata"]["uid"]):
+                logger.info("%s went with its cluster %s/%s", which, *key_of(body))
+
+
+def key_of(body: Object) -> Key:
+    """The cluster that an object belongs to, by its labels."""
+    labels = body["metadata"]["labels"]
+    return labels[names.NAMESPACE_LABEL], labels[names.CLUSTER_LABEL]
+
+
+async def _present(client: KubernetesClient, selector: str) -> list[Object]:
+    kinds = [kind_named(*kind) for kind in UNOWNED_KINDS]
+    lists = [(kind, await client.list(kind, None, selector=selector)) for kind in kinds]
+    return [complete(kind, body) for kind, found in lists for body in found]

@@ -1,0 +1,408 @@
+"""The loop of one cluster: observe, decide, do, report; and again when something was heard, or after a while.
+
+Enters: the shared parts of the operator and a cluster's name. Leaves: objects in Kubernetes, state in ZooKeeper,
+statuses and Events. Nothing is remembered that decisions depend upon: a round follows from what it reads, so an
+operator that was killed anywhere goes on where it was. Called by `manager`, woken by `handlers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Final
+
+from odradek.zk.layout import CLUSTER_ID, ClusterId, LayoutError
+from odradek.zk.port import ZkClient, ZkError
+from odradek_operator.crds import Cluster, Topic, notices_of
+from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
+from odradek_operator.kube.api.applier import Applier
+from odradek_operator.kube.api.claims import grow_claims, remake_sets
+from odradek_operator.kube.api.object_kinds import Kind, Object, Reference, kind_named
+from odradek_operator.kube.api.unowned import remove_unowned
+from odradek_operator.kube.cluster.cluster_view import View, is_paused, read_view
+from odradek_operator.kube.cluster.ensemble_probe import ask_members
+from odradek_operator.kube.cluster.exporter_reports import Reports
+from odradek_operator.kube.cluster.extras import extras_of
+from odradek_operator.kube.cluster.kubernetes_events import Events, Mood
+from odradek_operator.kube.cluster.news import Done, tell_done
+from odradek_operator.kube.cluster.record_keeper import keep_record
+from odradek_operator.kube.cluster.specification import Specification, read_topics, specification
+from odradek_operator.kube.cluster.status_documents import INVALID_SPEC
+from odradek_operator.kube.cluster.status_writer import Findings, Statuses
+from odradek_operator.kube.cluster.topic_finalizers import (
+    Vanished,
+    keep_finalizers,
+    release_finalizers,
+    release_protected,
+)
+from odradek_operator.kube.cluster.zookeeper_session import Opener, ZooKeeperSession, open_kazoo
+from odradek_operator.kube.operator_metrics import ReconciliationOutcome, Reconciliations
+from odradek_operator.kube.operator_settings import OperatorSettings
+from odradek_operator.lifecycle.cluster_plan import decide
+from odradek_operator.lifecycle.cluster_record import Ensemble, ensemble_of, next_record, other_cluster
+from odradek_operator.lifecycle.lost import is_homeless
+from odradek_operator.lifecycle.observed_cluster import Quorum, Record
+from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod, Waiting
+from odradek_operator.objects import names
+from odradek_operator.objects.cluster_properties import split, zookeeper_connect
+from odradek_operator.objects.names import Component
+from odradek_operator.objects.wanted import PRUNED_KINDS, hashes, prune_selector, wanted_objects
+from odradek_operator.topics.reconcile import Outcome, reconcile
+from odradek_operator.topics.topic_decisions import wanted_factors
+from odradek_operator.topics.topic_plan import Wanted
+from odradek_operator.topics.zookeeper_state import Snapshot
+from odradek_operator.topics.zookeeper_writer import OutdatedError, carry_out_step
+
+logger = logging.getLogger(__name__)
+
+MIN_PAUSE_SECONDS: Final = 0.3
+"""Between two rounds, so that many events in a row make one round. A round that computed for longer is followed by a
+pause as long: a loop takes at most half of a processor. To wait for one's turn to write is no reason to pause."""
+ERROR_PAUSE_SECONDS: Final = 3.0
+BUSY_SECONDS: Final = 2.0
+"""Between two rounds while something is under way that tells nobody of its end, such as an in-sync set that grows."""
+
+_REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all clusters' loops of an operator use."""
+
+    client: KubernetesClient
+    events: Events
+    settings: OperatorSettings
+    reconciliations: Reconciliations
+    reports: Reports
+    opened: Opener = open_kazoo
+    """How a cluster's ZooKeeper is reached."""
+
+
+class ClusterLoop:
+    """Keeps one cluster as its resources say."""
+
+    def __init__(self, shared: Shared, namespace: str, name: str) -> None:
+        """`name` is the Cluster's; it need not be there yet."""
+        self.namespace: Final = namespace
+        self.name: Final = name
+        self._shared = shared
+        self._stirred = asyncio.Event()
+        self._applier = Applier(shared.client)
+        self._statuses = Statuses(shared.client)
+        self._session = ZooKeeperSession(self.wake, shared.opened)
+        self._resync_at = 0.0
+        self._vanished = Vanished()
+
+    def wake(self) -> None:
+        """Something changed: look soon."""
+        self._stirred.set()
+
+    def topic_vanished(self, body: Object) -> None:
+        """A watch has reported that a Topic was deleted."""
+        self._vanished.add(body)
+        self.wake()
+
+    def saw(self, body: Object, *, deleted: bool) -> None:
+        """An object of the cluster came, changed or went; wakes the loop where that may matter."""
+        if deleted:
+            self._applier.vanished(Reference.of(body))
+        else:
+            self._applier.touched(body)
+        self.wake()
+
+    async def run(self) -> None:
+        """Until the Cluster resource is gone."""
+        periodic = False
+        try:
+            while True:
+                self._stirred.clear()
+                began = time.process_time()
+                pause = await self._guarded_round(periodic=periodic)
+                if pause is None:
+                    return
+                await asyncio.sleep(max(MIN_PAUSE_SECONDS, time.process_time() - began))
+                try:
+                    async with asyncio.timeout(pause):
+                        await self._stirred.wait()
+                    periodic = False
+                except TimeoutError:
+                    periodic = True
+        finally:
+            self._shared.reconciliations.forget(self.namespace, self.name)
+            await self._session.close()
+
+    async def _guarded_round(self, *, periodic: bool) -> float | None:
+        """One round; the seconds until the next one at the latest, None when the cluster is gone."""
+        with self._shared.reconciliations.one("Cluster", self.namespace, periodic=periodic) as outcome:
+            try:
+                return await self._round(outcome)
+            except (KubernetesError, ZkError, LayoutError, OutdatedError) as error:
+                # What is outside is not as it should be: told, and tried again; nothing was half decided.
+                logger.warning("cluster %s/%s: %s", self.namespace, self.name, error)
+                outcome.failed = True
+            except Exception:
+                # A bug of ours in one cluster must not end the care for the others.
+                logger.exception("cluster %s/%s: this round failed", self.namespace, self.name)
+                outcome.failed = True
+        return ERROR_PAUSE_SECONDS
+
+    async def _round(self, outcome: ReconciliationOutcome) -> float | None:
+        view = await read_view(self._shared.client, self.namespace, self.name)
+        if view is None:
+            await remove_unowned(self._shared.client, (self.namespace, self.name))
+            return None
+        if view.leaving:
+            await release_finalizers(self._shared.client, view.topics.values())
+            return self._shared.settings.idle_seconds
+        if is_paused(view.cluster):
+            await release_protected(self._shared.client, view.topics.values())
+            await self._statuses.paused(view.cluster, view.state)
+            await self._statuses.held(
+                view.topics, f"Cluster {self.name} is paused: remove its annotation {names.PAUSED}."
+            )
+            return self._shared.settings.idle_seconds
+        if former := view.former_sets:
+            sentence = f"The former Cluster of this name is still going: waiting for the end of {', '.join(former)}."
+            await self._statuses.waits(view.cluster, "FormerClusterGoing", sentence)
+            return BUSY_SECONDS
+        spec = specification(view)
+        if spec.cluster is None:
+            return await self._refuse(view, spec.problem, outcome)
+        return await self._care(spec.cluster, spec, view, outcome)
+
+    async def _refuse(self, view: View, sentence: str, outcome: ReconciliationOutcome) -> float:
+        outcome.failed = True
+        await release_protected(self._shared.client, view.topics.values())
+        await self._statuses.invalid(view.cluster, sentence, view.topics)
+        await self._statuses.held(view.topics, f"The specification of Cluster {self.name} is invalid: correct it.")
+        await self._shared.events.tell_once(view.cluster, INVALID_SPEC, sentence, Mood.WARNING)
+        return BUSY_SECONDS if self._statuses.unsettled else self._shared.settings.idle_seconds
+
+    async def _care(self, cluster: Cluster, spec: Specification, view: View, outcome: ReconciliationOutcome) -> float:
+        ensemble = ensemble_of(cluster, view.state)
+        cluster = ensemble.cluster
+        topics, invalid = read_topics(view.topics)
+        settled, trouble, refused = await self._zookeeper(cluster, topics, view)
+        snapshot = None if settled is None else settled.snapshot
+        decision = await self._decide(cluster, topics, view, snapshot)
+        decision = replace(decision, waiting=(*spec.waiting, *ensemble.waiting, *refused, *decision.waiting))
+        cluster_id = None if snapshot is None else snapshot.cluster_id
+        record = next_record(
+            ensemble, view.state, broker_count=decision.broker_count, cluster_id=cluster_id, spec=spec.kept
+        )
+        decision = await self._apply(ensemble, view, decision, record)
+        self._count_pods(cluster, view)
+        await self._carry_out(cluster, view, decision, snapshot)
+        await self._tell_waiting(view, decision)
+        if settled is not None:
+            await keep_finalizers(self._shared.client, view.topics, topics, settled)
+        await self._statuses.write(
+            Findings(
+                cluster=cluster,
+                view=view,
+                topics=topics,
+                invalid=invalid,
+                outcome=settled,
+                trouble=trouble,
+                decision=decision,
+                report=await self._shared.reports.of(cluster),
+                notices=(*notices_of(cluster), *self._applier.warnings(), *decision.notices),
+                topic_warnings=spec.topic_warnings,
+            )
+        )
+        outcome.failed = bool(trouble or invalid or spec.problem)
+        busy = bool(decision.steps or decision.waiting or decision.progress or trouble or self._statuses.unsettled)
+        return BUSY_SECONDS if busy else self._shared.settings.idle_seconds
+
+    def _count_pods(self, cluster: Cluster, view: View) -> None:
+        wanted = {Component.KAFKA: cluster.brokers.ids()}
+        if cluster.zookeeper.connect is None:
+            wanted[Component.ZOOKEEPER] = range(cluster.zookeeper.replicas)
+        pods = {Component.KAFKA: view.state.brokers, Component.ZOOKEEPER: view.state.ensemble}
+        for component, ordinals in wanted.items():
+            ready = sum(pod.ready and number in ordinals for number, pod in pods[component].items())
+            self._shared.reconciliations.pods(self.namespace, self.name, component, wanted=len(ordinals), ready=ready)
+
+    async def _zookeeper(
+        self, cluster: Cluster, topics: dict[str, Topic], view: View
+    ) -> tuple[Outcome | None, str, tuple[Waiting, ...]]:
+        """Reconcile topics; None and a sentence while ZooKeeper cannot be asked, or has another cluster's metadata."""
+        own = cluster.zookeeper.connect is None
+        if own and not any(pod.ready for pod in view.state.ensemble.values()):
+            return None, "No member of the ZooKeeper ensemble is ready yet.", ()
+        leaving = {name for name, body in view.topics.items() if "deletionTimestamp" in body["metadata"]}
+        wanted = Wanted(
+            cluster=cluster,
+            topics={name: topic for name, topic in topics.items() if name not in leaving and not topic.paused},
+            removed={name: topic for name, topic in topics.items() if name in leaving} | self._removed(view),
+        )
+        done: list[Done] = []
+        try:
+            zk = await self._session.client(zookeeper_connect(cluster))
+            if (foreign := await self._foreign(cluster, view, zk)) is not None:
+                return None, foreign.sentence, (foreign,)
+            outcome = await reconcile(
+                zk,
+                wanted,
+                lambda action: done.append(Done(topic=action.topic, what=type(action).__name__, reason=action.reason)),
+                everything=True,
+            )
+        except ZkError as error:
+            return None, f"ZooKeeper at {zookeeper_connect(cluster)} cannot be asked: {error}.", ()
+        for name in wanted.removed:
+            decision = outcome.plan.decisions[name]
+            if not decision.actions and not decision.refusals:
+                self._vanished.settle(name)
+        await tell_done(self._shared.events, view.cluster, view.topics, done)
+        if done:
+            self.wake()
+        return outcome, "", ()
+
+    def _removed(self, view: View) -> dict[str, Topic]:
+        """Topics that were deleted before they had the finalizer, as they were last."""
+        return read_topics(self._vanished.missing_in(view.topics))[0]
+
+    async def _foreign(self, cluster: Cluster, view: View, zk: ZkClient) -> Waiting | None:
+        """Why the metadata in ZooKeeper is not this cluster's; None where it is, or where no cluster id is recorded."""
+        if view.state.record.cluster_id is None:
+            return None
+        found = await zk.get_or_none(CLUSTER_ID)
+        return other_cluster(
+            cluster, view.state.record, None if found is None else ClusterId.decode(found[0]).cluster_id
+        )
+
+    async def _decide(
+        self, cluster: Cluster, topics: dict[str, Topic], view: View, snapshot: Snapshot | None
+    ) -> ClusterDecision:
+        wanted_hashes = hashes(cluster, self._shared.settings.images)
+        return decide(
+            cluster,
+            view.state,
+            snapshot,
+            wanted_hashes={
+                names.kafka(cluster.name): wanted_hashes.brokers,
+                names.zookeeper(cluster.name): wanted_hashes.ensemble or "",
+            },
+            wanted_dynamic=split(cluster).dynamic,
+            wanted_factors={} if snapshot is None else wanted_factors(Wanted(cluster=cluster, topics=topics), snapshot),
+            quorum=await self._quorum(cluster, view, wanted_hashes.ensemble or ""),
+            now=time.time(),
+        )
+
+    async def _quorum(self, cluster: Cluster, view: View, wanted_hash: str) -> Quorum:
+        """What the ensemble's members say; they are asked only while there is something to decide about them."""
+        members = view.state.ensemble
+        decides = len(members) < cluster.zookeeper.replicas or any(
+            pod.restart_hash != wanted_hash or is_homeless(view.state, pod) for pod in members.values()
+        )
+        if not decides or cluster.zookeeper.connect is not None:
+            return Quorum()
+        service = names.zookeeper_nodes_service(cluster.name)
+        hosts = {member: names.host(pod.name, service, cluster.namespace) for member, pod in members.items()}
+        return await ask_members(hosts)
+
+    async def _apply(
+        self, ensemble: Ensemble, view: View, decision: ClusterDecision, record: Record
+    ) -> ClusterDecision:
+        """Record the sizes, apply what differs; the decision, with what Kubernetes refuses among what waits."""
+        client, cluster = self._shared.client, ensemble.cluster
+        try:
+            recorded = await keep_record(client, cluster, view.record, record)
+            decision, applied = await self._apply_objects(ensemble, view, decision, formed=bool(record.formed))
+            if names.kafka(cluster.name) in applied and record.brokers != decision.broker_count:
+                # Only now that the set is smaller: a record that is too large does no harm, one too small would.
+                await keep_record(client, cluster, recorded, replace(record, brokers=decision.broker_count))
+        except KubernetesError as error:
+            if error.status not in _REFUSALS:
+                raise
+            # By a quota, a policy, or a rule that we do not know: all that does not hang on it goes on.
+            return replace(decision, waiting=(*decision.waiting, _refused(error)))
+        return decision
+
+    async def _apply_objects(
+        self, ensemble: Ensemble, view: View, decision: ClusterDecision, *, formed: bool
+    ) -> tuple[ClusterDecision, frozenset[str]]:
+        """The decision with what claims refuse, and the names of what is as wanted now."""
+        client, cluster, now = self._shared.client, ensemble.cluster, asyncio.get_running_loop().time()
+        resync = now >= self._resync_at
+        if resync:
+            self._applier.forget()
+            self._resync_at = now + self._shared.settings.resync_seconds
+        wanted = wanted_objects(
+            cluster,
+            settings=self._shared.settings.images,
+            broker_count=decision.broker_count,
+            operator_namespace=self._shared.settings.own_namespace,
+            extras=extras_of(cluster),
+            spread=decision.spread,
+            ensemble_formed=formed,
+        )
+        growth = await grow_claims(client, cluster, view.claims, view.sets, broker_count=decision.broker_count)
+        settled_size = decision.broker_count == cluster.brokers.replicas
+        ready = await remake_sets(client, wanted, view.sets, kept=growth.kept, settled_size=settled_size)
+        decision = replace(
+            decision,
+            waiting=(*decision.waiting, *growth.waiting),
+            notices=(*decision.notices, *growth.notices),
+        )
+        held = [names.zookeeper(cluster.name)] if not ensemble.known else []
+        held += [names.kafka(cluster.name)] if decision.broker_count == 0 else []
+        ready = [item for item in ready if item.kind != Kind.STATEFUL_SET.word or item.name not in held]
+        written = await self._applier.apply(ready)
+        decision = replace(decision, waiting=(*decision.waiting, *self._applier.waiting))
+        if written or resync:
+            await self._applier.prune(
+                wanted,
+                [kind_named(*kind) for kind in PRUNED_KINDS],
+                namespace=self.namespace,
+                selector=prune_selector(cluster),
+            )
+        sets = [item for item in ready if item.kind == Kind.STATEFUL_SET.word]
+        return decision, frozenset(item.name for item in sets if self._applier.is_applied(Reference.of(item.body)))
+
+    async def _carry_out(
+        self, cluster: Cluster, view: View, decision: ClusterDecision, snapshot: Snapshot | None
+    ) -> None:
+        for step in decision.steps:
+            if isinstance(step, KubernetesStep):
+                await self._kubernetes_step(step, view)
+            else:
+                assert snapshot is not None, "steps in ZooKeeper are decided from a snapshot"
+                assert snapshot.controller_epoch_version is not None, "and only where there was a controller"
+                zk = await self._session.client(zookeeper_connect(cluster))
+                await carry_out_step(zk, step, epoch_version=snapshot.controller_epoch_version)
+            await self._shared.events.tell(view.cluster, type(step).__name__, step.reason)
+        if decision.steps:
+            self.wake()
+
+    async def _kubernetes_step(self, step: KubernetesStep, view: View) -> None:
+        client = self._shared.client
+        pod = Reference(kind=Kind.POD, namespace=self.namespace, name=step.pod)
+        match step:
+            case RestartPod():
+                await client.delete(pod, uid=step.uid, force=step.force)
+            case ReleaseClaims():
+                for name, uid in step.claims.items():
+                    claim = Reference(kind=Kind.CLAIM, namespace=self.namespace, name=name)
+                    version = view.claims[name]["metadata"]["resourceVersion"] if name in view.claims else None
+                    if not await client.delete(claim, uid=uid, version=version):
+                        return  # It has changed since it was read: the next round decides anew.
+                if step.pod_uid is not None:
+                    await client.delete(pod, uid=step.pod_uid, force=step.force)
+
+    async def _tell_waiting(self, view: View, decision: ClusterDecision) -> None:
+        for waiting in decision.waiting:
+            mood = Mood.WARNING if waiting.needs_person else Mood.NORMAL
+            await self._shared.events.tell_once(view.cluster, waiting.reason, waiting.sentence, mood)
+
+
+def _refused(error: KubernetesError) -> Waiting:
+    return Waiting(
+        what="apply",
+        reason="KubernetesRefuses",
+        sentence=f"An object of the cluster cannot be brought about: {str(error).rstrip('.')}.",
+        needs_person=True,
+    )

@@ -1,0 +1,92 @@
+"""Kubernetes Events: what was done to a resource and why, or what it waits for, each told once.
+
+Enters: a resource, a reason, a sentence. Leaves: an Event object; a failure to write one is logged and no more, since
+an Event is news and not state.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import OrderedDict
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final
+from uuid import uuid4
+
+from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
+from odradek_operator.kube.api.object_kinds import Kind, Object
+from odradek_operator.objects.names import FIELD_MANAGER
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED: Final = 1_000
+"""Sentences that are not told again; beyond that the oldest may be."""
+MAX_NOTE: Final = 1_000
+"""Characters of a sentence; the API server takes 1,024."""
+
+
+class Mood(Enum):
+    """Type of an Event."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+class Events:
+    """Tells Events of all resources of an operator."""
+
+    def __init__(self, client: KubernetesClient, *, instance: str) -> None:
+        """`instance` is the operator's pod."""
+        self._client = client
+        self._instance = instance
+        self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+
+    def through(self, client: KubernetesClient) -> Events:
+        """These Events, written by another client."""
+        other = copy.copy(self)
+        other._client = client
+        return other
+
+    async def tell(self, about: Object, reason: str, sentence: str, mood: Mood = Mood.NORMAL) -> None:
+        """Tell something that happened now."""
+        metadata = about["metadata"]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        name = metadata["name"]
+        body: Object = {
+            "apiVersion": Kind.EVENT.api_version,
+            "kind": Kind.EVENT.word,
+            "metadata": {"name": f"{name[:200]}.{uuid4().hex[:16]}", "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "apiVersion": about["apiVersion"],
+                "kind": about["kind"],
+                "name": name,
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
+            },
+            "reason": reason,
+            "message": sentence[:MAX_NOTE],
+            "type": mood.value,
+            "source": {"component": FIELD_MANAGER, "host": self._instance},
+            "reportingComponent": FIELD_MANAGER,
+            "reportingInstance": self._instance,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        logger.info("%s %s/%s: %s: %s", about["kind"], metadata["namespace"], name, reason, sentence)
+        try:
+            await self._client.create(body)
+        except KubernetesError as error:
+            logger.warning("an Event was not told: %s", error)
+
+    async def tell_once(self, about: Object, reason: str, sentence: str, mood: Mood = Mood.NORMAL) -> None:
+        """Tell something that lasts, the first time that it is so."""
+        key = (about["metadata"]["uid"], reason, sentence)
+        known = key in self._told
+        self._told[key] = None
+        self._told.move_to_end(key)
+        while len(self._told) > REMEMBERED:
+            self._told.popitem(last=False)
+        if not known:
+            await self.tell(about, reason, sentence, mood)

@@ -1,0 +1,440 @@
+"""The `status` of Kubernetes objects, as plain dictionaries in the form of the CRDs (`crds/status_schema`). Pure.
+
+Enters: resources, what was observed and decided, the status that stands there now. Leaves: a whole new status; nothing
+is written when it equals the old one, so nothing in it changes by itself. Called by the operator's shell at the end of
+each round. A condition's `lastTransitionTime` stays while its status does. What is not known is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from odradek.zk.layout import encode_uuid
+from odradek_operator.crds import Cluster, Topic
+from odradek_operator.exporter.report import TopicReport as TopicReport
+from odradek_operator.lifecycle.observed_cluster import KubernetesState, Node, Pod
+from odradek_operator.lifecycle.steps import BROKER_IDS, SPEC, ClusterDecision, Waiting
+from odradek_operator.objects import names
+from odradek_operator.topics.topic_actions import Decision
+from odradek_operator.topics.topic_status import (
+    Condition,
+    Truth,
+    not_ready,
+    registration_condition,
+    topic_status,
+    unknown,
+)
+from odradek_operator.topics.zookeeper_state import Snapshot
+
+Document = dict[str, Any]
+
+MAX_MESSAGE: Final = 4_096
+"""Characters of a condition's message; the CRD allows more, but nobody reads it."""
+MAX_WARNINGS: Final = 32
+ROLLING: Final = "Rolling"
+ROLLS: Final = ("roll", "zookeeper-roll")
+BLOCKING: Final = (SPEC, "apply", "claims", "sizes")
+"""What `Waiting` is about when brokers or members may be missing because of it."""
+ZOOKEEPER_UNREACHABLE: Final = "ZooKeeperUnreachable"
+INVALID_SPEC: Final = "InvalidSpec"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """What a round has found out about a cluster."""
+
+    snapshot: Snapshot | None
+    """None while ZooKeeper cannot be asked; `trouble` says why."""
+    trouble: str = ""
+    state: KubernetesState = field(default_factory=KubernetesState)
+    decision: ClusterDecision
+    bootstrap: Mapping[str, str] = field(default_factory=dict)
+    """By listener: what clients are given; one whose address is not known yet is missing."""
+    notices: tuple[str, ...] = ()
+    """Sentences about what has no effect."""
+
+
+def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[str, Any], now: float) -> Document:
+    """Status of a Cluster. `previous` is the one that stands there, `now` is in seconds since the epoch."""
+    snapshot, decision = view.snapshot, view.decision
+    brokers = _brokers(cluster, view)
+    running = sum(one["state"] == "Running" for one in brokers if one["id"] in cluster.brokers.ids())
+    # The last broker of a roll still starts when no pod is outdated any more.
+    condition = _cluster_condition(cluster, view, brokers, rolls=bool(decision.outdated) or "roll" in previous)
+    document: Document = {
+        "observedGeneration": cluster.generation,
+        "conditions": conditions([condition], cluster.generation, previous=previous, now=now),
+        "version": _versions(cluster, view.state),
+        "brokersReady": f"{running}/{cluster.brokers.replicas}",
+        "listeners": [
+            _known(name=one.name, type=one.type.value, bootstrap=view.bootstrap.get(one.name))
+            for one in cluster.listeners
+        ],
+        "brokers": brokers,
+    }
+    if snapshot is not None:
+        epoch = snapshot.controller_epoch if snapshot.controller_epoch_version is not None else None
+        document |= _known(clusterId=snapshot.cluster_id, controllerId=snapshot.controller_id, controllerEpoch=epoch)
+    else:
+        # It has not lost its name only because nobody can be asked.
+        document |= _known(clusterId=previous.get("clusterId"))
+    if decision.outdated or condition.reason == ROLLING or any(one.what in ROLLS for one in decision.waiting):
+        document["roll"] = _known(waitingFor=_first(decision.waiting, ROLLS))
+    if decision.progress is not None:
+        progress = decision.progress
+        document["rebalance"] = {
+            "remaining": progress.remaining,
+            "total": progress.total,
+            "reason": progress.reason,
+        }
+    if cluster.zookeeper.connect is None:
+        members = sum(pod.ready for pod in view.state.ensemble.values())
+        document["zookeeper"] = {"ready": f"{members}/{cluster.zookeeper.replicas}"}
+    if warnings := [*view.notices, *(() if snapshot is None else snapshot.damaged)]:
+        document["warnings"] = warnings[:MAX_WARNINGS]
+    return document
+
+
+def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Document], *, rolls: bool) -> Condition:
+    """Ready means: every broker and every member of the ensemble runs as specified, nothing moves, nothing waits.
+
+    The first cause counts: what needs a person and may be why everything else is missing, then what is missing, then
+    what waits, then what is under way.
+    """
+    blocked, snapshot = _blocked(view.decision), view.snapshot
+    if snapshot is None:
+        return blocked or _without_zookeeper(cluster, view)
+    return (
+        blocked
+        or _brokers_away(cluster, view, brokers, rolls=rolls)
+        or _not_serving(cluster, snapshot)
+        or _not_settled(cluster, view)
+        or registration_condition(cluster, snapshot)
+    )
+
+
+def _blocked(decision: ClusterDecision) -> Condition | None:
+    for waiting in decision.waiting:
+        if waiting.needs_person and waiting.what in BLOCKING:
+            return not_ready(waiting.reason, waiting.sentence)
+    return None
+
+
+def _brokers_away(cluster: Cluster, view: ClusterView, brokers: Iterable[Document], *, rolls: bool) -> Condition | None:
+    """What is said of brokers that do not run; one that restarts in a roll, and does not fail, is no missing broker."""
+    decision = view.decision
+    away = [one for one in brokers if one["state"] != "Running"]
+    held_back = next((one for one in decision.waiting if one.what == BROKER_IDS), None)
+    if held_back is not None and not any(one["id"] in cluster.brokers.ids(decision.broker_count) for one in away):
+        return not_ready(held_back.reason, held_back.sentence)
+    if not away:
+        return None
+    planned = rolls and all(_restarts(one, view) for one in away)
+    reason = ROLLING if planned else "BrokersMissing"
+    return not_ready(reason, " ".join(_why_away(one) for one in away))
+
+
+def _restarts(broker: Document, view: ClusterView) -> bool:
+    """Whether a broker that is away comes back from a planned restart."""
+    if broker["state"] in ("Lost", "Pending"):
+        return False
+    pod = view.state.brokers.get(broker["id"])
+    return not view.state.refusals if pod is None else pod.terminating or not pod.failing
+
+
+def _not_serving(cluster: Cluster, snapshot: Snapshot) -> Condition | None:
+    registered = registration_condition(cluster, snapshot)
+    if registered.status is not Truth.TRUE:
+        return registered
+    if offline := _offline(snapshot):
+        return not_ready(
+            "PartitionsOffline", f"{offline} {'partition has' if offline == 1 else 'partitions have'} no leader."
+        )
+    return None
+
+
+def _not_settled(cluster: Cluster, view: ClusterView) -> Condition | None:
+    decision = view.decision
+    for waiting in sorted(decision.waiting, key=lambda one: not one.needs_person):
+        return not_ready(waiting.reason, waiting.sentence)
+    if missing := _missing_members(cluster, view.state):
+        return not_ready("ZooKeeperMembersMissing", " ".join(missing))
+    if decision.outdated:
+        count = len(decision.outdated)
+        return not_ready(ROLLING, f"{count} of {cluster.brokers.replicas} brokers await their restart.")
+    if decision.progress is not None:
+        progress = decision.progress
+        return not_ready(
+            "Rebalancing", f"{progress.remaining} of {progress.total} partitions are to move: {progress.reason}."
+        )
+    return None
+
+
+def _without_zookeeper(cluster: Cluster, view: ClusterView) -> Condition:
+    """Why ZooKeeper cannot be asked: a claim without a volume before anything else that its members say."""
+    trouble = view.trouble or "ZooKeeper cannot be asked."
+    members = view.state.ensemble
+    pending = sorted(
+        name
+        for pod in members.values()
+        if pod.node is None
+        for name in pod.claims
+        if (claim := view.state.claims.get(name)) is not None and claim.volume is None
+    )
+    details = _missing_members(cluster, view.state) if members or view.state.refusals else []
+    if pending:
+        said = f"Claims without a volume: {', '.join(pending)}."
+        return not_ready("ClaimsPending", " ".join([said, *details]))
+    return not_ready(ZOOKEEPER_UNREACHABLE, " ".join([trouble, *details]))
+
+
+def _versions(cluster: Cluster, state: KubernetesState) -> str:
+    """The versions of the brokers that there are, several while they roll; the wanted one before there are any."""
+    found = {pod.version for pod in state.brokers.values() if pod.version}
+    return ", ".join(sorted(found)) or cluster.version
+
+
+def _missing_members(cluster: Cluster, state: KubernetesState) -> list[str]:
+    """A sentence about each member of the cluster's own ensemble that is not ready."""
+    if cluster.zookeeper.connect is not None:
+        return []
+    found = []
+    pods, refusals = state.ensemble, state.refusals
+    for number in range(cluster.zookeeper.replicas):
+        pod = pods.get(number)
+        if pod is None or pod.terminating or not pod.ready:
+            trouble = _no_pod(names.zookeeper_pod(cluster.name, number), refusals) if pod is None else pod.trouble
+            found.append(f"ZooKeeper member {number} is not ready" + (f": {trouble}" if trouble else "."))
+    return found
+
+
+def _why_away(broker: Document) -> str:
+    sentence = broker.get("reason", "")
+    return f"Broker {broker['id']} is {broker['state'].lower()}" + (f": {sentence}" if sentence else ".")
+
+
+def _offline(snapshot: Snapshot) -> int:
+    """Partitions that had a leader and have none."""
+    return sum(
+        topic.states[number].leader < 0
+        for name, topic in snapshot.topics.items()
+        if name not in snapshot.deleting
+        for number in topic.states
+    )
+
+
+def _first(waiting: Iterable[Waiting], kinds: Iterable[str]) -> str | None:
+    wanted = set(kinds)
+    return next((one.sentence for one in waiting if one.what in wanted), None)
+
+
+def _brokers(cluster: Cluster, view: ClusterView) -> list[Document]:
+    """Those that are specified, those that have a pod, those that are registered."""
+    registered = {} if view.snapshot is None else view.snapshot.brokers
+    pods = view.state.brokers
+    found = []
+    for broker in sorted({*cluster.brokers.ids(), *pods, *registered}):
+        pod, registration = pods.get(broker), registered.get(broker)
+        is_ours = broker in cluster.brokers.ids() or pod is not None
+        there = registration is not None if view.snapshot is not None else None
+        state, reason = _state(pod, there, view.state.nodes) if is_ours else ("Running", "")
+        if pod is None and is_ours:
+            reason = _no_pod(names.broker_pod(cluster.name, broker), view.state.refusals)
+        found.append(
+            _known(
+                id=broker,
+                state=state,
+                pod=None if pod is None else pod.name,
+                node=None if pod is None else pod.node,
+                rack=None if registration is None else registration.rack,
+                outdated=True if broker in view.decision.outdated else None,
+                reason=reason or None,
+            )
+        )
+    return found
+
+
+def _no_pod(name: str, refusals: Mapping[str, str]) -> str:
+    return " ".join(["It has no pod.", *filter(None, [refusals.get(name)])])
+
+
+def _state(pod: Pod | None, registered: bool | None, nodes: Mapping[str, Node]) -> tuple[str, str]:
+    """State and reason; `registered` is None while ZooKeeper cannot be asked."""
+    if pod is None:
+        return "Missing", ""
+    if pod.node is not None and nodes and not (pod.ready and registered):
+        node = nodes.get(pod.node)
+        if node is None:
+            return "Lost", f"Its node {pod.node} is gone."
+        if not node.ready:
+            return "Lost", f"Its node {pod.node} has not been ready since {_timestamp(node.changed_at)}."
+    if pod.terminating:
+        return "Restarting", pod.trouble
+    if pod.node is None:
+        return "Pending", pod.trouble
+    if not pod.ready:
+        return "Starting", pod.trouble
+    if registered is False:
+        return "Starting", "It is not registered in ZooKeeper."
+    return "Running", ""
+
+
+def topic_document(
+    topic: Topic,
+    snapshot: Snapshot,
+    decision: Decision,
+    *,
+    report: TopicReport | None,
+    previous: Mapping[str, Any],
+    now: float,
+    warnings: tuple[str, ...] = (),
+) -> Document:
+    """Status of a Topic. `report` is what its cluster's exporter told, None where it told nothing."""
+    status = topic_status(topic, snapshot, decision)
+    document: Document = {
+        "observedGeneration": topic.generation,
+        "conditions": conditions([status.ready], topic.generation, previous=previous, now=now),
+    }
+    if warnings:
+        document["warnings"] = list(warnings[:MAX_WARNINGS])
+    if topic.name not in snapshot.topics:
+        return document
+    document |= _known(
+        topicId=None if status.topic_id is None else encode_uuid(status.topic_id),
+        partitions=status.partitions,
+        replicas=status.replicas,
+        underReplicated=status.under_replicated,
+        offline=status.offline,
+        adopted=list(status.adopted) or None,
+    )
+    if report is not None:
+        if report.size_bytes is not None:
+            document |= {"sizeBytes": report.size_bytes, "size": human_size(report.size_bytes)}
+        if report.groups:
+            document["groups"] = [
+                _known(group=one.group, lagRecords=one.lag_records, lagSeconds=one.lag_seconds) for one in report.groups
+            ]
+    return document
+
+
+def told_document(
+    condition: Condition, generation: int, *, previous: Mapping[str, Any], now: float, keep_figures: bool = True
+) -> Document:
+    """The status that stands there with another condition: for when nothing else can be told, or shall be.
+
+    Without `keep_figures` nothing is left of the old status but the times of its conditions.
+    """
+    kept = {
+        key: value
+        for key, value in previous.items()
+        if keep_figures and key not in ("observedGeneration", "conditions")
+    }
+    return {
+        "observedGeneration": generation,
+        "conditions": conditions([condition], generation, previous=previous, now=now),
+        **kept,
+    }
+
+
+def invalid(message: str) -> Condition:
+    """The specification cannot be read; `message` is a `ResourceError`'s."""
+    return not_ready(INVALID_SPEC, message)
+
+
+def invalid_cluster(cluster: str) -> Condition:
+    """A Topic whose Cluster is invalid and has no earlier specification that was valid."""
+    return unknown(
+        "ClusterInvalid",
+        f"The specification of Cluster {cluster} is invalid, so nothing is done for its Topics: see its status.",
+    )
+
+
+def no_cluster(cluster: str) -> Condition:
+    """A Topic whose Cluster is not there."""
+    return not_ready(
+        "NoCluster", f"There is no Cluster {cluster} in this namespace." if cluster else "The Topic names no Cluster."
+    )
+
+
+def deletion_waits(namespace: str, topic: str, why: str) -> Condition:
+    """A Topic that is being deleted and whose topic is not deleted yet; `why` is a sentence."""
+    return not_ready(
+        "DeletionWaits",
+        f"The topic is not deleted yet. {why[:1].upper()}{why[1:].rstrip('.')}. To keep the topic and delete only the "
+        f"resource: {_let_go(namespace, topic)}",
+    )
+
+
+def topic_is_deleted(namespace: str, topic: str) -> Condition:
+    """A Topic that is being deleted and whose topic the brokers are deleting."""
+    return not_ready(
+        "Deleting",
+        "The brokers are deleting the topic, which ends when every broker with a replica of it has run. To delete the "
+        f"resource without waiting: {_let_go(namespace, topic)}",
+    )
+
+
+def _let_go(namespace: str, topic: str) -> str:
+    change = """{"spec":{"deletion":"Protect"}}"""
+    return f"kubectl patch topic.odradek.dev {topic} --namespace {namespace} --type merge -p '{change}'"
+
+
+def paused() -> Condition:
+    """Somebody holds the reconciliation."""
+    return unknown(
+        "Paused", 'Nothing is changed while the annotation odradek.dev/paused is "true": remove it to go on.'
+    )
+
+
+def zookeeper_unreachable(trouble: str) -> Condition:
+    """Of a Topic while ZooKeeper cannot be asked."""
+    return unknown(ZOOKEEPER_UNREACHABLE, trouble)
+
+
+def conditions(
+    present: Iterable[Condition], generation: int, *, previous: Mapping[str, Any], now: float
+) -> list[Document]:
+    """Conditions in Kubernetes' form, by type; each has the time at which its status last changed."""
+    before = {one.get("type"): one for one in previous.get("conditions") or [] if isinstance(one, Mapping)}
+    found = []
+    for condition in sorted(present, key=lambda one: one.type):
+        earlier = before.get(condition.type, {})
+        same = earlier.get("status") == condition.status.value and "lastTransitionTime" in earlier
+        found.append(
+            {
+                "type": condition.type,
+                "status": condition.status.value,
+                "reason": condition.reason,
+                "message": _cut(condition.message),
+                "lastTransitionTime": earlier["lastTransitionTime"] if same else _timestamp(now),
+                "observedGeneration": generation,
+            }
+        )
+    return found
+
+
+def human_size(size: int) -> str:
+    """Bytes for people, as Kubernetes writes quantities: 0, 512, 1.5Gi."""
+    value, power = float(size), 0
+    while value >= 1023.95 and power < len(_UNITS) - 1:
+        value, power = value / 1024, power + 1
+    return f"{value:.1f}".removesuffix(".0") + _UNITS[power]
+
+
+_UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+
+
+def _timestamp(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _known(**values: object) -> Document:
+    """Without what is None."""
+    return {key: value for key, value in values.items() if value is not None}

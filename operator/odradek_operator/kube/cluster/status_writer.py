@@ -1,0 +1,250 @@
+"""Writes statuses: one patch of the status sub-resource for each resource whose status has changed, within bounds.
+
+Enters: what a round found. Leaves: patches, none where nothing changed. Called by loops and by the manager; what is
+told is decided in `status_documents`. So that thousands of topics do not flood the API server: a new
+topic is told of once it is settled, or after a moment; sizes and lag alone are told now and then; and a round writes
+only so many, so that none lasts long. What was put off is written by the next rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from odradek_operator.crds import Cluster, ListenerType, Topic, read_metadata, unknown_field
+from odradek_operator.exporter.report import Report
+from odradek_operator.kube.api.api_client import KubernetesClient
+from odradek_operator.kube.api.object_kinds import Object, Reference
+from odradek_operator.kube.api.patches import merge_patch
+from odradek_operator.kube.cluster.cluster_view import View
+from odradek_operator.kube.cluster.status_documents import (
+    ClusterView,
+    cluster_document,
+    deletion_waits,
+    invalid,
+    invalid_cluster,
+    no_cluster,
+    paused,
+    told_document,
+    topic_document,
+    topic_is_deleted,
+    zookeeper_unreachable,
+)
+from odradek_operator.kube.cluster.topic_finalizers import waits_for_deletion
+from odradek_operator.lifecycle.observed_cluster import KubernetesState
+from odradek_operator.lifecycle.steps import ClusterDecision
+from odradek_operator.objects import names
+from odradek_operator.topics.reconcile import Outcome
+from odradek_operator.topics.topic_status import Condition, not_ready
+from odradek_operator.topics.zookeeper_state import Snapshot
+
+SETTLE_SECONDS: Final = 4.0
+"""For so long a topic that was never told of may become ready before it is told that it is not."""
+FIGURES_SECONDS: Final = 30.0
+"""Between two writes of a topic's status of which only sizes or lag have changed."""
+TOPICS_A_ROUND: Final = 40
+_FIGURES: Final = frozenset({"sizeBytes", "size", "groups"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What one round of a cluster found."""
+
+    cluster: Cluster
+    view: View
+    topics: Mapping[str, Topic]
+    invalid: Mapping[str, str]
+    """Sentences about Topics that cannot be read, by name."""
+    outcome: Outcome | None
+    """None while ZooKeeper cannot be asked; `trouble` says why."""
+    trouble: str
+    decision: ClusterDecision
+    report: Report | None
+    notices: tuple[str, ...]
+    topic_warnings: tuple[str, ...] = ()
+    """What every Topic is told."""
+
+
+@dataclass(slots=True)
+class Statuses:
+    """Of one cluster and its topics."""
+
+    client: KubernetesClient
+    unsettled: bool = False
+    """Whether the last round left something unready, or put a write off."""
+    _first_seen: dict[str, float] = field(default_factory=dict)
+    _figures_at: dict[str, float] = field(default_factory=dict)
+
+    async def write(self, found: Findings) -> None:
+        """Everything that has changed, the cluster first."""
+        now = time.time()
+        snapshot = None if found.outcome is None else found.outcome.snapshot
+        cluster_view = ClusterView(
+            snapshot=snapshot,
+            trouble=found.trouble,
+            state=found.view.state,
+            decision=found.decision,
+            bootstrap=bootstrap(found.cluster, snapshot),
+            notices=found.notices,
+        )
+        before = _status(found.view.cluster)
+        told = cluster_document(found.cluster, cluster_view, previous=before, now=now)
+        self.unsettled = not _is_ready(told)
+        await self._patch(found.view.cluster, told)
+        written = 0
+        for name, body in sorted(found.view.topics.items()):
+            if "deletionTimestamp" in body["metadata"]:
+                await self._leaving(found, name, body)
+                continue
+            document = self._topic(found, name, body, now)
+            self.unsettled = self.unsettled or not _is_ready(document)
+            if written >= TOPICS_A_ROUND:
+                self.unsettled = True
+                break
+            if self._due(name, _status(body), document):
+                written += await self._patch(body, document)
+        for gone in self._first_seen.keys() - found.view.topics.keys():
+            del self._first_seen[gone]
+            self._figures_at.pop(gone, None)
+
+    def _topic(self, found: Findings, name: str, body: Object, now: float) -> Mapping[str, Any]:
+        before = _status(body)
+        generation = body["metadata"].get("generation", 1)
+        condition: Condition | None = None
+        if name in found.invalid:
+            condition = invalid(found.invalid[name])
+        elif found.topics[name].paused:
+            condition = paused()
+        elif found.outcome is None:
+            condition = zookeeper_unreachable(found.trouble)
+        if condition is not None or found.outcome is None:
+            assert condition is not None, "without an outcome there is trouble to tell"
+            return told_document(condition, generation, previous=before, now=now)
+        return topic_document(
+            found.topics[name],
+            found.outcome.snapshot,
+            found.outcome.plan.decisions[name],
+            report=None if found.report is None else found.report.topics.get(name),
+            previous=before,
+            now=now,
+            warnings=(
+                *(unknown_field("Topic", name, path) for path in found.topics[name].unknown_fields),
+                *found.topic_warnings,
+            ),
+        )
+
+    async def _leaving(self, found: Findings, name: str, body: Object) -> None:
+        """Say what a Topic that is being deleted waits for. One whose topic is gone waits for nothing."""
+        if not waits_for_deletion(body):
+            return
+        namespace = body["metadata"]["namespace"]
+        if found.outcome is None:
+            await self._tell(body, deletion_waits(namespace, name, found.trouble))
+        elif refusals := found.outcome.plan.decisions[name].refusals:
+            await self._tell(body, deletion_waits(namespace, name, refusals[0].sentence))
+        elif name in found.outcome.snapshot.topics or name in found.outcome.snapshot.deleting:
+            await self._tell(body, topic_is_deleted(namespace, name))
+
+    async def held(self, topics: Mapping[str, Object], why: str) -> None:
+        """Say of Topics that are being deleted why nothing is done for them."""
+        for name, body in sorted(topics.items()):
+            if waits_for_deletion(body):
+                await self._tell(body, deletion_waits(body["metadata"]["namespace"], name, why))
+
+    def _due(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+        """Whether a change is told now."""
+        now = asyncio.get_running_loop().time()
+        first = self._first_seen.setdefault(name, now)
+        if not before.get("conditions") and not _is_ready(after):
+            return now - first >= SETTLE_SECONDS
+        changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
+        if changed and changed <= _FIGURES and before.keys() & _FIGURES:
+            if now - self._figures_at.get(name, -FIGURES_SECONDS) < FIGURES_SECONDS:
+                return False
+            self._figures_at[name] = now
+        return bool(changed)
+
+    async def invalid(self, body: Object, message: str, topics: Mapping[str, Object]) -> None:
+        """A Cluster that cannot be read, of which no earlier specification is known, and its Topics."""
+        await self._tell(body, invalid(message))
+        condition, written = invalid_cluster(body["metadata"]["name"]), 0
+        self.unsettled = False
+        for _, topic in sorted(topics.items()):
+            if "deletionTimestamp" in topic["metadata"]:
+                continue
+            if written >= TOPICS_A_ROUND:
+                self.unsettled = True
+                break
+            written += await self._tell(topic, condition)
+
+    async def waits(self, body: Object, reason: str, sentence: str) -> None:
+        """A Cluster that nothing can be done for yet."""
+        await self._tell(body, not_ready(reason, sentence))
+
+    async def paused(self, body: Object, state: KubernetesState) -> None:
+        """A Cluster whose reconciliation is held. How many pods are ready is counted all the same."""
+        document = told_document(paused(), read_metadata(body).generation, previous=_status(body), now=time.time())
+        for field_name, pods in (("brokersReady", state.brokers), ("zookeeper", state.ensemble)):
+            if field_name in document:
+                document[field_name] = _counted(document[field_name], sum(pod.ready for pod in pods.values()))
+        await self._patch(body, document)
+
+    async def without_cluster(self, body: Object, cluster: str) -> None:
+        """A Topic whose Cluster is not there."""
+        await self._tell(body, no_cluster(cluster), keep_figures=False)
+
+    async def _tell(self, body: Object, condition: Condition, *, keep_figures: bool = True) -> bool:
+        document = told_document(
+            condition,
+            read_metadata(body).generation,
+            previous=_status(body),
+            now=time.time(),
+            keep_figures=keep_figures,
+        )
+        return await self._patch(body, document)
+
+    async def _patch(self, body: Object, document: Mapping[str, Any]) -> bool:
+        """Write what differs; whether anything did."""
+        patch = merge_patch(_status(body), document)
+        if not patch:
+            return False
+        await self.client.merge(Reference.of(body), {"status": patch}, sub="status")
+        return True
+
+
+def bootstrap(cluster: Cluster, snapshot: Snapshot | None) -> dict[str, str]:
+    """What clients are given, by listener; one that no broker has told yet is missing."""
+    found = {}
+    for listener in cluster.listeners:
+        if listener.type is ListenerType.INTERNAL:
+            found[listener.name] = f"{names.bootstrap_service(cluster.name)}.{cluster.namespace}.svc:{listener.port}"
+        elif snapshot is not None:
+            # From outside each broker has an address of its own, which it found at its start.
+            addresses = [
+                str(endpoint)
+                for _, registration in sorted(snapshot.brokers.items())
+                for endpoint in registration.endpoints
+                if endpoint.listener.lower() == listener.name
+            ]
+            if addresses:
+                found[listener.name] = ",".join(addresses)
+    return found
+
+
+def _counted(before: Any, ready: int) -> Any:
+    """`2/3`, or `{ready: 2/3}`, with another first number."""
+    if isinstance(before, Mapping):
+        return {**before, "ready": _counted(before.get("ready", ""), ready)}
+    return f"{ready}/{str(before).partition('/')[2]}"
+
+
+def _status(body: Object) -> Mapping[str, Any]:
+    status: Mapping[str, Any] = body.get("status") or {}
+    return status
+
+
+def _is_ready(document: Mapping[str, Any]) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in document["conditions"])

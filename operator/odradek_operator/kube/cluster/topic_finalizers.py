@@ -1,0 +1,112 @@
+"""The finalizer of Topic resources that say `deletion: Delete`: their topic is gone before the resource is.
+
+Enters: Topic objects, and what became of their removal in ZooKeeper. Leaves: objects with or without the finalizer.
+A resource that protects its topic has none, so that `kubectl delete` never waits for an operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from odradek_operator.crds import Deletion, Topic
+from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
+from odradek_operator.kube.api.object_kinds import Object, Reference
+from odradek_operator.topics.reconcile import Outcome
+
+FINALIZER: Final = "odradek.dev/topic"
+
+
+class Vanished:
+    """Topics that asked for the deletion of their topic and went before they had the finalizer, by name."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, Object] = {}
+
+    def add(self, body: Object) -> None:
+        """Note a Topic that a watch has reported as deleted.
+
+        One with a deletion timestamp had the finalizer, which somebody has removed to keep the topic.
+        """
+        if asks_for_finalizer(body) and "deletionTimestamp" not in body["metadata"]:
+            self._bodies[body["metadata"]["name"]] = body
+
+    def missing_in(self, present: Mapping[str, Object]) -> dict[str, Object]:
+        """Return those that are not in a list of Topics; another Topic of the name takes the place of the former one.
+
+        A list that still has the same Topic was read before its deletion, so the Topic is kept for the next list.
+        """
+        self._bodies = {
+            name: body
+            for name, body in self._bodies.items()
+            if name not in present or present[name]["metadata"]["uid"] == body["metadata"]["uid"]
+        }
+        return {name: body for name, body in self._bodies.items() if name not in present}
+
+    def settle(self, name: str) -> None:
+        """Forget a Topic whose topic is gone, or was never there."""
+        self._bodies.pop(name, None)
+
+
+async def keep_finalizers(
+    client: KubernetesClient, objects: Mapping[str, Object], topics: Mapping[str, Topic], outcome: Outcome
+) -> None:
+    """Add it where it is needed, take it away where it is not, or not any more."""
+    for name, topic in topics.items():
+        body = objects[name]
+        leaving = "deletionTimestamp" in body["metadata"]
+        if leaving:
+            gone = name not in outcome.snapshot.topics and name not in outcome.snapshot.deleting
+            needed = topic.deletion is Deletion.DELETE and not gone
+        else:
+            needed = topic.deletion is Deletion.DELETE
+        # Kubernetes refuses a new finalizer on an object that is being deleted.
+        if needed != has_finalizer(body) and not (needed and leaving):
+            await _set(client, body, needed=needed)
+
+
+async def release_finalizers(client: KubernetesClient, bodies: Iterable[Object]) -> None:
+    """Let go of resources whose cluster is going or gone: its topics cannot be deleted any more, or go with it."""
+    for body in bodies:
+        if has_finalizer(body):
+            await _set(client, body, needed=False)
+
+
+async def release_protected(client: KubernetesClient, bodies: Iterable[Object]) -> None:
+    """Let go of resources that are being deleted and protect their topic: nothing is to be done for them."""
+    leaving = [body for body in bodies if "deletionTimestamp" in body["metadata"] and not asks_for_finalizer(body)]
+    await release_finalizers(client, leaving)
+
+
+def asks_for_finalizer(body: Object) -> bool:
+    """Whether the resource says that its topic goes with it."""
+    spec = body.get("spec")
+    return isinstance(spec, dict) and spec.get("deletion") == Deletion.DELETE.value
+
+
+def waits_for_deletion(body: Object) -> bool:
+    """Whether the resource is being deleted and stays until its topic is deleted."""
+    return "deletionTimestamp" in body["metadata"] and has_finalizer(body) and asks_for_finalizer(body)
+
+
+def has_finalizer(body: Object) -> bool:
+    """Whether the resource bears it."""
+    return FINALIZER in (body["metadata"].get("finalizers") or [])
+
+
+async def _set(client: KubernetesClient, body: Object, *, needed: bool) -> None:
+    metadata = body["metadata"]
+    others = [name for name in metadata.get("finalizers") or [] if name != FINALIZER]
+    patch = {
+        # With the version that was read: a list is replaced as a whole, and another finalizer may have come since.
+        "metadata": {
+            "finalizers": [*others, FINALIZER] if needed else others,
+            "resourceVersion": metadata["resourceVersion"],
+        }
+    }
+    try:
+        await client.merge(Reference.of(body), patch)
+    except KubernetesError as error:
+        if error.status != HTTPStatus.CONFLICT:
+            raise  # A conflict is settled by the next round, which has read anew.

@@ -1,0 +1,190 @@
+"""The operator's own series: `strimzi_*`, as existing operator dashboards ask for them, and how many pods are ready.
+
+Enters: reconciliations as they begin and end, resources and pods that were counted. Leaves: series for `/metrics`.
+Every kind that those dashboards have a tile for is there from the start with 0, also kinds that this project lacks:
+else `increase()` misses the first event and a tile says that there is no data.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from odradek_operator.kube.scopes import Standing
+from odradek_operator.objects.names import Component
+
+DASHBOARD_KINDS: Final[Mapping[str, str]] = {"Cluster": "Kafka", "Topic": "KafkaTopic", "User": "KafkaUser"}
+"""What our kinds are called there."""
+ABSENT_KINDS: Final = (
+    "KafkaConnect",
+    "KafkaMirrorMaker2",
+    "KafkaMirrorMaker",
+    "KafkaNodePool",
+    "KafkaBridge",
+    "KafkaConnector",
+    "KafkaRebalance",
+)
+WINDOW_SECONDS: Final = 180.0
+"""Over which the longest reconciliation is told."""
+_LABELS: Final = ("kind", "namespace", "selector")
+_POD_LABELS: Final = ("cluster_namespace", "strimzi_io_cluster", "component")
+"""`namespace` is the operator's own, since a scrape names by it the pod that was scraped."""
+
+
+@dataclass(slots=True)
+class ReconciliationOutcome:
+    """How a reconciliation ends; its body says so."""
+
+    failed: bool = False
+
+
+class Reconciliations:
+    """Counts what the loops do."""
+
+    def __init__(self, registry: CollectorRegistry, namespaces: Iterable[str]) -> None:
+        """`namespaces` are those watched; none means all, which the series then call `*`."""
+
+        def counter(name: str, what: str) -> Counter:
+            return Counter(f"strimzi_{name}", what, _LABELS, registry=registry)
+
+        self._started = counter("reconciliations", "Reconciliations begun, whatever the cause")
+        self._periodical = counter("reconciliations_periodical", "Reconciliations begun by the timer")
+        self._successful = counter("reconciliations_successful", "Reconciliations that brought about what is wanted")
+        self._failed = counter("reconciliations_failed", "Reconciliations that could not")
+        self._locked = counter("reconciliations_locked", "Given up for another at the same resource: never")
+        self._duration = Histogram(
+            "strimzi_reconciliations_duration_seconds", "Time of a reconciliation", _LABELS, registry=registry
+        )
+        self._resources = Gauge("strimzi_resources", "Custom resources seen", _LABELS, registry=registry)
+        self._paused = Gauge(
+            "strimzi_resources_paused", "Custom resources whose reconciliation is held", _LABELS, registry=registry
+        )
+        self._pods_wanted = Gauge(
+            "odradek_pods_wanted", "Pods that a cluster's resource asks for", _POD_LABELS, registry=registry
+        )
+        self._pods_ready = Gauge("odradek_pods_ready", "Pods of them that are ready", _POD_LABELS, registry=registry)
+        self._longest = _Longest()
+        registry.register(self._longest)
+        self._namespaces = tuple(namespaces) or ("*",)
+        for namespace in self._namespaces:
+            for kind in (*DASHBOARD_KINDS.values(), *ABSENT_KINDS):
+                self._make(kind, namespace)
+
+    def _make(self, kind: str, namespace: str) -> None:
+        for series in (self._started, self._periodical, self._successful, self._failed, self._locked, self._duration):
+            series.labels(kind, namespace, "")
+        self._resources.labels(kind, namespace, "").set(0)
+        self._paused.labels(kind, namespace, "").set(0)
+        self._longest.make(kind, namespace)
+
+    def _place(self, namespace: str) -> str:
+        return namespace if namespace in self._namespaces else "*"
+
+    @contextmanager
+    def one(self, kind: str, namespace: str, *, periodic: bool = False) -> Iterator[ReconciliationOutcome]:
+        """Around a reconciliation of a resource of ours."""
+        labels = (DASHBOARD_KINDS[kind], self._place(namespace), "")
+        self._started.labels(*labels).inc()
+        if periodic:
+            self._periodical.labels(*labels).inc()
+        outcome = ReconciliationOutcome()
+        began = time.monotonic()
+        try:
+            yield outcome
+        except BaseException:
+            outcome.failed = True
+            raise
+        finally:
+            took = time.monotonic() - began
+            self._duration.labels(*labels).observe(took)
+            self._longest.note(labels[0], labels[1], took)
+            (self._failed if outcome.failed else self._successful).labels(*labels).inc()
+
+    def counted(self, kind: str, found: Mapping[str, tuple[int, int]]) -> None:
+        """How many resources of a kind there are, and how many of them are paused, by namespace."""
+        sums: dict[str, tuple[int, int]] = dict.fromkeys(self._namespaces, (0, 0))
+        for namespace, (count, paused) in found.items():
+            place = self._place(namespace)
+            before = sums.get(place, (0, 0))
+            sums[place] = (before[0] + count, before[1] + paused)
+        for namespace, (count, paused) in sums.items():
+            self._resources.labels(DASHBOARD_KINDS[kind], namespace, "").set(count)
+            self._paused.labels(DASHBOARD_KINDS[kind], namespace, "").set(paused)
+
+    def pods(self, namespace: str, cluster: str, component: Component, *, wanted: int, ready: int) -> None:
+        """How many pods a cluster shall have of a component, and how many of those are ready."""
+        self._pods_wanted.labels(namespace, cluster, component.value).set(wanted)
+        self._pods_ready.labels(namespace, cluster, component.value).set(ready)
+
+    def forget(self, namespace: str, cluster: str) -> None:
+        """The cluster is gone, and nobody waits for its pods any more."""
+        known = {"cluster_namespace": namespace, "strimzi_io_cluster": cluster}
+        self._pods_wanted.remove_by_labels(known)
+        self._pods_ready.remove_by_labels(known)
+
+
+class Leadership(Collector):
+    """Which scopes this operator serves and for which it stands by."""
+
+    def __init__(self, registry: CollectorRegistry, standing: Callable[[], Standing]) -> None:
+        """`standing` is asked at each scrape."""
+        self._standing = standing
+        registry.register(self)
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Without asking."""
+        yield self._family()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """A series for each scope."""
+        family, standing = self._family(), self._standing()
+        for scope in standing.serving:
+            family.add_metric([scope], 1)
+        for scope in standing.standby:
+            family.add_metric([scope], 0)
+        yield family
+
+    def _family(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            "odradek_operator_leader",
+            "1 for a namespace that this operator serves, 0 for one that another operator serves; * is all namespaces",
+            labels=["scope"],
+        )
+
+
+class _Longest(Collector):
+    """The longest reconciliation of the last minutes, which a histogram cannot tell."""
+
+    def __init__(self) -> None:
+        self._recent: dict[tuple[str, str], deque[tuple[float, float]]] = {}
+
+    def make(self, kind: str, namespace: str) -> None:
+        self._recent.setdefault((kind, namespace), deque())
+
+    def note(self, kind: str, namespace: str, seconds: float) -> None:
+        recent = self._recent.setdefault((kind, namespace), deque())
+        # A shorter one before a longer one can never be the longest again, so what is kept falls from left to right.
+        while recent and recent[-1][1] <= seconds:
+            recent.pop()
+        recent.append((time.monotonic(), seconds))
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            "strimzi_reconciliations_duration_seconds_max",
+            f"Longest reconciliation of the last {WINDOW_SECONDS:g} s",
+            labels=_LABELS,
+        )
+        oldest = time.monotonic() - WINDOW_SECONDS
+        for (kind, namespace), recent in self._recent.items():
+            while recent and recent[0][0] < oldest:
+                recent.popleft()
+            family.add_metric([kind, namespace, ""], recent[0][1] if recent else 0.0)
+        yield family

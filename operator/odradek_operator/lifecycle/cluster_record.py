@@ -1,0 +1,241 @@
+"""What is remembered of a cluster outside its StatefulSets, and what that refuses. Pure.
+
+Enters: the data of the record's ConfigMap, a cluster, what Kubernetes shows. Leaves: a `Record`, the cluster with the
+ensemble that it really has, and sentences about what does not match. Called by `kube/cluster/cluster_view` and the loop
+of a cluster.
+
+A StatefulSet that is deleted takes its size along, and a Cluster that is created again may name another one. Brokers
+that were never drained would be gone, and empty members of a larger ensemble could outvote the old ones. The record
+outlives both. It is written before a StatefulSet grows and after it has shrunk, so that a crash in between leaves a
+record that is too large: the brokers in question hold nothing, and the set shrinks again.
+
+A field that is missing or cannot be read counts as unknown, and is found out anew from what is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from odradek_operator.crds import MAX_BROKERS, MAX_FIRST_BROKER_ID, Cluster
+from odradek_operator.lifecycle.observed_cluster import Claim, KeptSpec, KubernetesState, Record
+from odradek_operator.lifecycle.steps import Waiting
+from odradek_operator.objects import names
+from odradek_operator.objects.storage import ZOOKEEPER_CLAIM
+
+_BROKERS: Final = "brokers"
+_FIRST_ID: Final = "firstBrokerId"
+_MEMBERS: Final = "ensembleMembers"
+_STATE: Final = "ensembleState"
+_CLUSTER_ID: Final = "clusterId"
+_UID: Final = "clusterUid"
+_GENERATION: Final = "lastValidGeneration"
+_SPEC: Final = "lastValidSpec"
+_MAX_GENERATION: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ensemble:
+    """The ensemble that a cluster really has."""
+
+    cluster: Cluster
+    """With as many members and the broker ids that there are, whatever the resource says."""
+    known: bool = True
+    """Whether that is known. If not, no StatefulSet may be made for the ensemble."""
+    waiting: tuple[Waiting, ...] = ()
+
+
+def read_record(data: Mapping[str, object]) -> Record:
+    """The record in a ConfigMap's data."""
+    state = data.get(_STATE)
+    return Record(
+        brokers=_number(data.get(_BROKERS), MAX_BROKERS),
+        first_id=_number(data.get(_FIRST_ID), MAX_FIRST_BROKER_ID, least=0),
+        members=_number(data.get(_MEMBERS), names.MAX_MEMBERS),
+        formed=state == names.FORMED if state in (names.FORMING, names.FORMED) else None,
+        cluster_id=_text(data.get(_CLUSTER_ID)) or None,
+        cluster_uid=_text(data.get(_UID)),
+        spec=_spec(data),
+    )
+
+
+def record_data(record: Record) -> dict[str, str | None]:
+    """The data of the ConfigMap; None for what is unknown."""
+    state = None if record.formed is None else names.FORMED if record.formed else names.FORMING
+    return {
+        _BROKERS: None if record.brokers is None else str(record.brokers),
+        _FIRST_ID: None if record.first_id is None else str(record.first_id),
+        _MEMBERS: None if record.members is None else str(record.members),
+        _STATE: state,
+        _CLUSTER_ID: record.cluster_id,
+        _UID: record.cluster_uid,
+        _GENERATION: None if record.spec is None else str(record.spec.generation),
+        _SPEC: None if record.spec is None else record.spec.text,
+    }
+
+
+def _spec(data: Mapping[str, object]) -> KeptSpec | None:
+    generation, text = _number(data.get(_GENERATION), _MAX_GENERATION), _text(data.get(_SPEC))
+    return KeptSpec(generation=generation, text=text) if generation is not None and text else None
+
+
+def _number(value: object, most: int, *, least: int = 1) -> int | None:
+    number = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else -1
+    return number if least <= number <= most else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def in_force(record: Record, state: KubernetesState, *, uid: str) -> Record:
+    """The record, or an empty one where nothing is left of the cluster that it is about.
+
+    `uid` is the present Cluster's. Where claims, pods and sets are all gone, somebody has deleted the cluster for good,
+    and one of the same name begins anew. The specification of another Cluster resource never counts.
+    """
+    if record.cluster_uid == uid:
+        return record
+    claims = [claim for claim in state.claims.values() if not claim.terminating]
+    is_left = claims or state.brokers or state.ensemble or state.sets
+    return replace(record, spec=None) if is_left else Record()
+
+
+def next_record(
+    ensemble: Ensemble,
+    state: KubernetesState,
+    *,
+    broker_count: int,
+    cluster_id: str | None,
+    spec: KeptSpec | None = None,
+) -> Record:
+    """What is to be remembered before anything is applied. `cluster_id` is what ZooKeeper says, None while unknown."""
+    cluster, present = ensemble.cluster, state.record
+    known = cluster.zookeeper.connect is None and ensemble.known
+    brokers = max(present.brokers or 0, broker_count) or None
+    return Record(
+        brokers=brokers,
+        first_id=None if brokers is None else cluster.brokers.first_id,
+        members=cluster.zookeeper.replicas if known else present.members,
+        formed=(is_formed(cluster, state) or cluster_id is not None) if known else present.formed,
+        # Before the first broker, another ensemble may still be named.
+        cluster_id=present.cluster_id or (cluster_id if broker_count else None),
+        cluster_uid=cluster.uid,
+        spec=spec,
+    )
+
+
+def is_formed(cluster: Cluster, state: KubernetesState) -> bool:
+    """Whether the ensemble has held data, so that a member without any must not vote before it has copied it.
+
+    Without a record, claims that are there without a StatefulSet are those of an earlier ensemble.
+    """
+    if state.record.formed is not None:
+        return state.record.formed
+    return names.zookeeper(cluster.name) not in state.sets and bool(_members_shown(cluster, state.claims.values()))
+
+
+def ensemble_of(cluster: Cluster, state: KubernetesState) -> Ensemble:
+    """The cluster with the ensemble and the broker ids that it has, and why these are not those of the resource."""
+    cluster, other_ids = _with_ids(cluster, state)
+    found_ensemble = _ensemble_of(cluster, state)
+    return replace(found_ensemble, waiting=(*other_ids, *found_ensemble.waiting))
+
+
+def _with_ids(cluster: Cluster, state: KubernetesState) -> tuple[Cluster, tuple[Waiting, ...]]:
+    """The cluster with the first broker id that its brokers have. On their volumes stands each broker's id."""
+    wanted, first = cluster.brokers.first_id, _first_id(cluster, state)
+    if first in (None, wanted):
+        return cluster, ()
+    assert first is not None, "it was compared above"
+    refusal = _refused(
+        "BrokerIdsCannotChange",
+        f"spec.brokers.firstBrokerId is {wanted}, but the brokers of this cluster have the ids from {first} on, and "
+        f"keep them. Set spec.brokers.firstBrokerId back to {first}. For other ids, make a new cluster and copy the "
+        "topics to it.",
+    )
+    return replace(cluster, brokers=replace(cluster.brokers, first_id=first)), (refusal,)
+
+
+def _first_id(cluster: Cluster, state: KubernetesState) -> int | None:
+    """The lowest broker id that there is, None before there is any. In records that do not name it, ids begin at 0."""
+    if state.record.brokers is not None:
+        return state.record.first_id or 0
+    if (found := state.sets.get(names.kafka(cluster.name))) is not None:
+        return found.first_ordinal
+    claims = [claim.name for claim in state.claims.values() if not claim.terminating]
+    form = re.compile(rf"data(-[0-9]+)?-{re.escape(names.kafka(cluster.name))}-(0|[1-9][0-9]*)")
+    matches = [form.fullmatch(name) for name in claims]
+    shown = {int(match.group(2)) for match in matches if match is not None}
+    return min({*shown, *(broker for broker, pod in state.brokers.items() if not pod.terminating)}, default=None)
+
+
+def _ensemble_of(cluster: Cluster, state: KubernetesState) -> Ensemble:
+    if cluster.zookeeper.connect is not None:
+        return Ensemble(cluster=cluster)
+    found = state.sets.get(names.zookeeper(cluster.name))
+    shown = _members_shown(cluster, state.claims.values())
+    size = state.record.members or (None if found is None else found.replicas or None)
+    if size is None and shown not in (0, cluster.zookeeper.replicas):
+        return Ensemble(cluster=cluster, known=False, waiting=(_unknown_size(cluster, shown),))
+    waiting = []
+    if size is not None and size != cluster.zookeeper.replicas:
+        waiting.append(_other_size(cluster, size))
+        cluster = replace(cluster, zookeeper=replace(cluster.zookeeper, replicas=size))
+    if found is None and not shown and is_formed(cluster, state):
+        waiting.append(_lost(cluster))
+    return Ensemble(cluster=cluster, waiting=tuple(waiting))
+
+
+def other_cluster(cluster: Cluster, record: Record, found: str | None) -> Waiting | None:
+    """What is refused when ZooKeeper has another cluster's id than the recorded one, or none any more."""
+    if record.cluster_id in (None, found):
+        return None
+    has = "has no cluster id" if found is None else f"has cluster id {found}"
+    return _refused(
+        "ClusterIdChanged",
+        f"ZooKeeper {has}, but this cluster's id is {record.cluster_id}: its metadata is lost, or another ensemble "
+        "answers. Topics and brokers are left as they are. Bring the ensemble back with its data; to begin anew "
+        f"without it, delete the claims of the cluster and ConfigMap {names.record(cluster.name)}.",
+    )
+
+
+def _members_shown(cluster: Cluster, claims: Iterable[Claim]) -> int:
+    """How many members the claims of the ensemble are for."""
+    form = re.compile(re.escape(f"{ZOOKEEPER_CLAIM}-{names.zookeeper(cluster.name)}-") + "(0|[1-9][0-9]*)")
+    found = [form.fullmatch(claim.name) for claim in claims if not claim.terminating]
+    return max((int(match.group(1)) + 1 for match in found if match is not None), default=0)
+
+
+def _other_size(cluster: Cluster, size: int) -> Waiting:
+    return _refused(
+        "EnsembleSizeCannotChange",
+        f"spec.zookeeper.replicas is {cluster.zookeeper.replicas}, but the ensemble of this cluster has {size} "
+        f"{'member' if size == 1 else 'members'}, and that number cannot change. Set spec.zookeeper.replicas back to "
+        f"{size}. For another number, make a new cluster and copy the topics to it.",
+    )
+
+
+def _unknown_size(cluster: Cluster, shown: int) -> Waiting:
+    wanted = cluster.zookeeper.replicas
+    return _refused(
+        "EnsembleSizeUnknown",
+        f"spec.zookeeper.replicas is {wanted}, but there are claims of {shown} "
+        f"{'member' if shown == 1 else 'members'} of an earlier ensemble, so ZooKeeper is not started. Set "
+        f"spec.zookeeper.replicas to {shown}, or delete the claims of ZooKeeper that do not belong to this cluster.",
+    )
+
+
+def _lost(cluster: Cluster) -> Waiting:
+    return _refused(
+        "EnsembleLost",
+        "The volume claims of ZooKeeper are gone, and with them the cluster's metadata; an empty ensemble does not "
+        "start in its place. Restore the claims; to begin anew, delete the claims of the brokers and ConfigMap "
+        f"{names.record(cluster.name)}.",
+    )
+
+
+def _refused(reason: str, sentence: str) -> Waiting:
+    return Waiting(what="sizes", reason=reason, sentence=sentence, needs_person=True)

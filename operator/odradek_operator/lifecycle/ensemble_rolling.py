@@ -1,0 +1,144 @@
+"""Which member of the ZooKeeper ensemble may restart now, or the sentence why none may. Pure.
+
+Enters: a cluster, what Kubernetes shows, each member's mode as it says it. Leaves: a `Verdict`. Called by
+`cluster_plan`, also while ZooKeeper cannot be asked for anything else. Invariant: a step leaves a majority of members
+serving if one did before, save in an ensemble of one.
+
+A member *serves* when it answered with a mode; it is *silent* when it did not answer and Kubernetes does not find it
+ready either. The rules, in their order:
+
+1. *No member is outdated, or the StatefulSet does not have the wanted template yet*: nothing.
+2. *An ensemble of one*: it restarts, except while a broker does. There is no other member to wait for.
+3. *An outdated member is silent*: it restarts. The majority, if there is one, is of others. Where nobody serves, the
+   members of the new template may need just this one to find a majority; once they are a majority themselves they have
+   to show that they can, before more members get a template that may be bad.
+4. *A member is missing, terminating, or has the new template and does not serve*: wait.
+5. *An outdated member serves and is not ready*: it restarts if a majority serves without it.
+6. *Otherwise all must serve, and one of them lead.* Followers restart by number, the leader last: each time it goes
+   the others have to elect, and that shall happen once.
+
+Rules 2, 5 and 6 wait while a broker restarts: brokers and members are never away for our sake at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek_operator.crds import Cluster
+from odradek_operator.lifecycle.lost import is_homeless
+from odradek_operator.lifecycle.observed_cluster import LEADER, KubernetesState, Pod
+from odradek_operator.lifecycle.rolling import NOTHING, has_template, outdated
+from odradek_operator.lifecycle.steps import RestartPod, Verdict, Waiting
+from odradek_operator.objects import names
+from odradek_operator.objects.names import Component
+
+
+def members(cluster: Cluster, state: KubernetesState) -> dict[int, Pod]:
+    """The pods of the ensemble, none where it is another's."""
+    if cluster.zookeeper.connect is not None:
+        return {}
+    return {number: pod for number, pod in sorted(state.ensemble.items()) if number < cluster.zookeeper.replicas}
+
+
+def decide(
+    cluster: Cluster, state: KubernetesState, *, wanted_hash: str, modes: Mapping[int, str], brokers_busy: str
+) -> Verdict:
+    """All rules. `brokers_busy` is a sentence about a broker that restarts; empty without one."""
+    pods = members(cluster, state)
+    old = outdated(pods, wanted_hash)
+    if not old or not has_template(state, names.zookeeper(cluster.name), wanted_hash):
+        return NOTHING
+    size = cluster.zookeeper.replicas
+    for number, pod in old.items():
+        if not pod.ready and number not in modes:
+            return _replace_silent(pods, pod, size, wanted_hash=wanted_hash, modes=modes)
+    if size == 1:
+        return _wait("BrokerRestarting", brokers_busy) if brokers_busy else _restart(old[0], "")
+    busy = restarting(pods, size, wanted_hash=wanted_hash, modes=modes) or brokers_busy
+    if busy:
+        return _wait("MemberRestarting", busy)
+    return _serving_ones(pods, old, size, modes=modes)
+
+
+def _serving_ones(pods: Mapping[int, Pod], old: Mapping[int, Pod], size: int, *, modes: Mapping[int, str]) -> Verdict:
+    """Rules 5 and 6."""
+    for number, pod in old.items():
+        if not pod.ready:
+            if len(set(modes) - {number}) > size // 2:
+                return _restart(pod, "is not ready")
+            return _wait("NoMajority", f"Without {pod.name} no majority of the ensemble would serve.")
+    silent = [pod.name for number, pod in pods.items() if number not in modes]
+    if silent:
+        return _wait("MemberSilent", f"{', '.join(silent)}: no answer.")
+    leaders = [number for number in pods if modes[number] == LEADER]
+    if len(leaders) != 1:
+        return _wait("NoLeader", "The ensemble has no leader that is known.")
+    number = min(old, key=lambda member: (member == leaders[0], member))
+    return _restart(old[number], "")
+
+
+def _replace_silent(
+    pods: Mapping[int, Pod], pod: Pod, size: int, *, wanted_hash: str, modes: Mapping[int, str]
+) -> Verdict:
+    """Rule 3."""
+    new = [other for other in pods.values() if other.restart_hash == wanted_hash]
+    if not modes and len(new) > size // 2:
+        return _wait(
+            "NoMajority", "Nobody in the ensemble serves, though a majority has the new template: look at its pods."
+        )
+    return _restart(pod, "does not serve")
+
+
+def away(cluster: Cluster, state: KubernetesState) -> str:
+    """A sentence about the first member that is not there; empty without one.
+
+    One that has lost its node or disk does not count: nobody knows when it will be back.
+    """
+    if cluster.zookeeper.connect is not None:
+        return ""
+    pods = members(cluster, state)
+    for number in range(cluster.zookeeper.replicas):
+        pod = pods.get(number)
+        if pod is None:
+            return f"Member {number} of the ZooKeeper ensemble has no pod yet."
+        if (pod.terminating or not pod.ready) and not is_homeless(state, pod):
+            return f"Pod {pod.name} of the ZooKeeper ensemble is not ready."
+    return ""
+
+
+def due(cluster: Cluster, state: KubernetesState, *, wanted_hash: str) -> str:
+    """A sentence about the first member that has yet to restart; empty without one."""
+    old = outdated(members(cluster, state), wanted_hash).values()
+    return next((f"Pod {pod.name} of the ZooKeeper ensemble restarts first." for pod in old), "")
+
+
+def restarting(pods: Mapping[int, Pod], size: int, *, wanted_hash: str, modes: Mapping[int, str]) -> str:
+    """A sentence about the first member that is away or comes back with the wanted template; empty without one."""
+    for number in range(size):
+        pod = pods.get(number)
+        if pod is None:
+            return f"Member {number} of the ZooKeeper ensemble has no pod yet."
+        if pod.terminating:
+            return f"Pod {pod.name} is ending."
+        serves = pod.ready and number in modes
+        if pod.restart_hash == wanted_hash and not serves:
+            return f"Pod {pod.name} does not serve yet: {pod.trouble or 'It is starting.'}"
+    return ""
+
+
+def _restart(pod: Pod, why: str) -> Verdict:
+    trouble = f" ({pod.trouble.rstrip('.')})" if pod.trouble and why else ""
+    also = f" and {why}{trouble}" if why else ""
+    return Verdict(
+        step=RestartPod(
+            component=Component.ZOOKEEPER,
+            ordinal=pod.ordinal,
+            pod=pod.name,
+            uid=pod.uid,
+            reason=f"{pod.name} was made from an older template{also}",
+        )
+    )
+
+
+def _wait(reason: str, sentence: str) -> Verdict:
+    return Verdict(waiting=(Waiting(what="zookeeper-roll", reason=reason, sentence=sentence),))

@@ -1,0 +1,380 @@
+"""What Kubernetes shows of one cluster, as frozen values. Pure.
+
+Enters: objects of the API server, as the watches or lists gave them (`parse_*`). Leaves: `KubernetesState`, from which
+`rolling`, `release` and `cluster_plan` decide. What is not there is missing, never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from odradek_operator.lifecycle.parsing import Object, condition, is_true, items, mapping, moment, number, text, texts
+from odradek_operator.lifecycle.reach import reach
+from odradek_operator.objects import names
+
+_NODE_KEY: Final = re.compile(r"(^|/)(hostname|node|nodename|metadata\.name)$")
+"""Ends of the labels by which storage drivers tie a volume to one node; `metadata.name` is a field."""
+_SET: Final = "StatefulSet"
+_REFUSAL: Final = re.compile(
+    r"create (?:Pod|Claim) (?P<name>\S+) (?:in|for Pod (?P<of>\S+) in) StatefulSet \S+ failed error: (?P<why>.*)",
+    re.DOTALL,
+)
+_ON_ITS_WAY: Final = ("ContainerCreating", "PodInitializing")
+_LONGEST_SENTENCE: Final = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod of a StatefulSet."""
+
+    name: str
+    uid: str
+    ordinal: int
+    node: str | None
+    """None while it is not scheduled."""
+    ready: bool
+    terminating: bool
+    restart_hash: str
+    """Of the template from which it was made; empty where a stranger made it."""
+    phase: str
+    """`Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`."""
+    trouble: str
+    """Why it is not ready, in a sentence from its conditions and container states; empty while nothing is known."""
+    unscheduled_since: float | None
+    """Seconds since the epoch at which the scheduler last changed its mind that it fits nowhere; None otherwise."""
+    claims: tuple[str, ...] = ()
+    """Names of its volume claims."""
+    version: str = ""
+    """Tag of its container's image; empty where that has none."""
+    spread: bool = False
+    """Whether it must not be scheduled beside another one while a node has none."""
+    failing: bool = False
+    """Whether one of its containers has ended with an error or cannot start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A volume claim of a broker or of a member of the ensemble."""
+
+    name: str
+    uid: str
+    volume: str | None
+    """Name of the persistent volume; None while it is not bound."""
+    nodes: tuple[str, ...]
+    """The nodes to which the volume is tied by its affinity; empty where it can be reached from all."""
+    lost: bool
+    """Whether Kubernetes says that the volume is gone (phase `Lost`)."""
+    terminating: bool
+    """Also when it belongs to a StatefulSet that is gone, with which Kubernetes deletes it."""
+    reach: frozenset[str] | None = None
+    """The nodes whose labels fit the volume's affinity; None for all nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node of Kubernetes."""
+
+    name: str
+    ready: bool
+    changed_at: float
+    """Seconds since the epoch at which `ready` last changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Set:
+    """A StatefulSet."""
+
+    name: str
+    replicas: int
+    """As specified."""
+    restart_hash: str
+    """Of its template: pods with another one are outdated."""
+    generation_observed: bool
+    """Whether its controller has seen the last specification."""
+    spread: bool = False
+    """Whether its template demands that pods spread over nodes."""
+    first_ordinal: int = 0
+    """Of its pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSpec:
+    """A valid specification of a Cluster resource."""
+
+    generation: int
+    text: str
+    """`spec` as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What is remembered of a cluster outside its StatefulSets; None for what is unknown."""
+
+    brokers: int | None = None
+    """How many brokers the StatefulSet has or had at most, without those that were drained and taken away."""
+    first_id: int | None = None
+    """The lowest broker id."""
+    members: int | None = None
+    """Of the cluster's own ensemble."""
+    formed: bool | None = None
+    """Whether a majority of that ensemble has held data."""
+    cluster_id: str | None = None
+    """As ZooKeeper has it."""
+    cluster_uid: str = ""
+    """Of the Cluster resource that was there when the record was written."""
+    spec: KeptSpec | None = None
+    """The last valid specification of that resource."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesState:
+    """Everything of one cluster."""
+
+    brokers: Mapping[int, Pod] = field(default_factory=dict)
+    """By broker id."""
+    ensemble: Mapping[int, Pod] = field(default_factory=dict)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    """By name, of brokers and ensemble."""
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    """Every node, by name."""
+    sets: Mapping[str, Set] = field(default_factory=dict)
+    """StatefulSets by name."""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """Why Kubernetes does not make a pod, by the pod's name; only of pods that are missing."""
+    record: Record = field(default_factory=Record)
+
+
+LEADER: Final = "leader"
+"""The mode of a member that leads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quorum:
+    """What the members of the ensemble say of themselves when they are asked."""
+
+    modes: Mapping[int, str] = field(default_factory=dict)
+    """`leader`, `follower` or `standalone` by member; one that did not answer, or does not serve, is missing."""
+    followers: int | None = None
+    """How many are in step with the leader, as it says; None without a leader."""
+
+
+def parse_pod(body: Object) -> Pod:
+    """A pod. Raises `ValueError` where its name does not end in a number, so that it is of no StatefulSet."""
+    name = text(body, "metadata", "name")
+    scheduled = condition(body, "PodScheduled")
+    unscheduled = text(scheduled, "status") == "False"
+    return Pod(
+        name=name,
+        uid=text(body, "metadata", "uid"),
+        ordinal=int(name.rpartition("-")[2]),
+        node=text(body, "spec", "nodeName") or None,
+        ready=is_true(body, "Ready"),
+        terminating=bool(text(body, "metadata", "deletionTimestamp")),
+        restart_hash=text(body, "metadata", "annotations", names.RESTART_HASH),
+        phase=text(body, "status", "phase") or "Unknown",
+        trouble=trouble(body),
+        unscheduled_since=moment(scheduled, "lastTransitionTime") if unscheduled else None,
+        claims=tuple(
+            claim
+            for volume in items(body, "spec", "volumes")
+            if (claim := text(volume, "persistentVolumeClaim", "claimName"))
+        ),
+        version=_tag(text(next(iter(items(body, "spec", "containers")), {}), "image")),
+        spread=_must_spread(mapping(body, "spec")),
+        failing=not is_true(body, "Ready") and any(map(_container_trouble, _container_statuses(body))),
+    )
+
+
+def parse_refusals(events: Iterable[Object]) -> dict[str, str]:
+    """The newest sentence about each pod in Events of StatefulSets that could not make it, or its claim."""
+    found: dict[str, tuple[float, str]] = {}
+    for event in events:
+        match = _REFUSAL.fullmatch(text(event, "message"))
+        if match is None:
+            continue
+        pod, seen = match["of"] or match["name"], moment(event, "lastTimestamp") or moment(event, "eventTime") or 0.0
+        if found.get(pod, (-1.0, ""))[0] < seen:
+            found[pod] = (seen, _sentence("Kubernetes does not create it", match["why"]))
+    return {pod: sentence for pod, (_, sentence) in found.items()}
+
+
+def _tag(image: str) -> str:
+    """`1.2` of `registry:5000/broker:1.2@sha256:...`."""
+    name = image.partition("@")[0].rpartition("/")[2]
+    return name.partition(":")[2]
+
+
+def _must_spread(spec: Object) -> bool:
+    """Whether a pod's specification forbids the scheduler to put it where it makes nodes uneven."""
+    return any(
+        text(one, "topologyKey") == names.HOSTNAME_LABEL and text(one, "whenUnsatisfiable") == "DoNotSchedule"
+        for one in items(spec, "topologySpreadConstraints")
+    )
+
+
+def parse_claim(body: Object, volume: Object | None, nodes: Iterable[Object] = ()) -> Claim:
+    """A claim, and its volume where there is one; `nodes` are all there are.
+
+    The nodes that a volume is tied to are named as its affinity names them.
+    """
+    return Claim(
+        name=text(body, "metadata", "name"),
+        uid=text(body, "metadata", "uid"),
+        volume=text(body, "spec", "volumeName") or None,
+        nodes=() if volume is None else _tied_to(volume),
+        lost=text(body, "status", "phase") == "Lost",
+        terminating=bool(text(body, "metadata", "deletionTimestamp")),
+        reach=None if volume is None else reach(volume, nodes),
+    )
+
+
+def _tied_to(volume: Object) -> tuple[str, ...]:
+    """The nodes that the volume's affinity names one by one. A zone is no node: it outlives them."""
+    found = [
+        value
+        for term in items(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
+        for rule in [*items(term, "matchExpressions"), *items(term, "matchFields")]
+        if text(rule, "operator") == "In" and _NODE_KEY.search(text(rule, "key"))
+        for value in texts(rule, "values")
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def parse_node(body: Object) -> Node:
+    """A node; one that never said how it is counts as not ready since it was made."""
+    changed_at = moment(condition(body, "Ready"), "lastTransitionTime")
+    if changed_at is None:
+        changed_at = moment(body, "metadata", "creationTimestamp")
+    return Node(
+        name=text(body, "metadata", "name"),
+        ready=is_true(body, "Ready"),
+        changed_at=0.0 if changed_at is None else changed_at,
+    )
+
+
+def parse_set(body: Object) -> Set:
+    """A StatefulSet. One replica is Kubernetes' default."""
+    replicas = number(body, "spec", "replicas")
+    seen, written = number(body, "status", "observedGeneration"), number(body, "metadata", "generation")
+    return Set(
+        name=text(body, "metadata", "name"),
+        replicas=1 if replicas is None else replicas,
+        restart_hash=text(body, "spec", "template", "metadata", "annotations", names.RESTART_HASH),
+        generation_observed=(seen or 0) >= (written or 0),
+        spread=_must_spread(mapping(body, "spec", "template", "spec")),
+        first_ordinal=number(body, "spec", "ordinals", "start") or 0,
+    )
+
+
+def observe(
+    cluster_name: str,
+    *,
+    pods: Iterable[Object],
+    claims: Iterable[Object],
+    volumes: Iterable[Object],
+    nodes: Iterable[Object],
+    sets: Iterable[Object],
+) -> KubernetesState:
+    """Everything of one cluster. Objects of others, and pods that are not of its two sets, are left out.
+
+    `pods`, `claims` and `sets` are of the cluster's namespace; `volumes` and `nodes` are all there are.
+    """
+    by_name = {text(volume, "metadata", "name"): volume for volume in volumes}
+    all_nodes = list(nodes)
+    hostnames = {_hostname(node): text(node, "metadata", "name") for node in all_nodes}
+    own_sets = list(_of(cluster_name, sets))
+    parsed_sets = [parse_set(one) for one in own_sets]
+    set_uids = {text(one, "metadata", "uid") for one in own_sets}
+    found = [
+        _unless_doomed(parse_claim(claim, by_name.get(text(claim, "spec", "volumeName")), all_nodes), claim, set_uids)
+        for claim in _of(cluster_name, claims)
+    ]
+    own_pods = list(_of(cluster_name, pods))
+    return KubernetesState(
+        brokers=_members(own_pods, names.kafka(cluster_name)),
+        ensemble=_members(own_pods, names.zookeeper(cluster_name)),
+        claims={
+            claim.name: replace(claim, nodes=tuple(hostnames.get(node, node) for node in claim.nodes))
+            for claim in sorted(found, key=lambda claim: claim.name)
+        },
+        nodes={node.name: node for node in sorted(map(parse_node, all_nodes), key=lambda node: node.name)},
+        sets={one.name: one for one in parsed_sets},
+    )
+
+
+def _unless_doomed(claim: Claim, body: Object, set_uids: Collection[str]) -> Claim:
+    owners = [text(one, "uid") for one in items(body, "metadata", "ownerReferences") if one.get("kind") == _SET]
+    return replace(claim, terminating=True) if owners and set(owners).isdisjoint(set_uids) else claim
+
+
+def _hostname(node: Object) -> str:
+    """By which volumes name a node: mostly its name, but clouds differ."""
+    return text(node, "metadata", "labels", names.HOSTNAME_LABEL) or text(node, "metadata", "name")
+
+
+def _of(cluster_name: str, bodies: Iterable[Object]) -> Iterator[Object]:
+    return (body for body in bodies if text(body, "metadata", "labels", names.CLUSTER_LABEL) == cluster_name)
+
+
+def _members(pods: Iterable[Object], set_name: str) -> dict[int, Pod]:
+    form = re.compile(re.escape(set_name) + r"-(0|[1-9][0-9]*)")
+    found = [parse_pod(pod) for pod in pods if form.fullmatch(text(pod, "metadata", "name"))]
+    return {pod.ordinal: pod for pod in sorted(found, key=lambda pod: pod.ordinal)}
+
+
+def trouble(pod: Object) -> str:
+    """Why a pod is not ready, in a sentence with a full stop; empty where it is, or where nothing is known."""
+    if is_true(pod, "Ready"):
+        return ""
+    scheduled = condition(pod, "PodScheduled")
+    if text(scheduled, "status") == "False":
+        return _sentence("it fits on no node", text(scheduled, "message") or text(scheduled, "reason"))
+    statuses = _container_statuses(pod)
+    for status in statuses:
+        if said := _container_trouble(status):
+            return said
+    if text(pod, "status", "phase") == "Failed":
+        return _sentence(f"it failed ({text(pod, 'status', 'reason') or 'Failed'})", text(pod, "status", "message"))
+    running = [text(status, "name") for status in statuses if mapping(status, "state", "running")]
+    return _sentence(f"container {running[-1]} runs and is not ready yet", "") if running else ""
+
+
+def _container_statuses(pod: Object) -> list[Object]:
+    return [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
+
+
+def _container_trouble(status: Object) -> str:
+    """What a container waits for, or how it ended; empty where it runs or has done its work."""
+    name, waiting = text(status, "name"), mapping(status, "state", "waiting")
+    ended = mapping(status, "state", "terminated")
+    before = mapping(status, "lastState", "terminated")
+    if waiting and text(waiting, "reason") not in _ON_ITS_WAY:
+        reason = text(waiting, "reason") or "Waiting"
+        detail = _how_it_ended(before) if before else text(waiting, "message")
+        return _sentence(f"container {name} waits ({reason})", detail)
+    if ended and (number(ended, "exitCode") or 0) != 0:
+        return _sentence(f"container {name} is down", _how_it_ended(ended))
+    if before and mapping(status, "state", "running") and status.get("ready") is not True:
+        return _sentence(f"container {name} was started again and is not ready yet", _how_it_ended(before))
+    return ""
+
+
+def _how_it_ended(ended: Object) -> str:
+    """Why a container ended: its own last words, else its exit code and reason."""
+    if message := text(ended, "message"):
+        return message
+    code, reason = number(ended, "exitCode"), text(ended, "reason")
+    said = "it ended" if code is None else f"it ended with exit code {code}"
+    return said if reason in ("", "Error", "Completed") else f"{said} ({reason})"
+
+
+def _sentence(what: str, detail: str) -> str:
+    """One line that ends with one full stop, however much the API server said."""
+    line = " ".join(f"{what}: {detail}".split()) if detail else what
+    if len(line) > _LONGEST_SENTENCE:
+        line = line[:_LONGEST_SENTENCE] + "…"
+    line = line.rstrip(". ")
+    return f"{line[0].upper()}{line[1:]}."

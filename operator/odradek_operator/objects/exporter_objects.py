@@ -1,0 +1,60 @@
+"""The one process of a cluster that tells lag and sizes, to Prometheus and to the operator. Pure.
+
+Enters: a Cluster. Leaves: objects in the order of application, none where the exporter is switched off.
+"""
+
+from __future__ import annotations
+
+from odradek_operator.crds.types import Cluster, PodTemplate
+from odradek_operator.objects import listeners, names, parts, policies
+from odradek_operator.objects.cluster_properties import zookeeper_connect
+from odradek_operator.objects.names import Component
+from odradek_operator.objects.parts import Object
+from odradek_operator.objects.podspec import ImageSettings, Workload, identity, pod_template, variable
+
+_COMPONENT = Component.EXPORTER
+
+
+def exporter_objects(cluster: Cluster, *, settings: ImageSettings, operator_namespace: str) -> list[Object]:
+    """All of them."""
+    if not cluster.monitoring.exporter:
+        return []
+    name = names.exporter(cluster.name)
+    metrics = [parts.port(names.METRICS_PORT_NAME, names.METRICS_PORT)]
+    return [
+        parts.service_account(cluster, _COMPONENT, name, token=False),
+        parts.service(cluster, _COMPONENT, name, metrics),
+        *policies.exporter_policy(cluster, operator_namespace=operator_namespace),
+        _deployment(cluster, settings),
+    ]
+
+
+def _deployment(cluster: Cluster, settings: ImageSettings) -> Object:
+    """Of one pod, the old one ended before the new one begins: panels sum over targets and would count all twice."""
+    workload = Workload(
+        component=_COMPONENT,
+        container="exporter",
+        image=settings.image("operator", settings.operator_version),
+        role="exporter",
+        service_account=names.exporter(cluster.name),
+        environment=[
+            *identity(cluster),
+            variable("BOOTSTRAP_SERVERS", listeners.bootstrap(cluster)),
+            variable("ZOOKEEPER_CONNECT", zookeeper_connect(cluster)),
+        ],
+        resources=cluster.monitoring.exporter_resources,
+    )
+    # Of what the user adds to brokers' pods, this one needs the same secrets: its image is from the same place.
+    user = PodTemplate(image_pull_secrets=cluster.brokers.template.image_pull_secrets)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": parts.metadata(cluster, _COMPONENT, names.exporter(cluster.name)),
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 3,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": names.selector(cluster.name, _COMPONENT)},
+            "template": pod_template(cluster, workload, user, settings),
+        },
+    }

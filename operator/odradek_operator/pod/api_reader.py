@@ -1,0 +1,162 @@
+"""Reads single objects from the API server with the pod's own service account; nothing but GET, nothing but urllib.
+
+Enters: the files that Kubernetes mounts, and paths. Leaves: objects; `ApiReadError` for a failure that may pass by
+itself, which `read_within` retries for a bounded time. Called by `pod/broker`, which needs two or three objects once: a
+client library would be more than the rest of the pod's start.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
+from pathlib import Path
+from typing import Final
+
+from odradek_operator.errors import PodError
+from odradek_operator.pod.addresses import Json
+from odradek_operator.pod.identity import needed
+
+logger = logging.getLogger(__name__)
+
+ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+REQUEST_SECONDS: Final = 10.0
+PATIENCE_SECONDS: Final = 120.0
+"""How long an API server that does not answer is tried before the pod ends, to be started again by its kubelet."""
+
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 8.0
+MAX_ANSWER_BYTES: Final = 4 << 20
+"""A node with its images and conditions has some tens of kilobytes."""
+
+
+class ApiReadError(Exception):
+    """One request failed, in a way that may pass by itself. The text says how."""
+
+
+class ApiReader:
+    """The API server, as the pod's account sees it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Path | None = None,
+        context: ssl.SSLContext | None = None,
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        """`url` without a slash at the end. The token is read for each request: Kubernetes renews it."""
+        self._url: Final = url
+        self._token: Final = token
+        self._request_seconds: Final = request_seconds
+        # Without proxies: the API server is never behind one of the pod's environment.
+        handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)]
+        self._opener: Final = urllib.request.build_opener(*handlers)
+
+    @classmethod
+    def in_pod(
+        cls,
+        environment: Mapping[str, str],
+        folder: Path = ACCOUNT_FOLDER,
+        *,
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> ApiReader:
+        """As every pod finds it. Raises `PodError` where the pod has no account's token mounted."""
+        host, port = (needed(environment, f"KUBERNETES_SERVICE_{name}") for name in ("HOST", "PORT"))
+        try:
+            context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        except OSError as error:
+            raise PodError(
+                f"{folder}/ca.crt cannot be read ({error.strerror}): the pod needs automountServiceAccountToken."
+            ) from error
+        bracketed = f"[{host}]" if ":" in host else host
+        url = f"https://{bracketed}:{port}"
+        return cls(url, token=folder / "token", context=context, request_seconds=request_seconds)
+
+    def read(self, path: str) -> Json:
+        """The object at a path of the API. Raises `ApiReadError`."""
+        request = urllib.request.Request(self._url + path, headers={"Accept": "application/json"})
+        try:
+            if self._token is not None:
+                request.add_header("Authorization", f"Bearer {self._token.read_text(encoding='ascii').strip()}")
+            with self._opener.open(request, timeout=self._request_seconds) as answer:
+                body = answer.read(MAX_ANSWER_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise ApiReadError(f"it answers {error.code} {error.reason}{_HINTS.get(error.code, '')}") from error
+        except urllib.error.URLError as error:
+            raise ApiReadError(f"it cannot be reached ({error.reason})") from error
+        except (OSError, HTTPException, ValueError) as error:
+            raise ApiReadError(f"it cannot be read ({error})") from error
+        return _parsed(body)
+
+    def node(self, name: str) -> Json:
+        """A node."""
+        return self.read(f"/api/v1/nodes/{name}")
+
+    def service(self, namespace: str, name: str) -> Json:
+        """A Service."""
+        return self.read(f"/api/v1/namespaces/{namespace}/services/{name}")
+
+
+_HINTS: Final = {
+    401: ": the pod's token is not accepted",
+    403: ": the pod's account may not read it (its Role or ClusterRole comes from the operator and its chart)",
+    404: ": it is not there (the operator makes it)",
+}
+
+
+def _parsed(body: bytes) -> Json:
+    if len(body) > MAX_ANSWER_BYTES:
+        raise ApiReadError(f"its answer is longer than {MAX_ANSWER_BYTES} bytes")
+    try:
+        value: object = json.loads(body)
+    except ValueError as error:
+        raise ApiReadError(f"its answer is no JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise ApiReadError("its answer is no object")
+    return value
+
+
+def read_within(
+    seconds: float,
+    what: str,
+    read: Callable[[], Json],
+    *,
+    pause: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Json:
+    """What `read` gives, tried at least once and again with growing pauses; the last `ApiReadError` after `seconds`."""
+    deadline, wait, reported = clock() + seconds, FIRST_PAUSE_SECONDS, ""
+    while True:
+        try:
+            return read()
+        except ApiReadError as error:
+            reason = str(error)
+            if clock() + wait > deadline:
+                raise
+        if reason != reported:
+            logger.warning("asking the API server for %s: %s; trying again", what, reason)
+            reported = reason
+        pause(wait)
+        wait = min(2 * wait, LONGEST_PAUSE_SECONDS)
+
+
+def read_patiently(
+    what: str,
+    read: Callable[[], Json],
+    *,
+    pause: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Json:
+    """What `read` gives, tried for `PATIENCE_SECONDS`; then a `PodError`."""
+    try:
+        return read_within(PATIENCE_SECONDS, what, read, pause=pause, clock=clock)
+    except ApiReadError as error:
+        raise PodError(f"The API server was asked for {what} for {PATIENCE_SECONDS:.0f} s: {error}.") from error

@@ -1,0 +1,174 @@
+"""`odradek-pod`: what runs in the cluster's pods. Sub-commands are imported when they are run, and no earlier.
+
+Enters: a command line and the environment that the operator's objects set. Leaves: an exit code: 1 with a sentence when
+the pod cannot work, 2 for wrong usage. A broker's command never returns: it becomes the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import click
+
+from odradek.base.errors import OdradekError
+from odradek.base.termination import report_termination
+
+_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+_SEPARATE: Final = {
+    "exporter": (
+        "odradek_operator.exporter.exporter_command:exporter",
+        "Tell lag, partitions and sizes of one cluster.",
+    ),
+}
+"""Commands that live elsewhere: where, and their one-line help."""
+
+
+class _Group(click.Group):
+    """Imports the separate commands when they are run; the ZooKeeper image has not what they need."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_SEPARATE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _SEPARATE:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = _SEPARATE[cmd_name][0].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, self.commands[name].get_short_help_str(80)) for name in super().list_commands(ctx)]
+        rows += [(name, summary) for name, (_, summary) in _SEPARATE.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(rows))
+
+
+@click.group(cls=_Group, context_settings={"max_content_width": 110})
+@click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", help="Of log.")
+def main(log_level: str) -> None:
+    """Run what a pod of an Odradek cluster is for. The operator sets the environment that each command reads."""
+    logging.basicConfig(level=log_level, format=_LOG_FORMAT, stream=sys.stderr)
+
+
+@main.command()
+@click.option(
+    "--properties",
+    type=click.Path(path_type=Path),
+    default=Path("/etc/odradek/server.properties"),
+    show_default=True,
+    help="The cluster's properties, mounted.",
+)
+@click.option(
+    "--secrets",
+    type=click.Path(path_type=Path),
+    default=Path("/etc/odradek-secrets"),
+    show_default=True,
+    help="A folder for each mounted Secret with more properties; none need be there.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("/tmp/server.properties"),
+    show_default=True,
+    help="Where the broker's own properties are written.",
+)
+@click.option("--print", "only_print", is_flag=True, help="Print the properties and end, for looking at them.")
+@click.option(
+    "--api-seconds",
+    envvar="API_SECONDS",
+    type=click.FloatRange(0, 3600),
+    default=20.0,
+    show_default=True,
+    show_envvar=True,
+    help="How long to ask the API server before the broker starts with the rack and addresses of its last start.",
+)
+def broker(properties: Path, secrets: Path, output: Path, *, only_print: bool, api_seconds: float) -> None:
+    """Find this pod's rack and addresses, write its properties, and become its broker.
+
+    Reads CLUSTER, POD_NAME, POD_NAMESPACE, NODE_NAME, LISTENERS and, when set, RACK_TOPOLOGY_KEY. What the API server
+    says is kept in the root of each data volume, for starts at which it refuses or does not answer.
+    """
+    from odradek_operator.pod.api_reader import REQUEST_SECONDS, ApiReader
+    from odradek_operator.pod.broker import (
+        become_broker,
+        broker_properties,
+        end_on_signals,
+        read_secrets,
+        read_text,
+        write_properties,
+    )
+    from odradek_operator.pod.identity import broker_pod
+    from odradek_operator.pod.pod_properties import with_secrets
+
+    end_on_signals()
+    try:
+        text = with_secrets(read_text(properties), read_secrets(secrets))
+        request_seconds = max(1.0, min(REQUEST_SECONDS, api_seconds))
+        final = broker_properties(
+            text,
+            broker_pod(os.environ),
+            lambda: ApiReader.in_pod(os.environ, request_seconds=request_seconds),
+            remembers=not only_print,
+            api_seconds=api_seconds,
+        )
+        if only_print:
+            click.echo(final, nl=False)
+            return
+        write_properties(output, final)
+        become_broker(output, final, os.environ)
+    except OdradekError as error:
+        report_termination(str(error))
+        raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@click.option(
+    "--properties",
+    type=click.Path(path_type=Path),
+    default=Path("/etc/odradek/zookeeper.properties"),
+    show_default=True,
+    help="The ensemble's properties, mounted.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/tmp"),
+    show_default=True,
+    help="Where files are written that are made at each start.",
+)
+@click.option("--metrics-host", default="0.0.0.0", show_default=True, help="Address of metrics and probes.")
+@click.option("--metrics-port", type=click.IntRange(0, 65_535), default=9404, show_default=True, help="Their port.")
+@click.option("--hosts", help="Hosts of the members, by commas, instead of their names in Kubernetes' DNS.")
+@click.option("--peer-port", type=click.IntRange(1, 65_535), default=2888, show_default=True, help="Beside --hosts.")
+@click.option("--election-port", type=click.IntRange(1, 65_535), default=3888, show_default=True, help="Likewise.")
+def zookeeper(
+    properties: Path, folder: Path, *, metrics_host: str, metrics_port: int, hosts: str | None, **ports: int
+) -> None:
+    """Run one member of the ensemble and serve its metrics and probes.
+
+    Reads CLUSTER, POD_NAME, POD_NAMESPACE, ENSEMBLE_REPLICAS and, when set, ZOOKEEPER_HEAP_MIB and ZOOKEEPER_JARS.
+    """
+    from odradek_operator.pod.member_files import Peers
+    from odradek_operator.pod.zookeeper_pod import MemberOptions, run
+
+    options = MemberOptions(
+        properties=properties,
+        folder=folder,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        peers=None if hosts is None else Peers(hosts=tuple(hosts.split(",")), **ports),
+    )
+    try:
+        code = asyncio.run(run(options, os.environ))
+    except OdradekError as error:
+        report_termination(str(error))
+        raise click.ClickException(str(error)) from error
+    sys.exit(code)

@@ -1,0 +1,78 @@
+"""A broker's final properties: those of its cluster, and below them what only its pod knows. Pure.
+
+Enters: the text of the mounted file and what was found out. Leaves: the text of the file that the broker is started
+with. Of a key given twice the last value holds, so the mounted text stays as it is and the pod's lines follow it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from odradek_operator.errors import PodError
+from odradek_operator.objects import names
+from odradek_operator.objects.properties_file import render
+from odradek_operator.pod.addresses import Address, internal_address
+from odradek_operator.pod.identity import BrokerPod
+
+_PROTOCOL: Final = "PLAINTEXT"
+_LINE: Final = re.compile(r"^\s*([^#!\s=:\\][^\s=:\\]*)\s*[=:]\s*(.*?)\s*$", re.MULTILINE)
+_UNSAFE: Final = re.compile(r"[\\\r\n]")
+
+
+def value_of(text: str, key: str) -> str | None:
+    """The last value of a plain key in a file that the operator wrote; no continued lines, no escapes."""
+    found = [match[2] for match in _LINE.finditer(text) if match[1] == key]
+    return found[-1] if found else None
+
+
+def with_secrets(text: str, secrets: Mapping[str, str]) -> str:
+    """The mounted text, and below it the properties that the Secrets hold."""
+    if not secrets:
+        return text
+    return f"{text.rstrip()}\n\n{render(secrets, header='From the Secrets of spec.brokers.configFrom')}"
+
+
+def final_properties(text: str, pod: BrokerPod, found: Sequence[Address], rack: str | None) -> str:
+    """The mounted text and the pod's own lines; `found` has an address for each of the pod's listeners, in order."""
+    own = own_properties(pod, found, rack)
+    lines = "".join(f"{key}={value}\n" for key, value in own.items())
+    return f"{text.rstrip()}\n\n# Found out by the pod {pod.name} at its start\n{lines}"
+
+
+def own_properties(pod: BrokerPod, found: Sequence[Address], rack: str | None) -> dict[str, str]:
+    """What differs from broker to broker. Raises `PodError` for a rack that no properties file can hold.
+
+    Kafka knows listeners by names in capitals.
+    """
+    replication = names.REPLICATION_LISTENER.upper()
+    client_names = [listener.name.upper() for listener in pod.listeners]
+    ports = {replication: names.REPLICATION_PORT}
+    ports |= {name: listener.port for name, listener in zip(client_names, pod.listeners, strict=True)}
+    addresses = {replication: internal_address(pod, names.REPLICATION_PORT)}
+    addresses |= dict(zip(client_names, found, strict=True))
+    own = {
+        "broker.id": str(pod.broker_id),
+        "listeners": ",".join(f"{name}://0.0.0.0:{port}" for name, port in ports.items()),
+        "advertised.listeners": ",".join(f"{name}://{_joined(address)}" for name, address in addresses.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:{_PROTOCOL}" for name in ports),
+        "inter.broker.listener.name": replication,
+        "metrics.host": "0.0.0.0",
+        "metrics.port": str(names.METRICS_PORT),
+    }
+    if rack is not None:
+        if _UNSAFE.search(rack):
+            raise PodError(f"The rack {rack!r} has letters that cannot stand in properties.")
+        own["broker.rack"] = rack
+    return own
+
+
+def supervised(text: str) -> bool:
+    """Whether the broker runs under a parent process, which is the default."""
+    return (value_of(text, "process.supervision.enable") or "true").lower() != "false"
+
+
+def _joined(address: Address) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{host}:{address.port}"

@@ -1,0 +1,165 @@
+"""`odradek-pod zookeeper`: one member of an ensemble, as a Java process, and its metrics beside it.
+
+Enters: the mounted properties, the environment, a folder of jars. Leaves: the exit code of the Java process, 0 when it
+was told to stop. SIGTERM and SIGINT are handed on to it; what it has written lies on its volume. Java ends with this
+process, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from odradek.metrics.http import HttpServer
+from odradek_operator.ensemble import parent_guard as guard
+from odradek_operator.ensemble.java import java_command, zookeeper_class_path
+from odradek_operator.ensemble.member_metrics import Member
+from odradek_operator.errors import PodError
+from odradek_operator.objects import names
+from odradek_operator.pod import member_files as ensemble
+from odradek_operator.pod.identity import MemberPod, member_pod
+
+logger = logging.getLogger(__name__)
+
+MEMORY_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Where the container's control group tells its limit: version 2, version 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberOptions:
+    """What the command line says; the defaults are those of pods."""
+
+    properties: Path
+    folder: Path
+    """For the files that are made at each start."""
+    metrics_host: str
+    metrics_port: int
+    peers: ensemble.Peers | None = None
+    """Other than the names in DNS that follow from the pod's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A member whose files are written."""
+
+    pod: MemberPod
+    command: tuple[str, ...]
+    client_port: int
+
+
+def prepare(options: MemberOptions, environment: Mapping[str, str]) -> Prepared:
+    """Write the files and make the command. Raises `PodError` or `EmbeddedError` for what is missing or wrong."""
+    pod = member_pod(environment)
+    try:
+        text = options.properties.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PodError(f"The properties file {options.properties} cannot be read: {error.strerror}.") from error
+    heap = ensemble.heap_mib(environment.get("ZOOKEEPER_HEAP_MIB"), memory_limit())
+    config, log4j = options.folder / "zoo.cfg", options.folder / "log4j2.properties"
+    data = ensemble.data_folder(text)
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        note = data / "myid"
+        ensemble.check_member(note.read_text(encoding="ascii") if note.exists() else None, pod)
+        note.write_text(f"{pod.server_id}\n", encoding="ascii")
+        protected = _guard_against_empty_members(data, options.properties.with_name(names.ENSEMBLE_STATE))
+        peers = options.peers or ensemble.peers(pod)
+        config.write_text(ensemble.zoo_cfg(text, peers, protected=protected), encoding="utf-8")
+        log4j.write_text(ensemble.LOGGING, encoding="ascii")
+    except OSError as error:
+        raise PodError(f"{error.filename} cannot be used: {error.strerror}.") from error
+    jars = environment.get("ZOOKEEPER_JARS")
+    command = (
+        java_command(),
+        *ensemble.java_options(heap, log4j),
+        "-cp",
+        zookeeper_class_path(Path(jars) if jars else None),
+        ensemble.MAIN_CLASS,
+        str(config),
+    )
+    return Prepared(pod=pod, command=command, client_port=ensemble.client_port(text))
+
+
+def _guard_against_empty_members(data: Path, state: Path) -> bool:
+    """Let this member begin without data only in a new ensemble; whether empty members are kept from voting.
+
+    `state` is written by the operator; one of an earlier version writes none, and then it is as it was.
+    """
+    if not state.exists():
+        return False
+    snapshots, initialize = data / ensemble.SNAPSHOTS, data / ensemble.INITIALIZE
+    files = [path.name for path in snapshots.iterdir()] if snapshots.is_dir() else []
+    if state.read_text(encoding="ascii").strip() == names.FORMING and not ensemble.has_data(files):
+        for name in ensemble.EPOCHS:
+            # Of an attempt to join while the ensemble was taken for an old one: ZooKeeper would not start with these.
+            (snapshots / name).unlink(missing_ok=True)
+        initialize.touch()
+        logger.info("the ensemble is new: this member begins without data")
+    else:
+        initialize.unlink(missing_ok=True)
+        if not ensemble.has_data(files):
+            logger.info("this member has no data: it copies it from the leader that the others elect, and votes then")
+    return True
+
+
+def memory_limit() -> int | None:
+    """The bytes that the container may use; None for no limit."""
+    for path in MEMORY_LIMITS:
+        try:
+            return ensemble.memory_limit(path.read_text(encoding="ascii"))
+        except OSError:
+            continue  # The other version's file.
+    return None
+
+
+async def run(options: MemberOptions, environment: Mapping[str, str]) -> int:
+    """Run the member to its end; the exit code."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    prepared = await asyncio.to_thread(prepare, options, environment)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(Path(guard.__file__)), str(os.getpid()), *prepared.command, stdin=asyncio.subprocess.DEVNULL
+    )
+    member = Member(
+        process_id=process.pid,
+        client_port=prepared.client_port,
+        server_id=prepared.pod.server_id,
+        members=prepared.pod.members,
+    )
+    server = HttpServer(
+        host=options.metrics_host, port=options.metrics_port, routes=member.routes(), setting="--metrics-port"
+    )
+    try:
+        server.start()
+        logger.info("member %d of %d runs as process %d", member.server_id, member.members, process.pid)
+        return await _until_end(process, stop)
+    finally:
+        await server.close()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _until_end(process: asyncio.subprocess.Process, stop: asyncio.Event) -> int:
+    ended, asked = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            logger.info("told to stop: ZooKeeper is told, too")
+            process.terminate()
+            await ended
+            return 0
+    finally:
+        asked.cancel()
+    code = ended.result()
+    logger.error("ZooKeeper ended by itself with %d: its own lines above say why", code)
+    return code if code > 0 else 1

@@ -1,0 +1,1 @@
+"""Topic resources: from resources and ZooKeeper state to actions, and their execution."""

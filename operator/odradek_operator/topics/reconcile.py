@@ -1,0 +1,69 @@
+"""Read, decide, do, until there is nothing left to do: the loop around the pure core.
+
+Enters: a client and what is wanted. Leaves: an `Outcome`. Called by the embedded cluster's loop and by the Kubernetes
+handlers; both see the very same decisions. It never waits for the controller: what was written is read back next time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.zk.ownership import MANAGED_TOPICS
+from odradek.zk.port import ZkClient
+from odradek_operator.topics.topic_actions import Action
+from odradek_operator.topics.topic_plan import Plan, Wanted, make_plan
+from odradek_operator.topics.zookeeper_reader import read_snapshot
+from odradek_operator.topics.zookeeper_state import Snapshot
+from odradek_operator.topics.zookeeper_writer import OutdatedError, carry_out
+
+logger = logging.getLogger(__name__)
+
+MAX_ROUNDS: Final = 10
+"""Somebody who changes the cluster as fast as we read it wins for now; the next call tries again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The last snapshot and the plan that was made of it."""
+
+    snapshot: Snapshot
+    plan: Plan
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing was left to do."""
+        return not self.plan.actions
+
+
+async def reconcile(
+    zk: ZkClient, wanted: Wanted, done: Callable[[Action], None], *, everything: bool = False
+) -> Outcome:
+    """Bring the cluster to what is wanted, as far as writes can; `done` hears of each write after it was made.
+
+    With `everything` the snapshot has all topics in depth, as decisions about the whole cluster need it. Raises
+    `ZkError` when ZooKeeper cannot be reached.
+    """
+    names = None if everything else [*wanted.topics, *wanted.removed]
+    for _ in range(MAX_ROUNDS):
+        snapshot = await read_snapshot(zk, names)
+        plan = make_plan(wanted, snapshot)
+        if not plan.actions:
+            break
+        await _carry_out_all(zk, snapshot, plan, done)
+    return Outcome(snapshot=snapshot, plan=plan)
+
+
+async def _carry_out_all(zk: ZkClient, snapshot: Snapshot, plan: Plan, done: Callable[[Action], None]) -> None:
+    version = snapshot.controller_epoch_version
+    assert version is not None, "no action is planned before there was a controller"
+    await zk.ensure_path(MANAGED_TOPICS)
+    for action in plan.actions:
+        try:
+            await carry_out(zk, action, epoch_version=version)
+        except OutdatedError as error:
+            logger.info("planning again: %s", error)
+            return
+        done(action)

@@ -1,0 +1,349 @@
+"""One Topic resource against what is there: create, grow, configure, delete, or refuse. Pure.
+
+Enters: a `Snapshot`, a resource, and whether it was removed. Leaves: a `Decision`. Nothing here is random: where the
+first replica goes follows from the topic's name, so the same state always gives the same plan. What carrying out the
+actions makes of the snapshot decides to nothing more (a fixed point). Another replication factor is no action of the
+topic: `wanted_factors` names it to `lifecycle`, which moves replicas in portions over all topics.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.base.config import TOPIC_SETTINGS
+from odradek.base.errors import ConfigError
+from odradek.base.topics import assign_replicas, colliding_topic
+from odradek.zk.layout import ReplicaAssignment, TopicAssignment
+from odradek_operator.crds import Deletion, Drift, Topic, Wanted
+from odradek_operator.topics.topic_actions import (
+    Action,
+    AddPartitions,
+    CreateTopic,
+    Decision,
+    DeleteTopic,
+    ForgetOwnership,
+    Obstacle,
+    Ownership,
+    RecordOwnership,
+    Refusal,
+    SetConfig,
+)
+from odradek_operator.topics.zookeeper_state import ObservedConfig, ObservedTopic, Snapshot
+
+FOREIGN_KEYS: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+"""Overrides that reassignment tools set and remove themselves: left as they are."""
+
+
+PAUSED: Final = 'nothing is changed while the annotation odradek.dev/paused is "true"; remove it to go on.'
+
+
+def decide(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
+    """What to do so that the topic becomes as its resource says. `brokers` is how many the cluster shall have."""
+    if topic.paused:
+        return _refuse(topic.name, Obstacle.PAUSED, PAUSED)
+    if snapshot.controller_epoch_version is None:
+        return _refuse(topic.name, Obstacle.NO_CONTROLLER, "the cluster has had no controller yet.")
+    if topic.name in snapshot.unreadable:
+        return _refuse(topic.name, Obstacle.ZNODE_UNREADABLE, snapshot.unreadable[topic.name])
+    if topic.name in snapshot.deleting:
+        return _refuse(topic.name, Obstacle.BEING_DELETED, "an earlier topic of this name is still being deleted.")
+    observed = snapshot.topics.get(topic.name)
+    if observed is None:
+        return _create(topic, snapshot, brokers=brokers)
+    if not observed.assignment.partitions:
+        return _refuse(topic.name, Obstacle.NO_PARTITIONS, "its znode in ZooKeeper has no partitions: delete it there.")
+    actions: list[Action] = []
+    refusals: list[Refusal] = []
+    _partitions(topic, observed, snapshot, actions, refusals)
+    obstacle = _factor_obstacle(topic, snapshot, brokers=brokers) if _factor_differs(topic, observed) else None
+    refusals += [] if obstacle is None else [obstacle]
+    config = snapshot.configs.get(topic.name)
+    owned = _ownership(topic, observed, snapshot)
+    actions += _config(topic, observed, config, owned)
+    return Decision(
+        topic=topic.name,
+        actions=tuple(actions),
+        refusals=tuple(refusals),
+        reassigning="" if obstacle is not None else _reassigning(topic, observed, snapshot),
+        adopted=_adopted(topic, observed, config, owned),
+    )
+
+
+def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
+    """What to do about a topic whose resource is gone; `topic` is what the resource said last."""
+    observed = snapshot.topics.get(topic.name)
+    if observed is None or topic.name in snapshot.deleting:
+        return Decision(topic=topic.name)
+    if topic.paused:
+        return _refuse(topic.name, Obstacle.PAUSED, PAUSED)
+    record = snapshot.ownership.get(topic.name)
+    if topic.deletion is Deletion.PROTECT:
+        sentence = "its resource is gone, but said deletion: Protect; the topic stays with all its records."
+        actions: tuple[Action, ...] = ()
+        if record is not None and snapshot.controller_epoch_version is not None:
+            # A later resource of this name adopts the topic: it must not remove what it never set.
+            actions = (ForgetOwnership(topic=topic.name, version=record.version, reason=sentence),)
+        return Decision(
+            topic=topic.name,
+            actions=actions,
+            refusals=(Refusal(topic=topic.name, obstacle=Obstacle.PROTECTED, sentence=sentence),),
+        )
+    if snapshot.controller_epoch_version is None:
+        return _refuse(topic.name, Obstacle.NO_CONTROLLER, "the cluster has had no controller yet.")
+    if topic.name in snapshot.unreadable:
+        return _refuse(topic.name, Obstacle.ZNODE_UNREADABLE, snapshot.unreadable[topic.name])
+    action = DeleteTopic(
+        topic=topic.name,
+        version=observed.version,
+        ownership_version=None if record is None else record.version,
+        reason="its resource is gone and said deletion: Delete",
+    )
+    return Decision(topic=topic.name, actions=(action,))
+
+
+def wanted_factors(wanted: Wanted, snapshot: Snapshot) -> dict[str, int]:
+    """The replication factors that topics shall get, by topic: those that differ and that the cluster can have.
+
+    A resource that does not say how many replicas it wants is content with those that there are.
+    """
+    brokers = wanted.cluster.brokers.replicas
+    if wanted.cluster.paused or snapshot.controller_epoch_version is None:
+        return {}
+    factors = {}
+    for name, topic in sorted(wanted.topics.items()):
+        observed = snapshot.topics.get(name)
+        if observed is None or topic.paused or name in snapshot.deleting or name in snapshot.unreadable:
+            continue
+        if topic.replicas is None or not _factor_differs(topic, observed):
+            continue
+        if _factor_obstacle(topic, snapshot, brokers=brokers) is None:
+            factors[name] = topic.replicas
+    return factors
+
+
+def _factor_differs(topic: Topic, observed: ObservedTopic) -> bool:
+    """Whether some partition has, or will have when what moves has moved, another number of replicas."""
+    count = len(observed.assignment.partitions)
+    return topic.replicas is not None and observed.with_factor(topic.replicas) < count
+
+
+def _factor_obstacle(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Refusal | None:
+    """Why the topic cannot have as many replicas as it shall; None where it can."""
+    replicas, live = topic.replicas_on(brokers), len(snapshot.brokers)
+    if replicas > max(brokers, live):
+        sentence = (
+            f"spec.replicas is {replicas}, and the cluster has {_count(brokers, 'broker')}: "
+            "lower spec.replicas, or add brokers to the Cluster."
+        )
+        return Refusal(topic=topic.name, obstacle=Obstacle.TOO_MANY_REPLICAS, sentence=sentence)
+    if replicas > live:
+        sentence = f"{_count(replicas, 'replica')} need as many live brokers, and there are {live}."
+        return Refusal(topic=topic.name, obstacle=Obstacle.NOT_ENOUGH_BROKERS, sentence=sentence)
+    return None
+
+
+def _reassigning(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> str:
+    """How far replicas have moved, in a sentence; nothing where none shall or does."""
+    count = len(observed.assignment.partitions)
+    if topic.replicas is not None and _factor_differs(topic, observed):
+        done = observed.with_factor(topic.replicas)
+        return (
+            f"spec.replicas is {topic.replicas}: {done} of {_count(count, 'partition')} have, or are getting, so many; "
+            "the others follow in portions."
+        )
+    moving = {number for number, part in observed.assignment.partitions.items() if part.is_being_reassigned}
+    moving |= {name.partition for name in snapshot.reassigning if name.topic == topic.name}
+    return f"replicas of {len(moving)} of {_count(count, 'partition')} are on the move." if moving else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the record of a topic says; where it does not speak of this topic and resource, the topic is adopted."""
+
+    owned: frozenset[str]
+    preserved: frozenset[str] | None
+    """None: adopted now, so whatever others have set is preserved."""
+    version: int | None
+
+
+def _ownership(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> _Known:
+    found = snapshot.ownership.get(topic.name)
+    record = None if found is None else found.record
+    version = None if found is None else found.version
+    if record is None or record.topic_id != observed.assignment.topic_id or record.resource != topic.uid:
+        return _Known(frozenset(), None, version)
+    return _Known(record.owned, record.preserved, version)
+
+
+def _stays(key: str, topic: Topic, known: _Known) -> bool:
+    """Whether an override that the resource does not list stays."""
+    if key in FOREIGN_KEYS or known.preserved is None:
+        return True
+    if key in known.owned:
+        return False  # The resource listed it once and lists it no longer.
+    return key in known.preserved or topic.drift is Drift.ADOPT
+
+
+def _adopted(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None, known: _Known) -> tuple[str, ...]:
+    """What others set and what stays: partitions with `drift: Adopt`, and overrides."""
+    count = len(observed.assignment.partitions)
+    values = {} if config is None else config.values
+    kept = [key for key in sorted(values) if key not in topic.config and key not in FOREIGN_KEYS]
+    return (
+        *((f"partitions={count}",) if topic.drift is Drift.ADOPT and count > topic.partitions else ()),
+        *(f"{key}={values[key]}" for key in kept if _stays(key, topic, known)),
+    )
+
+
+def _refuse(topic: str, obstacle: Obstacle, sentence: str) -> Decision:
+    return Decision(topic=topic, refusals=(Refusal(topic=topic, obstacle=obstacle, sentence=sentence),))
+
+
+def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
+    other = colliding_topic(topic.name, sorted(snapshot.topics))
+    if other is not None:
+        return _refuse(
+            topic.name,
+            Obstacle.NAME_COLLIDES,
+            f"the topic {other} is there, and metrics write '.' and '_' alike: choose another name.",
+        )
+    obstacle = _factor_obstacle(topic, snapshot, brokers=brokers)
+    if obstacle is not None:
+        return Decision(topic=topic.name, refusals=(obstacle,))
+    live, replicas = snapshot.racks(), topic.replicas_on(brokers)
+    start = zlib.crc32(topic.name.encode())
+    assignment = assign_replicas(
+        live, topic.partitions, replicas, start_index=start % len(live), shift=start // len(live) % len(live)
+    )
+    left_behind, record = snapshot.configs.get(topic.name), snapshot.ownership.get(topic.name)
+    action = CreateTopic(
+        topic=topic.name,
+        assignment=assignment,
+        config=dict(topic.config),
+        config_version=None if left_behind is None else left_behind.version,
+        ownership=Ownership(
+            resource=topic.uid, owned=frozenset(topic.config), version=None if record is None else record.version
+        ),
+        reason=f"the resource asks for it: {_count(topic.partitions, 'partition')}, {_count(replicas, 'replica')} each",
+    )
+    return Decision(topic=topic.name, actions=(action,))
+
+
+def _partitions(
+    topic: Topic, observed: ObservedTopic, snapshot: Snapshot, actions: list[Action], refusals: list[Refusal]
+) -> None:
+    """Grow, or say why not."""
+    count = len(observed.assignment.partitions)
+
+    def refuse(obstacle: Obstacle, sentence: str) -> None:
+        refusals.append(Refusal(topic=topic.name, obstacle=obstacle, sentence=sentence))
+
+    if topic.partitions == count:
+        return
+    wish = f"spec.partitions is {topic.partitions}, the topic has {count}"
+    if topic.partitions < count:
+        if topic.drift is Drift.ADOPT:
+            return
+        refuse(
+            Obstacle.PARTITIONS_CANNOT_SHRINK,
+            f"{wish}: partitions cannot be taken away, as their records would be lost; set spec.partitions back.",
+        )
+        return
+    if observed.reassigning or any(moving.topic == topic.name for moving in snapshot.reassigning):
+        refuse(Obstacle.REASSIGNMENT_UNDER_WAY, f"{wish}: it grows when its reassignment is finished.")
+        return
+    live, factor = snapshot.racks(), observed.replication_factor
+    if len(live) < factor:
+        refuse(
+            Obstacle.NOT_ENOUGH_BROKERS,
+            f"{wish}: new ones with {factor} replicas need as many live brokers, and there are {len(live)}.",
+        )
+        return
+    actions.append(
+        AddPartitions(
+            topic=topic.name,
+            assignment=_grown(observed.assignment, topic.partitions - count, live),
+            version=observed.version,
+            reason=wish,
+        )
+    )
+
+
+def _grown(assignment: TopicAssignment, more: int, live: Mapping[int, str | None]) -> TopicAssignment:
+    """The assignment with more partitions, which go on where the first ones began, as Kafka's do."""
+    existing = {number: part.replicas for number, part in assignment.partitions.items()}
+    first = assignment.partitions[min(existing)]
+    start = next((index for index, broker in enumerate(sorted(live)) if broker >= first.preferred_leader), 0)
+    added = assign_replicas(live, more, len(first.target), start_index=start, shift=start, existing=existing)
+    partitions = dict(assignment.partitions) | {
+        number: ReplicaAssignment(replicas=tuple(replicas)) for number, replicas in added.items()
+    }
+    return TopicAssignment(topic=assignment.topic, topic_id=assignment.topic_id, partitions=partitions)
+
+
+def _config(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None, known: _Known) -> list[Action]:
+    """Bring the overrides to what the resource says; values that mean the same are left as they are.
+
+    Overrides that others set before the resource adopted the topic stay. The record of who set what is written in the
+    same transaction as the overrides, or alone where only the record is missing or old.
+    """
+    present = {} if config is None else config.values
+    wanted = dict(topic.config)
+    changes = []
+    for key in sorted({*wanted, *present}):
+        if key not in wanted and _stays(key, topic, known):
+            wanted[key] = present[key]
+        elif key not in wanted:
+            changes.append(f"{key} is removed (was {present[key]})")
+        elif key not in present:
+            changes.append(f"{key} becomes {wanted[key]}")
+        elif _same_value(key, wanted[key], present[key]):
+            wanted[key] = present[key]
+        else:
+            changes.append(f"{key} becomes {wanted[key]} (was {present[key]})")
+    strangers = frozenset(present) - FOREIGN_KEYS if known.preserved is None else known.preserved
+    owned, preserved = frozenset(topic.config), strangers - topic.config.keys()
+    ownership = Ownership(resource=topic.uid, owned=owned, preserved=preserved, version=known.version)
+    topic_id = observed.assignment.topic_id
+    version = None if config is None else config.version
+    if changes:
+        reason = "; ".join(changes)
+        return [
+            SetConfig(
+                topic=topic.name, config=wanted, version=version, topic_id=topic_id, ownership=ownership, reason=reason
+            )
+        ]
+    if known.preserved is not None and (owned, preserved) == (known.owned, known.preserved):
+        return []
+    return [
+        RecordOwnership(
+            topic=topic.name,
+            topic_id=topic_id,
+            topic_version=observed.version,
+            config_version=version,
+            ownership=ownership,
+            reason=_adoption(owned, preserved),
+        )
+    ]
+
+
+def _adoption(owned: frozenset[str], preserved: frozenset[str]) -> str:
+    kept = f"settings of others stay: {', '.join(sorted(preserved))}" if preserved else "no settings of others"
+    return f"the resource sets {', '.join(sorted(owned)) or 'no settings'}; {kept}"
+
+
+def _same_value(key: str, left: str, right: str) -> bool:
+    setting = TOPIC_SETTINGS.get(key)
+    if left == right or setting is None:
+        return left == right
+    try:
+        return setting.parse(left) == setting.parse(right)
+    except ConfigError:
+        return False  # What is there is nonsense, so it is not what is wanted.
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,102 @@
+"""Everything that is wanted of one cluster against everything that is there. Pure.
+
+Enters: a `Snapshot` and `Wanted`. Leaves: a `Plan`: for each topic a decision, in an order that is safe to carry out:
+first what makes room and ends things (deletions), then what makes new ones, then changes; by name within each, so that
+logs read the same every time. Called by `reconcile` after every read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from odradek_operator.crds import Wanted as Wanted
+from odradek_operator.topics import topic_decisions as topics
+from odradek_operator.topics.topic_actions import (
+    Action,
+    AddPartitions,
+    CreateTopic,
+    Decision,
+    DeleteTopic,
+    ForgetOwnership,
+    Obstacle,
+    RecordOwnership,
+    Refusal,
+    SetConfig,
+)
+from odradek_operator.topics.zookeeper_state import Snapshot
+
+_ORDER: Final[tuple[type[Action], ...]] = (
+    DeleteTopic,
+    ForgetOwnership,
+    CreateTopic,
+    RecordOwnership,
+    AddPartitions,
+    SetConfig,
+)
+"""`RecordOwnership` checks the version of the topic, which `AddPartitions` changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be done, topic by topic."""
+
+    decisions: Mapping[str, Decision]
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Every action, in the order in which they are carried out."""
+        return tuple(
+            action
+            for kind in _ORDER
+            for decision in self.decisions.values()
+            for action in decision.actions
+            if isinstance(action, kind)
+        )
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Everything that is not done."""
+        return tuple(self._refusals())
+
+    def _refusals(self) -> Iterator[Refusal]:
+        for decision in self.decisions.values():
+            yield from decision.refusals
+
+
+def make_plan(wanted: Wanted, snapshot: Snapshot) -> Plan:
+    """Decide about every topic that has, or had, a resource; others are nobody's business here."""
+    if wanted.cluster.paused:
+        return Plan(
+            decisions={
+                name: Decision(
+                    topic=name, refusals=(Refusal(topic=name, obstacle=Obstacle.PAUSED, sentence=topics.PAUSED),)
+                )
+                for name in sorted({*wanted.topics, *wanted.removed})
+            }
+        )
+    brokers = wanted.cluster.brokers.replicas
+    decisions = {
+        name: topics.decide_removed(topic, snapshot)
+        for name, topic in wanted.removed.items()
+        if name not in wanted.topics
+    }
+    placing = _without_leaving(wanted, snapshot)
+    decisions |= {name: topics.decide(topic, placing, brokers=brokers) for name, topic in wanted.topics.items()}
+    return Plan(decisions=dict(sorted(decisions.items())))
+
+
+def _without_leaving(wanted: Wanted, snapshot: Snapshot) -> Snapshot:
+    """The snapshot without brokers that are being drained: new replicas must not go where others come from.
+
+    In an ensemble that was given, brokers beyond ours are somebody else's and stay.
+    """
+    if wanted.cluster.zookeeper.connect is not None:
+        return snapshot
+    staying = {
+        broker: registration
+        for broker, registration in snapshot.brokers.items()
+        if broker in wanted.cluster.brokers.ids()
+    }
+    return replace(snapshot, brokers=staying)

@@ -1,0 +1,156 @@
+"""What is told about each resource: conditions and counts, from what is wanted and what is there. Pure.
+
+Enters: a resource, a `Snapshot`, the `Decision` about it. Leaves: values for a line on a terminal, and for
+`status_documents`, which makes the `status` of a Kubernetes object of them. Conditions follow the Kubernetes API
+conventions: a type, a status, a reason in one word, a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from uuid import UUID
+
+from odradek_operator.crds import Cluster, Topic
+from odradek_operator.topics.topic_actions import Decision
+from odradek_operator.topics.zookeeper_state import ObservedTopic, Snapshot
+
+
+class Truth(Enum):
+    """Status of a condition."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition of a resource."""
+
+    type: str
+    status: Truth
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStatus:
+    """Status of a Topic resource."""
+
+    observed_generation: int
+    ready: Condition
+    topic_id: UUID | None = None
+    partitions: int = 0
+    replicas: int = 0
+    under_replicated: int = 0
+    offline: int = 0
+    adopted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """Status of a Cluster resource."""
+
+    observed_generation: int
+    ready: Condition
+    cluster_id: str | None
+    controller_id: int | None
+    controller_epoch: int
+    bootstrap: Mapping[str, str]
+    """By listener: the addresses of all live brokers, comma-separated."""
+    brokers: Mapping[int, str]
+    """By id: `Running` or `Missing`."""
+
+
+def ready(reason: str, message: str) -> Condition:
+    """The resource is as specified."""
+    return Condition(type="Ready", status=Truth.TRUE, reason=reason, message=message)
+
+
+def not_ready(reason: str, message: str) -> Condition:
+    """It is not."""
+    return Condition(type="Ready", status=Truth.FALSE, reason=reason, message=message)
+
+
+def unknown(reason: str, message: str) -> Condition:
+    """It cannot be told whether it is."""
+    return Condition(type="Ready", status=Truth.UNKNOWN, reason=reason, message=message)
+
+
+def topic_status(topic: Topic, snapshot: Snapshot, decision: Decision) -> TopicStatus:
+    """Ready means: as the resource says, and every replica in sync."""
+    observed = snapshot.topics.get(topic.name)
+    condition = _topic_condition(observed, decision)
+    if observed is None:
+        return TopicStatus(observed_generation=topic.generation, ready=condition)
+    return TopicStatus(
+        observed_generation=topic.generation,
+        ready=condition,
+        topic_id=observed.assignment.topic_id,
+        partitions=len(observed.assignment.partitions),
+        replicas=observed.replication_factor,
+        under_replicated=len(observed.under_replicated()),
+        offline=len(observed.offline()),
+        adopted=decision.adopted,
+    )
+
+
+def _topic_condition(observed: ObservedTopic | None, decision: Decision) -> Condition:
+    if decision.refusals:
+        # What needs a person comes before what passes by itself.
+        refusals = sorted(decision.refusals, key=lambda refusal: refusal.obstacle.passes)
+        sentences = " ".join(_sentence(refusal.sentence) for refusal in refusals)
+        return not_ready(refusals[0].obstacle.value, sentences)
+    if decision.actions or observed is None:
+        what = "; ".join(action.reason for action in decision.actions) or "it is not there"
+        return not_ready("Reconciling", f"It is being brought to its specification: {what}.")
+    partitions = len(observed.assignment.partitions)
+    if offline := len(observed.offline()):
+        return not_ready("Offline", f"{offline} of {partitions} partitions have no leader.")
+    if decision.reassigning:
+        return not_ready("Reassigning", _sentence(decision.reassigning))
+    if behind := len(observed.under_replicated()):
+        return not_ready("UnderReplicated", f"{behind} of {partitions} partitions lack an in-sync replica.")
+    return ready("Reconciled", f"All {partitions} partitions are as specified, with every replica in sync.")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def cluster_status(cluster: Cluster, snapshot: Snapshot) -> ClusterStatus:
+    """Ready means: every broker is registered and there is a controller."""
+    ids = sorted({*cluster.brokers.ids(), *snapshot.brokers})
+    return ClusterStatus(
+        observed_generation=cluster.generation,
+        ready=registration_condition(cluster, snapshot),
+        cluster_id=snapshot.cluster_id,
+        controller_id=snapshot.controller_id,
+        controller_epoch=snapshot.controller_epoch,
+        bootstrap=_bootstrap(snapshot),
+        brokers={broker: "Running" if broker in snapshot.brokers else "Missing" for broker in ids},
+    )
+
+
+def registration_condition(cluster: Cluster, snapshot: Snapshot) -> Condition:
+    """What ZooKeeper alone says of a cluster."""
+    ids = sorted({*cluster.brokers.ids(), *snapshot.brokers})
+    missing = [broker for broker in ids if broker not in snapshot.brokers]
+    if missing:
+        named = ", ".join(map(str, missing))
+        return not_ready(
+            "BrokersMissing", f"Not registered in ZooKeeper: {'broker' if len(missing) == 1 else 'brokers'} {named}."
+        )
+    if snapshot.controller_id is None:
+        return not_ready("NoController", "The cluster has no controller.")
+    return ready("Running", "Every broker is running: " + ", ".join(map(str, ids)) + ".")
+
+
+def _bootstrap(snapshot: Snapshot) -> dict[str, str]:
+    addresses: dict[str, list[str]] = {}
+    for _, registration in sorted(snapshot.brokers.items()):
+        for endpoint in registration.endpoints:
+            addresses.setdefault(endpoint.listener, []).append(str(endpoint))
+    return {listener: ",".join(of_brokers) for listener, of_brokers in addresses.items()}

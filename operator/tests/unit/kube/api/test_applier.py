@@ -1,0 +1,284 @@
+"""What is wanted is applied when it differs or was touched, and what is wanted no longer goes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+from odradek.testing.loop import run_virtual
+from odradek_operator.crds.types import Cluster, Monitoring
+from odradek_operator.kube.api.api_client import KubernetesError
+from odradek_operator.kube.api.applier import Applier
+from odradek_operator.kube.api.object_kinds import Kind, Reference, kind_named
+from odradek_operator.kube.api.owners import owner_of
+from odradek_operator.kube.cluster.cluster_view import complete
+from odradek_operator.objects import names
+from odradek_operator.objects.podspec import ImageSettings
+from odradek_operator.objects.wanted import PRUNED_KINDS, WantedObject, prune_selector, wanted_objects
+from odradek_operator.testing.api import KubernetesApi
+from odradek_operator.testing.client import MemoryClient
+from odradek_operator.testing.store import key_of
+
+CLUSTER = Cluster(name="demo", namespace="shop", uid="1")
+
+
+def wanted(cluster: Cluster = CLUSTER, brokers: int = 3) -> tuple[WantedObject, ...]:
+    return wanted_objects(cluster, settings=ImageSettings(), broker_count=brokers, operator_namespace="odradek-system")
+
+
+def begin() -> tuple[KubernetesApi, MemoryClient, Applier]:
+    api = KubernetesApi()
+    client = MemoryClient(api, writes_per_second=100_000)
+    return api, client, Applier(client)
+
+
+async def prune(applier: Applier, items: tuple[WantedObject, ...]) -> list[Reference]:
+    kinds = [kind_named(*kind) for kind in PRUNED_KINDS]
+    return await applier.prune(items, kinds, namespace="shop", selector=prune_selector(CLUSTER))
+
+
+def test_everything_is_applied_once() -> None:
+    async def run() -> None:
+        api, _, applier = begin()
+        assert await applier.apply(wanted()) == [Reference.of(item.body) for item in wanted()]
+        count = len(api.writes)
+        assert await applier.apply(wanted()) == []
+        assert len(api.writes) == count
+
+    run_virtual(run())
+
+
+def test_only_what_differs_is_applied() -> None:
+    async def run() -> None:
+        _, _, applier = begin()
+        await applier.apply(wanted())
+        assert [which.name for which in await applier.apply(wanted(brokers=4))] == ["demo-kafka"]
+
+    run_virtual(run())
+
+
+def test_what_somebody_touched_is_applied_anew() -> None:
+    async def run() -> None:
+        _, client, applier = begin()
+        await applier.apply(wanted())
+        for kind, name in ((Kind.STATEFUL_SET, "demo-kafka"), (Kind.SERVICE, "demo-kafka-brokers")):
+            which = Reference(kind=kind, namespace="shop", name=name)
+            before = await client.get(kind, "shop", name)
+            assert before is not None
+            assert not applier.touched(complete(kind, before))
+            after = await client.merge(which, {"spec": {"replicas": 9}})
+            assert after is not None
+            assert applier.touched(complete(kind, after))
+            assert await applier.apply(wanted()) == [which]
+
+    run_virtual(run())
+
+
+def test_a_status_is_nobodys_meddling() -> None:
+    async def run() -> None:
+        _, client, applier = begin()
+        await applier.apply(wanted())
+        which = Reference(kind=Kind.STATEFUL_SET, namespace="shop", name="demo-kafka")
+        after = await client.merge(which, {"status": {"readyReplicas": 3}}, sub="status")
+        assert after is not None
+        assert not applier.touched(after)
+        assert await applier.apply(wanted()) == []
+
+    run_virtual(run())
+
+
+def test_what_was_deleted_is_made_anew() -> None:
+    async def run() -> None:
+        _, client, applier = begin()
+        await applier.apply(wanted())
+        which = Reference(kind=Kind.CONFIG_MAP, namespace="shop", name="demo-kafka-config")
+        await client.delete(which)
+        assert applier.vanished(which)
+        assert not applier.vanished(which)
+        assert await applier.apply(wanted()) == [which]
+        assert await client.get(Kind.CONFIG_MAP, "shop", "demo-kafka-config") is not None
+
+    run_virtual(run())
+
+
+def test_what_is_forgotten_is_applied_and_changes_nothing() -> None:
+    async def run() -> None:
+        api, _, applier = begin()
+        await applier.apply(wanted())
+        version = api.store.version
+        applier.forget()
+        assert len(await applier.apply(wanted())) == len(wanted())
+        assert api.store.version == version
+
+    run_virtual(run())
+
+
+def test_an_object_that_fails_is_tried_again_and_the_others_are_not() -> None:
+    async def run() -> None:
+        api, _, applier = begin()
+        api.faults.status = 500
+        api.faults.concerns = lambda asked: "statefulsets/demo-kafka" in asked.path
+        with pytest.raises(KubernetesError):
+            await applier.apply(wanted())
+        api.faults.status = 0
+        done = {Reference.of(item.body) for item in wanted() if api.store.find(key_of(item.body)) is not None}
+        rest = await applier.apply(wanted())
+        assert rest == [Reference.of(item.body) for item in wanted() if Reference.of(item.body) not in done]
+
+    run_virtual(run())
+
+
+def test_what_is_wanted_no_longer_goes() -> None:
+    async def run() -> None:
+        api, client, applier = begin()
+        await applier.apply(wanted())
+        foreign = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "theirs", "namespace": "shop", "labels": {names.CLUSTER_LABEL: "demo"}},
+        }
+        api.put(foreign)
+        assert await prune(applier, wanted()) == []
+        bare = Cluster(name="demo", namespace="shop", uid="1", monitoring=Monitoring(exporter=False))
+        gone = {Reference.of(item.body) for item in wanted()} - {Reference.of(item.body) for item in wanted(bare)}
+        assert gone
+        assert set(await prune(applier, wanted(bare))) == gone
+        assert await client.get(Kind.CONFIG_MAP, "shop", "theirs") is not None
+        assert await client.get(Kind.STATEFUL_SET, "shop", "demo-kafka") is not None
+        assert set(await applier.apply(wanted())) == gone
+
+    run_virtual(run())
+
+
+def test_kinds_that_are_not_installed_have_nothing_to_prune() -> None:
+    async def run() -> None:
+        api, _, applier = begin()
+        api.faults.status = 404
+        api.faults.concerns = lambda asked: "monitoring.coreos.com" in asked.path
+        assert await prune(applier, wanted()) == []
+
+    run_virtual(run())
+
+
+def test_kinds_that_are_not_installed_are_warned_of_and_stop_nothing() -> None:
+    async def run() -> None:
+        api, _, applier = begin()
+        api.faults.status = 404
+        api.faults.concerns = lambda asked: "monitoring.coreos.com" in asked.path
+        monitored = replace(CLUSTER, monitoring=Monitoring(pod_monitors=True))
+        written = await applier.apply(wanted(monitored))
+        assert {which.kind for which in written} >= {Kind.STATEFUL_SET, Kind.SERVICE}
+        assert Kind.POD_MONITOR not in {which.kind for which in written}
+        assert ["PodMonitor" in sentence for sentence in applier.warnings()] == [True]
+        api.faults.status = 0
+        assert [which.kind for which in await applier.apply(wanted(monitored))] == [Kind.POD_MONITOR]
+        assert applier.warnings() == ()
+
+    run_virtual(run())
+
+
+STRIMZI = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {
+        "name": "demo-kafka-bootstrap",
+        "namespace": "shop",
+        "labels": {"app.kubernetes.io/managed-by": "strimzi-cluster-operator"},
+        "ownerReferences": [
+            {
+                "apiVersion": "kafka.strimzi.io/v1beta2",
+                "kind": "Kafka",
+                "name": "demo",
+                "uid": "their-uid",
+                "controller": True,
+            }
+        ],
+    },
+    "spec": {"ports": [{"name": "tcp-clients", "port": 9092}], "selector": {"strimzi.io/name": "demo-kafka"}},
+}
+
+
+def test_an_object_of_another_owner_is_refused_by_name_and_all_others_are_applied() -> None:
+    async def run() -> None:
+        api, client, applier = begin()
+        api.put(copy.deepcopy(STRIMZI))
+        before = await client.get(Kind.SERVICE, "shop", "demo-kafka-bootstrap")
+        written = await applier.apply(wanted())
+        assert await client.get(Kind.SERVICE, "shop", "demo-kafka-bootstrap") == before
+        missing = {Reference.of(item.body) for item in wanted()} - set(written)
+        assert [which.name for which in missing] == ["demo-kafka-bootstrap"]
+        (refused,) = applier.waiting
+        assert refused.needs_person
+        assert refused.sentence.startswith(
+            "Service shop/demo-kafka-bootstrap belongs to Kafka demo (kafka.strimzi.io/v1beta2) and is left as it is"
+        )
+        await prune(applier, ())
+        assert await client.get(Kind.SERVICE, "shop", "demo-kafka-bootstrap") == before, "nor is it pruned"
+
+    run_virtual(run())
+
+
+def test_pods_do_not_restart_without_a_config_map_that_somebody_else_owns() -> None:
+    async def run() -> None:
+        api, client, applier = begin()
+        theirs = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "demo-kafka-config", "namespace": "shop", "labels": {"app": "theirs"}},
+            "data": {"theirs": "1"},
+        }
+        api.put(theirs)
+        await applier.apply(wanted())
+        (refused,) = applier.waiting
+        assert "belongs to somebody that it does not name" in refused.sentence
+        assert await client.get(Kind.STATEFUL_SET, "shop", "demo-kafka") is None
+        assert await client.get(Kind.STATEFUL_SET, "shop", "demo-zookeeper") is not None
+        await client.delete(Reference(kind=Kind.CONFIG_MAP, namespace="shop", name="demo-kafka-config"))
+        await applier.apply(wanted())
+        assert applier.waiting == ()
+        assert await client.get(Kind.STATEFUL_SET, "shop", "demo-kafka") is not None
+
+    run_virtual(run())
+
+
+def test_objects_of_an_earlier_cluster_of_the_name_are_waited_for() -> None:
+    async def run() -> None:
+        _, client, applier = begin()
+        await applier.apply(wanted(replace(CLUSTER, uid="earlier")))
+        again = Applier(client)
+        assert all(item.api_version.startswith("rbac") for item in wanted() if not item.owned)
+        assert await again.apply([item for item in wanted() if item.owned]) == []
+        assert {waiting.reason for waiting in again.waiting} == {"ObjectIsLeaving"}
+        assert not any(waiting.needs_person for waiting in again.waiting)
+
+    run_virtual(run())
+
+
+@pytest.mark.parametrize(
+    ("labels", "owner"),
+    [
+        ({}, "field manager helm"),
+        ({"app.kubernetes.io/managed-by": "Helm"}, "Helm"),
+        (
+            {
+                "app.kubernetes.io/managed-by": "odradek-operator",
+                "odradek.dev/cluster": "demo",
+                "odradek.dev/namespace": "other",
+            },
+            "odradek-operator, for Cluster other/demo",
+        ),
+    ],
+)
+def test_an_owner_is_named_by_what_the_object_says(labels: dict[str, str], owner: str) -> None:
+    (service, *_) = (item.body for item in wanted() if item.kind == "Service")
+    fields = [{"manager": "helm", "operation": "Update"}]
+    present = {"metadata": {"name": "x", "labels": labels, "managedFields": fields}}
+    assert owner_of(present, service) == owner
+
+
+def test_what_nobody_owns_is_ours_by_its_labels() -> None:
+    """As after `kubectl delete cluster --cascade=orphan`, and for what belongs to no namespace."""
+    (service, *_) = (item.body for item in wanted() if item.kind == "Service")
+    assert owner_of({"metadata": {"labels": service["metadata"]["labels"]}}, service) is None

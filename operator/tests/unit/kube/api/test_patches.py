@@ -1,0 +1,28 @@
+"""A merge patch makes of one value the other."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek_operator.kube.api.patches import merge_patch
+from odradek_operator.testing.merging import merge
+
+KEYS = st.sampled_from("abc")
+LEAVES = st.one_of(st.booleans(), st.integers(0, 3), st.sampled_from(["", "x", "y"]))
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(KEYS, inner, max_size=3)),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=3)
+
+
+@given(OBJECTS, OBJECTS)
+def test_the_patch_gives_the_target(before: dict[str, object], after: dict[str, object]) -> None:
+    assert merge(before, merge_patch(before, after)) == after
+
+
+@given(OBJECTS)
+def test_what_is_equal_needs_no_patch(value: dict[str, object]) -> None:
+    assert merge_patch(value, value) == {}

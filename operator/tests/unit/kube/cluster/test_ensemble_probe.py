@@ -1,0 +1,76 @@
+"""Members of an ensemble are asked for their part; who does not answer is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from odradek_operator.kube.cluster import ensemble_probe as ensemble
+from odradek_operator.kube.cluster.ensemble_probe import ask_members
+from odradek_operator.lifecycle.observed_cluster import Quorum
+
+NOT_SERVING = "This ZooKeeper instance is not currently serving requests\n"
+
+
+def answer(state: str, **more: int) -> str:
+    lines = {"zk_version": "3.9", "zk_server_state": state, **more, "zk_znode_count": "5"}
+    return "".join(f"{key}\t{value}\n" for key, value in lines.items())
+
+
+LEADING = answer("leader", zk_followers=2, zk_synced_followers=1)
+FOLLOWING = answer("follower")
+
+
+@asynccontextmanager
+async def members(*answers: str | None) -> AsyncIterator[tuple[dict[int, str], int]]:
+    """Each on a loopback address of its own, all on one port; None is silent."""
+    ended = asyncio.Event()
+    port = 0
+    listening: list[asyncio.Server] = []
+    for number, said in enumerate(answers):
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: str | None = said) -> None:
+            assert await reader.readexactly(4) == b"mntr"
+            if said is None:
+                await ended.wait()
+            else:
+                half = len(said) // 2
+                for piece in (said[:half], said[half:]):
+                    writer.write(piece.encode())
+                    await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(serve, f"127.0.0.{number + 1}", port)
+        port = server.sockets[0].getsockname()[1]
+        listening.append(server)
+    try:
+        yield {number: f"127.0.0.{number + 1}" for number in range(len(answers))}, port
+    finally:
+        ended.set()
+        for server in listening:
+            server.close()
+            await server.wait_closed()
+
+
+async def test_each_says_its_mode_and_the_leader_how_many_follow() -> None:
+    async with members(LEADING, FOLLOWING, NOT_SERVING) as (hosts, port):
+        assert await ask_members(hosts, port=port) == Quorum(modes={0: "leader", 1: "follower"}, followers=1)
+
+
+async def test_who_is_not_there_or_silent_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble, "TIMEOUT_SECONDS", 0.2)
+    async with members(None, answer("standalone")) as (hosts, port):
+        asked = {**hosts, 2: "127.0.0.77"}
+        assert await ask_members(asked, port=port) == Quorum(modes={1: "standalone"}, followers=None)
+
+
+async def test_two_that_lead_are_no_leader() -> None:
+    async with members(LEADING, LEADING) as (hosts, port):
+        assert await ask_members(hosts, port=port) == Quorum(modes={0: "leader", 1: "leader"}, followers=None)
+
+
+async def test_nobody_is_asked_for_nothing() -> None:
+    assert await ask_members({}) == Quorum()

@@ -1,0 +1,82 @@
+"""Events say what happened, once, and never stand in anybody's way."""
+
+from __future__ import annotations
+
+from odradek.testing.loop import run_virtual
+from odradek_operator.kube.api.object_kinds import Object
+from odradek_operator.kube.cluster.kubernetes_events import MAX_NOTE, REMEMBERED, Events, Mood
+from odradek_operator.testing.api import KubernetesApi
+from odradek_operator.testing.client import MemoryClient
+from odradek_operator.testing.surroundings import cluster_body
+
+
+def told(api: KubernetesApi) -> list[Object]:
+    return api.store.all(api.place("/api/v1/events").resource, None)
+
+
+def begin() -> tuple[KubernetesApi, Events, Object]:
+    api = KubernetesApi()
+    events = Events(MemoryClient(api, writes_per_second=100_000), instance="operator-0")
+    return api, events, api.put(cluster_body())
+
+
+def test_an_event_is_about_its_object() -> None:
+    async def run() -> None:
+        api, events, cluster = begin()
+        await events.tell(cluster, "RestartPod", "its template changed", Mood.WARNING)
+        (event,) = told(api)
+        assert event["involvedObject"]["uid"] == cluster["metadata"]["uid"]
+        assert event["metadata"]["namespace"] == cluster["metadata"]["namespace"]
+        assert (event["reason"], event["message"], event["type"]) == ("RestartPod", "its template changed", "Warning")
+
+    run_virtual(run())
+
+
+def test_what_lasts_is_told_once_and_what_is_done_each_time() -> None:
+    async def run() -> None:
+        api, events, cluster = begin()
+        for _ in range(3):
+            await events.tell_once(cluster, "Waiting", "broker 1 is away.")
+        await events.tell_once(cluster, "Waiting", "broker 2 is away.")
+        assert [event["message"] for event in told(api)].count("broker 1 is away.") == 1
+        assert len(told(api)) == 2
+        for _ in range(3):
+            await events.tell(cluster, "RestartPod", "again")
+        assert len(told(api)) == 5
+
+    run_virtual(run())
+
+
+def test_only_so_much_is_remembered() -> None:
+    async def run() -> None:
+        api, events, cluster = begin()
+        for number in range(REMEMBERED + 1):
+            await events.tell_once(cluster, "Waiting", f"for {number}.")
+        await events.tell_once(cluster, "Waiting", f"for {REMEMBERED}.")
+        assert len(told(api)) == REMEMBERED + 1
+        await events.tell_once(cluster, "Waiting", "for 0.")
+        assert len(told(api)) == REMEMBERED + 2
+
+    run_virtual(run())
+
+
+def test_long_sentences_are_cut_and_long_names_fit() -> None:
+    async def run() -> None:
+        api, events, cluster = begin()
+        cluster["metadata"]["name"] = "n" * 253
+        await events.tell(cluster, "Waiting", "x" * 5_000)
+        (event,) = told(api)
+        assert len(event["message"]) == MAX_NOTE
+        assert len(event["metadata"]["name"]) <= 253
+
+    run_virtual(run())
+
+
+def test_an_event_that_cannot_be_told_is_no_trouble() -> None:
+    async def run() -> None:
+        api, events, cluster = begin()
+        api.faults.refuses = True
+        await events.tell(cluster, "Waiting", "nobody hears")
+        assert told(api) == []
+
+    run_virtual(run())

@@ -1,0 +1,70 @@
+"""Many topics at once are one piece of news; a few are told of one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from odradek.testing.loop import run_virtual
+from odradek_operator.kube.api.object_kinds import Object
+from odradek_operator.kube.cluster.kubernetes_events import Events
+from odradek_operator.kube.cluster.news import FEW, Done, tell_done
+from odradek_operator.testing.api import KubernetesApi
+from odradek_operator.testing.client import MemoryClient
+from odradek_operator.testing.surroundings import cluster_body, topic_body
+
+
+def told(done: Iterable[Done], topics: int) -> list[Object]:
+    """The Events of a round in a cluster with as many Topic resources, `topic-000` and so on."""
+
+    async def run() -> list[Object]:
+        api = KubernetesApi()
+        events = Events(MemoryClient(api, writes_per_second=100_000), instance="operator-0")
+        cluster = api.put(cluster_body())
+        bodies = {name: api.put(topic_body(name)) for name in map(name_of, range(topics))}
+        await tell_done(events, cluster, bodies, done)
+        return api.store.all(api.place("/api/v1/events").resource, None)
+
+    return run_virtual(run())
+
+
+def name_of(number: int) -> str:
+    return f"topic-{number:03}"
+
+
+def created(count: int) -> list[Done]:
+    return [Done(topic=name_of(number), what="CreateTopic", reason="it is asked for") for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, FEW])
+def test_a_few_topics_have_an_event_each(count: int) -> None:
+    events = told(created(count), count)
+
+    assert Counter(event["involvedObject"]["name"] for event in events) == Counter(map(name_of, range(count)))
+    assert {(event["reason"], event["message"]) for event in events} == {("CreateTopic", "it is asked for")}
+
+
+def test_many_topics_are_one_event_of_the_cluster() -> None:
+    (event,) = told(created(200), 200)
+
+    assert event["involvedObject"]["kind"] == "Cluster"
+    assert event["reason"] == "CreateTopic"
+    assert event["message"] == "200 topics: topic-000, topic-001, topic-002, topic-003, topic-004 and 195 more"
+
+
+def test_other_news_of_the_same_round_is_not_swallowed_by_the_many() -> None:
+    changed = Done(topic=name_of(7), what="SetTopicConfig", reason="retention.ms becomes 1")
+
+    events = told([*created(50), changed], 50)
+
+    assert [(event["involvedObject"]["kind"], event["reason"]) for event in events] == [
+        ("Cluster", "CreateTopic"),
+        ("Topic", "SetTopicConfig"),
+    ]
+
+
+def test_a_topic_whose_resource_is_gone_is_not_told_of() -> None:
+    assert told(created(3), 1)[0]["involvedObject"]["name"] == name_of(0)
+    assert len(told(created(3), 1)) == 1

@@ -1,0 +1,109 @@
+"""One session for each ensemble, made when it is needed, and made anew when it has ended or another one is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.testing.loop import run_virtual
+from odradek.testing.memory_zk import MemoryTree, MemoryZk
+from odradek.zk import layout
+from odradek.zk.port import ConnectionLost, SessionState, ZkClient, ZkSettings
+from odradek_operator.kube.cluster.zookeeper_session import ZooKeeperSession
+
+
+class Ensemble:
+    """Opens sessions, and counts them and the wakings."""
+
+    def __init__(self) -> None:
+        self.tree = MemoryTree()
+        self.opened: list[str] = []
+        self.woken = 0
+        self.trouble: ConnectionLost | None = None
+
+    async def open(self, settings: ZkSettings) -> ZkClient:
+        if self.trouble is not None:
+            raise self.trouble
+        self.opened.append(settings.connect)
+        return MemoryZk(self.tree)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def session(self) -> ZooKeeperSession:
+        return ZooKeeperSession(self.wake, self.open)
+
+
+def test_a_session_is_kept() -> None:
+    async def run() -> None:
+        ensemble = Ensemble()
+        session = ensemble.session()
+        assert ensemble.opened == []
+        first = await session.client("one:2181")
+        assert await session.client("one:2181") is first
+        assert ensemble.opened == ["one:2181"]
+        await session.close()
+        await session.close()
+        assert first.state is SessionState.CLOSED
+
+    run_virtual(run())
+
+
+def test_it_is_made_anew_when_it_ended_or_another_ensemble_is_named() -> None:
+    async def run() -> None:
+        ensemble = Ensemble()
+        session = ensemble.session()
+        first = await session.client("one:2181")
+        await first.close()
+        second = await session.client("one:2181")
+        assert second is not first
+        await session.client("two:2181")
+        assert second.state is SessionState.CLOSED
+        assert ensemble.opened == ["one:2181", "one:2181", "two:2181"]
+        await session.close()
+
+    run_virtual(run())
+
+
+def test_what_fails_is_tried_again() -> None:
+    async def run() -> None:
+        ensemble = Ensemble()
+        session = ensemble.session()
+        ensemble.trouble = ConnectionLost("nobody answers")
+        with pytest.raises(ConnectionLost):
+            await session.client("one:2181")
+        ensemble.trouble = None
+        await session.client("one:2181")
+        await session.close()
+
+    run_virtual(run())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        layout.broker_path(1),
+        layout.topic_path("orders"),
+        layout.delete_topic_path("orders"),
+        layout.CONTROLLER,
+        layout.REASSIGN_PARTITIONS,
+    ],
+)
+def test_what_comes_and_goes_there_wakes(path: str) -> None:
+    async def run() -> None:
+        ensemble = Ensemble()
+        session = ensemble.session()
+        await session.client("one:2181")
+        other = MemoryZk(ensemble.tree)
+        for parent in layout.PERSISTENT_PATHS:
+            await other.ensure_path(parent)
+        before = ensemble.woken
+        await other.create(path, b"{}", make_parents=True)
+        assert ensemble.woken > before
+        before = ensemble.woken
+        await other.delete(path)
+        assert ensemble.woken > before
+        await other.close()
+        await session.close()
+        await session.close()
+
+    run_virtual(run())

@@ -1,0 +1,72 @@
+"""`odradek-pod`: its help, lazy imports, and the sentences for what does not work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from odradek.app.properties import parse_properties
+from odradek_operator.pod.pod_command import main
+
+BROKER = {
+    "CLUSTER": "demo",
+    "POD_NAME": "demo-kafka-0",
+    "POD_NAMESPACE": "events",
+    "NODE_NAME": "a",
+    "LISTENERS": '[{"name":"plain","port":9092,"type":"internal"}]',
+}
+
+
+def test_help_lists_all_and_imports_none() -> None:
+    program = (
+        "import sys\nfrom odradek_operator.pod.pod_command import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted(name for name in sys.modules if name.split('.')[0] in "
+        "('kopf', 'kubernetes', 'kazoo', 'numpy', 'pyspark', 'yaml') or name.startswith('odradek_operator.exporter')))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert all(f"  {name} " in answer.stdout for name in ("broker", "exporter", "zookeeper"))
+    assert answer.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("module", ["zookeeper_pod", "broker", "api_reader"])
+def test_commands_need_little(module: str) -> None:
+    """The ZooKeeper image has click and prometheus-client only, and a broker's start shall be quick."""
+    program = (
+        f"import sys\nimport odradek_operator.pod.{module}\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & "
+        "{'kopf', 'kubernetes', 'kazoo', 'numpy', 'pyspark', 'yaml', 'kio', 'rich', 'uvloop', 'cramjam', 'crc32c'}))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_the_exporter_is_found() -> None:
+    assert CliRunner().invoke(main, ["exporter", "--help"]).exit_code == 0
+
+
+def test_properties_can_be_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("zookeeper.connect=zk:2181\n")
+    result = CliRunner().invoke(main, ["broker", "--properties", str(path), "--print"], env=BROKER)
+    assert result.exit_code == 0
+    assert parse_properties(result.stdout)["broker.id"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["broker", "--properties", "/nowhere/server.properties"], "cannot be read: No such file"),
+        (["zookeeper", "--properties", "/nowhere/zookeeper.properties"], "ENSEMBLE_REPLICAS is not set"),
+    ],
+)
+def test_what_cannot_work_is_told_in_a_sentence(arguments: list[str], said: str) -> None:
+    program = [sys.executable, "-c", "from odradek_operator.pod.pod_command import main; main()", *arguments]
+    answer = subprocess.run(program, capture_output=True, text=True, env=BROKER, check=False, timeout=60)
+    assert answer.returncode == 1
+    assert said in answer.stderr
+    assert "Traceback" not in answer.stderr
