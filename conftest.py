@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-REAL_PARTS = {"zookeeper", "odradek_cluster", "odradek_cluster_factory"}
+REAL_PARTS = {"odradek_zookeeper", "odradek_cluster", "odradek_cluster_factory"}
 """Fixtures that start Java processes."""
 
 # A property holds or not; how long an example takes, or to draw one, says how busy the machine is.

@@ -6,14 +6,19 @@ import ast
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("broker/odradek", "operator/odradek_operator", "spark/pyspark_odradek")
+SOURCES = (
+    "broker/odradek",
+    "operator/odradek_operator",
+    "spark/pyspark_odradek",
+    "broker/odradek_testkit",
+    "operator/odradek_operator_testkit",
+)
 MODULE_LINES = 600
 FUNCTION_LINES = 70
 BANNED_IN_PURE = frozenset("asyncio socket ssl threading time random os kazoo uvloop kopf kubernetes".split()) | {
@@ -47,7 +52,6 @@ topics/topic_decisions topics/topic_status kube/cluster/status_documents crds/fi
 kube/api/object_kinds kube/api/owners kube/api/patches kube/operator_settings kube/cluster/extras
 """.split()
 PURE_SPARK = "options schema offsets".split()
-KIT = "odradek_operator.testing"
 WRITES_FILES = frozenset({"crds/generate_crds.py", "dashboards/generate_dashboards.py"})
 """Scripts of `make` among the operator's pure modules."""
 
@@ -129,16 +133,6 @@ def test_no_test_sleeps_or_skips(path: Path) -> None:
         text = ast.unparse(node) if isinstance(node, ast.Call | ast.Attribute) else ""
         assert text not in ("pytest.mark.skip", "pytest.mark.xfail", "pytest.skip"), f"{name_of(path)} skips: {text}"
         assert not text.startswith("time.sleep("), f"{name_of(path)} sleeps: await a condition"
-
-
-def test_a_contract_names_every_room_of_the_operator() -> None:
-    """A room that its list forgets might import the test kit."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = project["tool"]["importlinter"]["contracts"]
-    (named,) = (one["source_modules"] for one in contracts if KIT in one.get("forbidden_modules", ()))
-    entries = (ROOT / SOURCES[1]).iterdir()
-    rooms = {path.stem for path in entries if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert {f"odradek_operator.{room}" for room in rooms - {"__init__", KIT.rpartition(".")[2]}} == set(named)
 
 
 def test_import_contracts_hold() -> None:

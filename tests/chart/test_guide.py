@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from chart_files import CHART, ROOT, read
-from odradek.testing.guides import fenced_blocks
 from odradek_operator.crds import read_resources
 from odradek_operator.crds.documents import parse_documents
+from odradek_testkit.guides import fenced_blocks
 
 GUIDE = read(ROOT / "docs/kubernetes.md")
 RUNBOOK = read(ROOT / "docs/runbook.md")

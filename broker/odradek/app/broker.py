@@ -205,14 +205,15 @@ class Broker:
             "/metrics": metrics_route(registry),
             "/healthz": probe_route(self._healthy),
             "/livez": probe_route(self._healthy),
-            "/readyz": probe_route(self._ready),
+            "/readyz": probe_route(self.ready),
         }
         return collector, HttpServer(host=host, port=port, routes=routes)
 
     def _healthy(self) -> Probe:
         return Probe(not self.failed.done(), self.failed.result() if self.failed.done() else "The event loop answers.")
 
-    def _ready(self) -> Probe:
+    def ready(self) -> Probe:
+        """Whether the broker serves clients, and why not."""
         if self.state is not BrokerState.RUNNING:
             return Probe(False, f"The broker is {self.state.name.lower().replace('_', ' ')}.")
         if self._config.broker_id not in self._view.image.brokers:

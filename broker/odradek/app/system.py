@@ -1,7 +1,7 @@
 """What a broker needs of the machine it runs on, in one place: time, files, addresses, threads, processes, ZooKeeper.
 
 `Broker` is given a `System` and asks nothing else of the outside, so that a whole cluster runs in virtual time when all
-of it is simulated (`odradek.testing.simulation`). `system` makes the real one.
+of it is simulated (`odradek_testkit.simulation`). `system` makes the real one.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from odradek import __version__
+from odradek.base.version import VERSION
 
 ENTRY_POINTS: Final = "odradek.commands"
 
@@ -86,7 +86,7 @@ def _as_command(loaded: object, name: str) -> click.Command:
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="odradek")
+@click.version_option(VERSION, prog_name="odradek")
 def cli() -> None:
     """Odradek, a Kafka-compatible broker cluster.
 

@@ -22,7 +22,6 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from odradek import __version__
 from odradek.base.errors import (
     MalformedFrameError,
     NetworkError,
@@ -31,6 +30,7 @@ from odradek.base.errors import (
     error_for,
 )
 from odradek.base.ports import Buffer
+from odradek.base.version import VERSION
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_request
 
@@ -145,7 +145,7 @@ class Channel(asyncio.BufferedProtocol):
 
     async def negotiate(self) -> Mapping[int, tuple[int, int]]:
         """Ask which versions the peer serves (KIP-35); brokers that do not know our question get the oldest form."""
-        software: Message = {"client_software_name": "odradek", "client_software_version": __version__}
+        software: Message = {"client_software_name": "odradek", "client_software_version": VERSION}
         version = API_TABLE[ApiKey.API_VERSIONS].max_version
         frame = await self._call_message(ApiKey.API_VERSIONS, version, software)
         if _error_code(frame) == UnsupportedVersionError.code:

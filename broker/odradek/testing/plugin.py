@@ -1,7 +1,8 @@
-"""pytest fixtures: a real ZooKeeper and a real cluster, for this project's tests and for its users'.
+"""pytest fixtures for users of Odradek: a broker in the test process, a real cluster and a real ZooKeeper.
 
-Loaded by pytest through the entry point `odradek.testing.plugin`, in every project that has `odradek` installed:
-hence it imports nothing heavy until a fixture is asked for. Both need Java 17 and the jars of PySpark.
+pytest loads this module in every project that has `odradek` installed. Therefore all fixtures start with `odradek_`,
+and nothing heavy is imported before a fixture is used. `odradek_broker` needs nothing else; the others need Java 17 and
+the jars of PySpark.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from odradek.testing.cluster import RunningCluster
+    from odradek.testing.in_process import InProcessBroker
 
 _CLUSTERS: pytest.StashKey[list[RunningCluster]] = pytest.StashKey()
 
@@ -52,10 +54,26 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Connect string of a real ZooKeeper of this test session, empty at its start.
+def odradek_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+    """One broker in this process, without Java, shared by the tests of the session: use topics of your own.
 
-    Tests share it: use a chroot of your own (`f"{zookeeper}/{name}"`, made first) or names of your own.
+    Its address for clients is `odradek_broker.bootstrap`. ZooKeeper is in memory; everything else is real.
+    """
+    from odradek.testing.in_process import InProcessBroker
+
+    broker = InProcessBroker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+@pytest.fixture(scope="session")
+def odradek_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Connect string of a real ZooKeeper that the tests of the session share; it starts empty.
+
+    Use a chroot (`f"{odradek_zookeeper}/{name}"`, created first) or names that no other test uses.
     """
     from odradek_operator.embedded.ports import free_ports
     from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
@@ -73,9 +91,9 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def odradek_cluster(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[RunningCluster]:
-    """Three brokers and a ZooKeeper, shared by the tests of the session: leave its brokers alive, use own topics.
+    """Three brokers and a ZooKeeper, shared by the tests of the session: do not stop brokers, use topics of your own.
 
-    Nobody hurts them, so silence is no sign of death: on a machine that is busy with other things they may be slow.
+    Timeouts are long, so that a slow machine does not look like a failed broker.
     """
     patient = {"zookeeper.session.timeout.ms": 60_000, "process.hang.timeout.ms": 120_000}
     yield from _run(tmp_path_factory.mktemp("cluster"), request.config, {"config": patient})
@@ -85,7 +103,7 @@ def odradek_cluster(
 def odradek_cluster_factory(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[ClusterFactory]:
-    """Starts clusters of the test's own, which it may hurt: `odradek_cluster_factory(brokers=1, topics={...})`."""
+    """Starts clusters for one test, which may stop brokers: `odradek_cluster_factory(brokers=1, topics={...})`."""
     running: list[Iterator[RunningCluster]] = []
 
     def start(**options: Any) -> RunningCluster:

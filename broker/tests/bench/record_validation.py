@@ -23,8 +23,8 @@ from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.values import LogContext
 from odradek.records import structure
 from odradek.records.batch import BatchBuilder, read_header
-from odradek.testing.logs import TP, RecordingHost
-from odradek.testing.loop import ManualClock
+from odradek_testkit.logs import TP, RecordingHost
+from odradek_testkit.loop import ManualClock
 
 BATCH_BYTES = 128 * 1024
 APPENDS = 60

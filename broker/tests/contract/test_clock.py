@@ -11,7 +11,7 @@ import uvloop
 
 from odradek.base.ports import Clock
 from odradek.base.system import LONGEST_WAIT_MS, SystemClock
-from odradek.testing.loop import VirtualClock, VirtualLoop
+from odradek_testkit.loop import VirtualClock, VirtualLoop
 
 Run = Callable[[Callable[[Clock], Coroutine[Any, Any, None]]], None]
 

@@ -11,7 +11,7 @@ import pytest
 from odradek.base.errors import StorageError
 from odradek.base.ports import Files
 from odradek.base.system import SystemFiles
-from odradek.testing.disk import MemoryFiles
+from odradek_testkit.disk import MemoryFiles
 
 
 class Disk(NamedTuple):

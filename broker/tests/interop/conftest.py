@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.testing.apache import Tools, jars
 from odradek.testing.cluster import RunningCluster
+from odradek_testkit.apache import Tools, jars
 
 VERSIONS = ("3.9.1", "4.1.0")
 

@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from odradek.testing.apache import InteropError, Tools
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
 from odradek.testing.waiting import wait_until
+from odradek_testkit.apache import InteropError, Tools
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 import pytest
 from kazoo.client import KazooClient
 
-from odradek.testing.apache import QUICK_START, ApacheBroker, Tools, jars
 from odradek.testing.cluster import RunningCluster
+from odradek_testkit.apache import QUICK_START, ApacheBroker, Tools, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
@@ -54,10 +54,10 @@ def kafka(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="module")
 def served_by_kafka(
-    kafka: Path, zookeeper: str, tmp_path_factory: pytest.TempPathFactory
+    kafka: Path, odradek_zookeeper: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[int, Versions]]:
     """What a broker of Apache Kafka serves."""
-    client = KazooClient(hosts=zookeeper)
+    client = KazooClient(hosts=odradek_zookeeper)
     client.start()
     client.ensure_path("/api-versions")
     client.stop()
@@ -66,7 +66,7 @@ def served_by_kafka(
         kafka,
         tmp_path_factory.mktemp("apache"),
         broker_id=0,
-        zookeeper=f"{zookeeper}/api-versions",
+        zookeeper=f"{odradek_zookeeper}/api-versions",
         properties={"offsets.topic.replication.factor": "1"},
         heap="384m",
         options=QUICK_START,

@@ -17,8 +17,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.compression import Codec
 from odradek.records.batch import LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, ControlType, control_batch
 from odradek.records.varint import encode_varint
-from odradek.testing.apache import ApacheBroker, jars
-from odradek.testing.appends import (
+from odradek.testing.cluster import RunningCluster
+from odradek.testing.waiting import wait_until
+from odradek_testkit.apache import ApacheBroker, jars
+from odradek_testkit.appends import (
     Answer,
     Target,
     answer_to,
@@ -32,8 +34,6 @@ from odradek.testing.appends import (
     with_attributes,
     wrapper,
 )
-from odradek.testing.cluster import RunningCluster
-from odradek.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

@@ -13,9 +13,9 @@ from uuid import uuid4
 import confluent_kafka
 import pytest
 
-from odradek.testing.apache import QUICK_START, InteropError, Tools, jars, java_command
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
+from odradek_testkit.apache import QUICK_START, InteropError, Tools, jars, java_command
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

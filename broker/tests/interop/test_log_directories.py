@@ -25,12 +25,12 @@ from odradek.log import checkpoints
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.validate import AppendOrigin
-from odradek.testing.apache import QUICK_START, ApacheBroker, jars, run_tool
-from odradek.testing.broker_process import OdradekBroker
-from odradek.testing.kafka_logs import dump_segments, read_topic, wait_until_unregistered
-from odradek.testing.logs import open_log, small_segments
-from odradek.testing.loop import ManualClock
 from odradek.testing.waiting import wait_until
+from odradek_testkit.apache import QUICK_START, ApacheBroker, jars, run_tool
+from odradek_testkit.broker_process import OdradekBroker
+from odradek_testkit.kafka_logs import dump_segments, read_topic, wait_until_unregistered
+from odradek_testkit.logs import open_log, small_segments
+from odradek_testkit.loop import ManualClock
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
@@ -66,9 +66,9 @@ def kafka(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def ensemble(zookeeper: str) -> str:
+def ensemble(odradek_zookeeper: str) -> str:
     """A place of the test's own in ZooKeeper."""
-    return f"{zookeeper}/directories-{uuid4().hex[:8]}"
+    return f"{odradek_zookeeper}/directories-{uuid4().hex[:8]}"
 
 
 @contextmanager

@@ -26,11 +26,11 @@ from kazoo.exceptions import NoNodeError
 from odradek.base.errors import CoordinatorLoadInProgressError
 from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
-from odradek.testing.apache import QUICK_START, ApacheBroker, jars
-from odradek.testing.broker_process import OdradekBroker
-from odradek.testing.guides import Guide
-from odradek.testing.kafka_logs import read_topic
 from odradek.testing.waiting import wait_until
+from odradek_testkit.apache import QUICK_START, ApacheBroker, jars
+from odradek_testkit.broker_process import OdradekBroker
+from odradek_testkit.guides import Guide
+from odradek_testkit.kafka_logs import read_topic
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -236,15 +236,15 @@ def guide(request: pytest.FixtureRequest, kafka: Path, tmp_path: Path) -> Guide:
 
 
 @pytest.fixture
-def ensemble(zookeeper: str) -> str:
+def ensemble(odradek_zookeeper: str) -> str:
     """A place of the test's own in ZooKeeper."""
     place = f"mixed-{uuid4().hex[:8]}"
-    client = KazooClient(hosts=zookeeper)
+    client = KazooClient(hosts=odradek_zookeeper)
     client.start()
     client.create(f"/{place}")
     client.stop()
     client.close()
-    return f"{zookeeper}/{place}"
+    return f"{odradek_zookeeper}/{place}"
 
 
 @pytest.fixture(params=PROTOCOLS)

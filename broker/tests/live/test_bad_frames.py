@@ -14,7 +14,7 @@ import pytest
 from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
 from odradek.testing.cluster import RunningCluster
-from odradek.testing.frames import every_api, mutated, random_request
+from odradek_testkit.frames import every_api, mutated, random_request
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(1800)]
 

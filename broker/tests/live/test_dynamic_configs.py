@@ -16,9 +16,9 @@ from odradek.base.errors import InvalidRequestError
 from odradek.client.blocking.blocking_admin import BlockingAdmin
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import ConfigChange, ConfigResource
-from odradek.testing.apache import free_port
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
+from odradek_testkit.apache import free_port
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

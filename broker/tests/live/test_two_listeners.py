@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.base.errors import ClusterAuthorizationFailedError
 from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
-from odradek.testing.apache import free_port
-from odradek.testing.broker_process import OdradekBroker
 from odradek.testing.waiting import wait_until
+from odradek_testkit.apache import free_port
+from odradek_testkit.broker_process import OdradekBroker
 
 pytestmark = pytest.mark.java
 
@@ -26,9 +26,9 @@ Make = Callable[[int], tuple[OdradekBroker, int]]
 
 
 @pytest.fixture
-def make(zookeeper: str, tmp_path: Path) -> Iterator[Make]:
+def make(odradek_zookeeper: str, tmp_path: Path) -> Iterator[Make]:
     """Makes a broker of an id on new ports, with its metrics port; one that is made again has the data of the first."""
-    root, brokers = f"{zookeeper}/{uuid4().hex}", []
+    root, brokers = f"{odradek_zookeeper}/{uuid4().hex}", []
 
     def build(broker_id: int) -> tuple[OdradekBroker, int]:
         client, between, metrics = free_port(), free_port(), free_port()

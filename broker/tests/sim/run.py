@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from odradek.testing.net import current_host
-from odradek.testing.simulation.play import Outcome, play
-from odradek.testing.simulation.search import play_many
+from odradek_testkit.net import current_host
+from odradek_testkit.simulation.play import Outcome, play
+from odradek_testkit.simulation.search import play_many
 
 PROCESSES = 2
 WIDTH = 140

@@ -13,8 +13,8 @@ from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.network.connection import Request
 from odradek.network.listener import Listener
 from odradek.protocol.apis import ApiKey
-from odradek.testing.loop import VirtualClock
-from odradek.testing.net import Host, SimulatedLoop, SimulatedNetwork, as_host
+from odradek_testkit.loop import VirtualClock
+from odradek_testkit.net import Host, SimulatedLoop, SimulatedNetwork, as_host
 
 PORT = 9092
 PAYLOAD = bytes(range(256)) * 300

@@ -12,9 +12,9 @@ from functools import cache
 
 import pytest
 
-from odradek.testing.simulation.plants import PLANTS, Plant, planted
-from odradek.testing.simulation.play import play
-from odradek.testing.simulation.world import World
+from odradek_testkit.simulation.plants import PLANTS, Plant, planted
+from odradek_testkit.simulation.play import play
+from odradek_testkit.simulation.world import World
 
 
 @pytest.fixture(autouse=True)

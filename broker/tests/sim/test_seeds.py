@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.testing.simulation.plan import Kind, draw
-from odradek.testing.simulation.play import Outcome
-from odradek.testing.simulation.search import play_many
+from odradek_testkit.simulation.plan import Kind, draw
+from odradek_testkit.simulation.play import Outcome
+from odradek_testkit.simulation.search import play_many
 
 PROCESSES = 2
 LISTS = tomllib.loads(Path(__file__).with_name("seeds.toml").read_text(encoding="utf-8"))

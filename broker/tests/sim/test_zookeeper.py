@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.net import Host, SimulatedLoop, SimulatedNetwork, as_host
-from odradek.testing.zookeeper import ENSEMBLE, SimulatedEnsemble, SimulatedZk
 from odradek.zk.port import ConnectionLost, SessionEvent, ZkSettings
+from odradek_testkit.net import Host, SimulatedLoop, SimulatedNetwork, as_host
+from odradek_testkit.zookeeper import ENSEMBLE, SimulatedEnsemble, SimulatedZk
 
 SETTINGS = ZkSettings(connect="simulated", session_timeout_ms=6_000, connection_timeout_ms=3_000, suspended_wait_ms=500)
 

@@ -14,8 +14,8 @@ from random import Random
 
 import click
 
-from odradek.testing.torture.killing import KillLoop
-from odradek.testing.torture.runs import play
+from odradek_testkit.torture.killing import KillLoop
+from odradek_testkit.torture.runs import play
 
 
 @click.command()

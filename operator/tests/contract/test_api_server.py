@@ -10,9 +10,9 @@ import pytest
 from kubernetes.client import Configuration
 
 from odradek_operator.kube.api.api_client import KubernetesClient
-from odradek_operator.testing.api import KubernetesApi
-from odradek_operator.testing.client import MemoryClient
-from odradek_operator.testing.server import ApiServer, serving
+from odradek_operator_testkit.api import KubernetesApi
+from odradek_operator_testkit.client import MemoryClient
+from odradek_operator_testkit.server import ApiServer, serving
 
 from .api_contract import ApiContract, topic
 from .watch_contract import Listener, WatchContract, watching

@@ -60,9 +60,9 @@ class Meddled(KazooZkClient):
 
 
 @pytest.fixture
-async def zk(zookeeper: str) -> AsyncIterator[Meddled]:
+async def zk(odradek_zookeeper: str) -> AsyncIterator[Meddled]:
     """A chroot with what three brokers and a controller of epoch 5 leave there."""
-    client = Meddled(ZkSettings(connect=f"{zookeeper}/operator-{uuid4().hex}"))
+    client = Meddled(ZkSettings(connect=f"{odradek_zookeeper}/operator-{uuid4().hex}"))
     await client.start()
     for path in layout.PERSISTENT_PATHS:
         await client.ensure_path(path)
@@ -182,8 +182,8 @@ async def test_the_snapshot_has_everything_that_is_decided_from(zk: KazooZkClien
     assert seen.deleting == frozenset()
 
 
-async def test_an_ensemble_that_nobody_has_used_is_empty(zookeeper: str) -> None:
-    client = KazooZkClient(ZkSettings(connect=f"{zookeeper}/operator-{uuid4().hex}"))
+async def test_an_ensemble_that_nobody_has_used_is_empty(odradek_zookeeper: str) -> None:
+    client = KazooZkClient(ZkSettings(connect=f"{odradek_zookeeper}/operator-{uuid4().hex}"))
     await client.start()
     try:
         seen = await read_snapshot(client, ["orders"])

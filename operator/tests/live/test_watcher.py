@@ -67,8 +67,8 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(zookeeper: str, tmp_path: Path) -> AsyncIterator[Stage]:
-    client = KazooZkClient(ZkSettings(connect=f"{zookeeper}/watcher-{uuid4().hex}"))
+async def stage(odradek_zookeeper: str, tmp_path: Path) -> AsyncIterator[Stage]:
+    client = KazooZkClient(ZkSettings(connect=f"{odradek_zookeeper}/watcher-{uuid4().hex}"))
     await client.start()
     for path in layout.PERSISTENT_PATHS:
         await client.ensure_path(path)

@@ -23,7 +23,7 @@ from comparison import document, machine, results
 from comparison.results import Outcome
 from comparison.running import measure
 from comparison.scenarios import THEMES, Scenario, chosen, estimate_seconds
-from odradek.testing.apache import jars
+from odradek_testkit.apache import jars
 
 BENCH: Final = Path(__file__).resolve().parents[1]
 ROOT: Final = BENCH.parents[2]

@@ -23,10 +23,10 @@ from comparison.waiting import wait_until
 from comparison.wire import Address, Connection, metadata_frame, partitions_of
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
-from odradek.testing.apache import java_command
 from odradek_operator.embedded.child import ChildProcess
 from odradek_operator.embedded.ports import LOOPBACK, free_ports
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
+from odradek_testkit.apache import java_command
 
 START_SECONDS: Final = 120.0
 TOPIC_SECONDS: Final = 120.0

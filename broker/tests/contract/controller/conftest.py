@@ -249,8 +249,8 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(zookeeper: str) -> AsyncIterator[Cluster]:
-    cluster = Cluster(f"{zookeeper}/{uuid4().hex}")
+async def cluster(odradek_zookeeper: str) -> AsyncIterator[Cluster]:
+    cluster = Cluster(f"{odradek_zookeeper}/{uuid4().hex}")
     cluster.zk = await cluster.connect_zookeeper()
     await prepare(cluster.zk)
     yield cluster

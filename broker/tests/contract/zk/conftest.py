@@ -39,8 +39,8 @@ class Signal:
 
 
 @pytest.fixture
-def connect_string(zookeeper: str) -> str:
-    return f"{zookeeper}/{uuid4().hex}/deep"
+def connect_string(odradek_zookeeper: str) -> str:
+    return f"{odradek_zookeeper}/{uuid4().hex}/deep"
 
 
 @pytest.fixture

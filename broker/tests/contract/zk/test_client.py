@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
-from odradek.testing.net import SimulatedNetwork
-from odradek.testing.zookeeper import SimulatedEnsemble, SimulatedZk
 from odradek.zk.client import KazooZkClient
 from odradek.zk.port import (
     ANY_VERSION,
@@ -33,6 +31,8 @@ from odradek.zk.port import (
     ZkSettings,
     ZnodeStat,
 )
+from odradek_testkit.net import SimulatedNetwork
+from odradek_testkit.zookeeper import SimulatedEnsemble, SimulatedZk
 
 Connect = Callable[[], Awaitable[ZkClient]]
 SignalOf = Callable[[ZkClient], Any]

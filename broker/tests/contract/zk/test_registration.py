@@ -46,8 +46,8 @@ async def clock() -> LateClock:
 
 
 @pytest.fixture
-async def connect(zookeeper: str) -> AsyncIterator[Connect]:
-    root, clients = f"{zookeeper}/{uuid4().hex}", []
+async def connect(odradek_zookeeper: str) -> AsyncIterator[Connect]:
+    root, clients = f"{odradek_zookeeper}/{uuid4().hex}", []
 
     async def open_client() -> KazooZkClient:
         client = KazooZkClient(ZkSettings(connect=root, session_timeout_ms=6_000))

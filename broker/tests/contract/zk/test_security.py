@@ -300,8 +300,8 @@ class TestSasl:
         assert isinstance(error, AuthenticationFailed)
         assert "zookeeper.sasl.jaas.config" in str(error)
 
-    async def test_an_ensemble_without_sasl_ends_the_start_at_once(self, zookeeper: str) -> None:
-        error = await refused(ZkSettings(connect=zookeeper, sasl=USER))
+    async def test_an_ensemble_without_sasl_ends_the_start_at_once(self, odradek_zookeeper: str) -> None:
+        error = await refused(ZkSettings(connect=odradek_zookeeper, sasl=USER))
         assert isinstance(error, AuthenticationFailed)
         assert "SASL" in str(error)
 

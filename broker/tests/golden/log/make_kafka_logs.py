@@ -29,11 +29,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from odradek.testing.apache import ApacheBroker, jars
-from odradek.testing.kafka_logs import PlainRecord, dump_segments, read_topic, wait_until_unregistered
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.ports import free_ports
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
+from odradek_testkit.apache import ApacheBroker, jars
+from odradek_testkit.kafka_logs import PlainRecord, dump_segments, read_topic, wait_until_unregistered
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[3]

@@ -17,10 +17,10 @@ from odradek.log import checkpoints
 from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import ControlType, read_control_type
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.kafka_logs import PlainRecord, plain_record
-from odradek.testing.logs import DIRECTORY, open_log
-from odradek.testing.loop import ManualClock
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.kafka_logs import PlainRecord, plain_record
+from odradek_testkit.logs import DIRECTORY, open_log
+from odradek_testkit.loop import ManualClock
 
 HERE = Path(__file__).parent / "kafka-3.9.1"
 CONFIG = replace(TopicConfig(), index_interval_bytes=200, segment_index_bytes=960)

@@ -21,9 +21,9 @@ from odradek.log.producers.producer_snapshot import unpack_snapshot
 from odradek.log.values import TimestampOffset
 from odradek.records.batch import iterate
 from odradek.records.record import decode_batch
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import DIRECTORY, open_log, small_segments
-from odradek.testing.loop import ManualClock
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import DIRECTORY, open_log, small_segments
+from odradek_testkit.loop import ManualClock
 
 HERE = Path(__file__).parent
 CONFIG = small_segments(segment_bytes=600, index_interval_bytes=100, segment_index_bytes=1000)

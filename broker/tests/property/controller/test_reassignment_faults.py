@@ -30,12 +30,12 @@ from odradek.protocol.codec import (
     encode_request,
     encode_response,
 )
-from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from odradek.zk.port import ConnectionLost, Operation, Result, SetData, ZkError
 from odradek.zk.registration import BrokerRegistrar, prepare
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 _T = TypeVar("_T")
 

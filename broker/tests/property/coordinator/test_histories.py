@@ -13,7 +13,7 @@ from odradek.base.types import TopicPartition
 from odradek.coordinator.classic_group import GroupState
 from odradek.coordinator.log_records import GroupKey, decode_group_value, decode_key
 from odradek.coordinator.requests import LeavingMember, OffsetToCommit
-from odradek.testing.groups import RANGE, GroupLab, Reply, visible
+from odradek_testkit.groups import RANGE, GroupLab, Reply, visible
 
 WHO = st.integers(0, 5)
 INSTANCES = st.sampled_from([None, None, "static-1", "static-2"])

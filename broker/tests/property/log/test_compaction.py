@@ -15,10 +15,10 @@ from odradek.records.formats import check_entry, iterate_entries, iterate_record
 from odradek.records.message_set import encode_set
 from odradek.records.record import Record
 from odradek.records.validate import AppendOrigin
-from odradek.testing.cleaning import LIMIT, compact, settle
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import RecordingHost, open_log, small_segments
-from odradek.testing.loop import WALL_START_MS, ManualClock
+from odradek_testkit.cleaning import LIMIT, compact, settle
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import RecordingHost, open_log, small_segments
+from odradek_testkit.loop import WALL_START_MS, ManualClock
 
 RETENTION_MS = 1000
 KEYS = [b"", b"a", b"b", b"key-of-15-bytes", b"key-of-16-bytes!", b"a key that is longer than a digest 1", b"x" * 40]

@@ -25,9 +25,9 @@ from odradek.records.batch import BatchHeader, ControlType, read_control_type
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.record import Record
 from odradek.records.validate import AppendOrigin
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import DIRECTORY, RecordingHost, batch, marker, old_set, open_log, small_segments
-from odradek.testing.loop import WALL_START_MS, ManualClock
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, marker, old_set, open_log, small_segments
+from odradek_testkit.loop import WALL_START_MS, ManualClock
 
 LIMIT = 1 << 20
 SIZES = st.lists(st.integers(0, 25), min_size=1, max_size=2)

@@ -16,7 +16,7 @@ from odradek.protocol.hotpath import FetchRequest
 from odradek.replication.requests import FetchResult
 from odradek.replication.sessions.fetch_session import FetchSessions
 from odradek.replication.sessions.follower_session import Followed, LeaderSession
-from odradek.testing.loop import ManualClock
+from odradek_testkit.loop import ManualClock
 
 TOPIC_ID = UUID(int=5)
 

@@ -14,8 +14,8 @@ from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import stamp
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.replication.manager import LeaderAndIsrState
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import TOPIC_ID, MemoryBroker, MemoryCluster, record_set
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import TOPIC_ID, MemoryBroker, MemoryCluster, record_set
 
 TP = TopicPartition("t", 0)
 FOLLOWING = LeaderAndIsrState(

@@ -15,8 +15,8 @@ from odradek.protocol.hotpath import FetchEntry, FetchRequest, ForgottenPartitio
 from odradek.records.batch import iterate
 from odradek.replication.manager import FetchParams
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import TOPIC_ID, MemoryBroker, MemoryCluster
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import TOPIC_ID, MemoryBroker, MemoryCluster
 
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 LEADER, FOLLOWER, CONSUMER = 1, 2, -1

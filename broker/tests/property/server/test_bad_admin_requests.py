@@ -16,9 +16,9 @@ from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.schema import StructSchema, schema_of
-from odradek.testing.frames import random_request
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.reigning import ReigningServer
+from odradek_testkit.frames import random_request
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.reigning import ReigningServer
 
 SERVED_BY_CONTROLLER = (
     ApiKey.CREATE_TOPICS,

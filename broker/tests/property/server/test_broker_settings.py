@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig
 from odradek.server.configs.broker_configs import BrokerSettings
-from odradek.testing.loop import run_virtual
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk import layout
+from odradek_testkit.loop import run_virtual
 
 FILE = {"broker.id": "1", "zookeeper.connect": "localhost", "log.retention.ms": "1000", "message.max.bytes": "2000"}
 GOOD = {

@@ -18,8 +18,8 @@ from odradek.protocol.hotpath import (
     decode_fetch_response,
     encode_fetch_request,
 )
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import TOPIC_ID, MemoryBroker, MemoryCluster
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import TOPIC_ID, MemoryBroker, MemoryCluster
 
 TP = TopicPartition("events", 0)
 BROKERS = (1, 2, 3)

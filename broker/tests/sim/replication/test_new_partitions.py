@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from odradek.base.types import TopicPartition
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import MemoryBroker, MemoryCluster
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import MemoryBroker, MemoryCluster
 
 OLD, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
 SOON_MS = 100

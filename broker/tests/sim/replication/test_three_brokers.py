@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from odradek.base.types import TopicPartition
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import MemoryCluster
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import MemoryCluster
 
 TP = TopicPartition("events", 0)
 BROKERS = (1, 2, 3)

@@ -19,9 +19,9 @@ from odradek.log import checkpoints
 from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import iterate
 from odradek.records.record import decode_batch
-from odradek.testing.disk import MemoryFiles, PowerCutError
-from odradek.testing.logs import DIRECTORY, TP, RecordingHost, batch, open_log, small_segments
-from odradek.testing.loop import ManualClock
+from odradek_testkit.disk import MemoryFiles, PowerCutError
+from odradek_testkit.logs import DIRECTORY, TP, RecordingHost, batch, open_log, small_segments
+from odradek_testkit.loop import ManualClock
 
 CONFIG = small_segments(segment_bytes=220, file_delete_delay_ms=0)
 ROOT = DIRECTORY.rpartition("/")[0]

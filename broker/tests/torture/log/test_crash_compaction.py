@@ -22,9 +22,9 @@ from odradek.log.values import CleanedSwap
 from odradek.records.batch import ControlType
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.validate import AppendOrigin
-from odradek.testing.disk import MemoryFiles, PowerCutError
-from odradek.testing.logs import DIRECTORY, TP, RecordingHost, batch, marker, old_set, open_log, small_segments
-from odradek.testing.loop import ManualClock
+from odradek_testkit.disk import MemoryFiles, PowerCutError
+from odradek_testkit.logs import DIRECTORY, TP, RecordingHost, batch, marker, old_set, open_log, small_segments
+from odradek_testkit.loop import ManualClock
 
 CONFIG = small_segments(segment_bytes=260, file_delete_delay_ms=0, preallocate=True)
 ROOT = DIRECTORY.rpartition("/")[0]

@@ -26,9 +26,9 @@ from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import ControlType
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
 from odradek.records.validate import AppendOrigin
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import batch, marker, run_inline, small_segments
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import batch, marker, run_inline, small_segments
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 CONFIG = replace(BrokerConfig(), log_dirs=("/disk",), broker_id=1)
 PARTITION = TopicPartition("t", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from odradek.testing.torture.killing import KillLoop
+from odradek_testkit.torture.killing import KillLoop
 
 KILLS = 5
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.testing.torture.runs import play
+from odradek_testkit.torture.runs import play
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -30,7 +30,7 @@ from odradek.protocol.codec import (
     encode_response,
 )
 from odradek.replication.requests import CommittedIsr
-from odradek.testing.loop import run_virtual
+from odradek_testkit.loop import run_virtual
 
 IDS = {"a": UUID(int=1), "b": UUID(int=2)}
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

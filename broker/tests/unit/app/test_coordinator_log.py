@@ -23,9 +23,9 @@ from odradek.compression import Codec
 from odradek.records.batch import iterate
 from odradek.records.formats import iterate_entries
 from odradek.records.message_set import encode_set
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import record_set
-from odradek.testing.server import MemoryServer
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import record_set
+from odradek_testkit.server import MemoryServer
 
 TP = TopicPartition("__consumer_offsets", 0)
 Scenario = Callable[[MemoryServer, CoordinatorLog], Coroutine[Any, Any, None]]

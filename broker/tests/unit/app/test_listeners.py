@@ -15,10 +15,10 @@ from odradek.base.errors import ConfigError
 from odradek.base.system import SystemClock
 from odradek.network.connection import Request
 from odradek.network.listener import bind_socket
-from odradek.testing.apache import free_port
-from odradek.testing.replicas import at_once
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, NoNode
+from odradek_testkit.apache import free_port
+from odradek_testkit.replicas import at_once
 
 INNER = "INNER://127.0.0.1:0"
 

@@ -16,11 +16,11 @@ from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.series import SERIES
 from odradek.network.listener import Listener
 from odradek.protocol.apis import ApiKey
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import record_set
-from odradek.testing.server import MemoryServer
-from odradek.testing.workers import InlineWorkers
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import record_set
+from odradek_testkit.server import MemoryServer
+from odradek_testkit.workers import InlineWorkers
 
 COUNTS = SimpleNamespace(
     active_controllers=1,

@@ -14,8 +14,8 @@ from odradek.log import checkpoints
 from odradek.log.checkpoints import MetaProperties
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
 from odradek.records.validate import AppendOrigin
-from odradek.testing.logs import open_log, small_segments
-from odradek.testing.loop import ManualClock
+from odradek_testkit.logs import open_log, small_segments
+from odradek_testkit.loop import ManualClock
 
 START_MS = 1_700_000_000_000
 PARTITION = TopicPartition("orders", 0)

@@ -22,7 +22,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.models import NewTopic
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS = ClientSettings.of("fake:9001,fake:9002", default_api_timeout_ms=5_000)
 

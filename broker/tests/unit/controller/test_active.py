@@ -17,11 +17,11 @@ from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.controller.context import LiveBroker
 from odradek.controller.reign import Surroundings
 from odradek.protocol.apis import ApiKey
-from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from odradek.zk.registration import prepare
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 ROLES, METADATA, STOP = ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA
 T0 = TopicPartition("t", 0)

@@ -19,11 +19,11 @@ from odradek.base.types import TopicPartition
 from odradek.controller.reassignment.reassigner import Reassigner
 from odradek.controller.reign import Reign
 from odradek.protocol.apis import ApiKey
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.reigning import ReigningServer
 from odradek.zk import layout
 from odradek.zk.layout import ReplicaAssignment, TopicAssignment
 from odradek.zk.port import ConnectionLost, InvalidPath
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.reigning import ReigningServer
 
 Play = Callable[[Callable[[ReigningServer], Any]], None]
 T0 = TopicPartition("t", 0)

@@ -10,7 +10,7 @@ from odradek.coordinator.classic_group import TRANSITIONS, ClassicGroup, GroupSt
 from odradek.coordinator.classic_member import Member
 from odradek.coordinator.log_records import GroupValue, MemberValue
 from odradek.coordinator.requests import Protocols
-from odradek.testing.groups import RANGE
+from odradek_testkit.groups import RANGE
 
 TIMEOUTS_MS = (60_000, 10_000)
 NOW_MS = 1000

@@ -30,8 +30,8 @@ from odradek.coordinator.requests import (
 )
 from odradek.coordinator.runtime import CoordinatorRuntime
 from odradek.coordinator.shard import GroupShard
-from odradek.testing.groups import RANGE, SETTINGS, MemoryPartition
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.groups import RANGE, SETTINGS, MemoryPartition
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 EVENTS_0 = TopicPartition("events", 0)
 PARTITION_0 = TopicPartition(GROUP_METADATA_TOPIC, 0)

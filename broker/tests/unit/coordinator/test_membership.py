@@ -28,7 +28,7 @@ from odradek.base.errors import (
 )
 from odradek.coordinator.classic_group import GroupState
 from odradek.coordinator.requests import LeavingMember
-from odradek.testing.groups import RANGE, REBALANCE_MS, SESSION_MS, SETTINGS, GroupLab
+from odradek_testkit.groups import RANGE, REBALANCE_MS, SESSION_MS, SETTINGS, GroupLab
 
 STICKY = (("sticky", b"other metadata"),)
 

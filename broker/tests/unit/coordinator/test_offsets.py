@@ -31,7 +31,7 @@ from odradek.coordinator.group_offsets import Committed
 from odradek.coordinator.log_records import OffsetValue
 from odradek.coordinator.offsets import InvalidCommitOffsetSizeError
 from odradek.coordinator.requests import CommitRequest, FetchedOffset, LeavingMember, OffsetToCommit
-from odradek.testing.groups import SESSION_MS, SETTINGS, GroupLab, Reply
+from odradek_testkit.groups import SESSION_MS, SETTINGS, GroupLab, Reply
 
 EVENTS_0, EVENTS_1, OTHER_0 = TopicPartition("events", 0), TopicPartition("events", 1), TopicPartition("other", 0)
 RETENTION_MS = SETTINGS.offsets_retention_ms

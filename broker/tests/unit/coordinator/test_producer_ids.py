@@ -8,7 +8,7 @@ import pytest
 
 from odradek.base.errors import CoordinatorLoadInProgressError, StorageError
 from odradek.coordinator.producer_ids import ProducerIds
-from odradek.testing.loop import run_virtual
+from odradek_testkit.loop import run_virtual
 
 
 class Blocks:

@@ -23,8 +23,8 @@ from odradek.coordinator.ports import RecordLog, Respond
 from odradek.coordinator.runtime import CoordinatorRuntime
 from odradek.records.batch import iterate
 from odradek.records.record import decode_batch
-from odradek.testing.groups import MemoryPartition
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.groups import MemoryPartition
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 PARTITION = TopicPartition("__state", 0)
 

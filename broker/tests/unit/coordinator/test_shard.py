@@ -33,7 +33,7 @@ from odradek.coordinator.replay import Replay
 from odradek.coordinator.requests import LeavingMember, OffsetToCommit
 from odradek.records.batch import BatchBuilder, ControlType, control_batch
 from odradek.records.message_set import encode_set, encode_wrapper
-from odradek.testing.groups import RANGE, SESSION_MS, SETTINGS, GroupLab, Reply, visible
+from odradek_testkit.groups import RANGE, SESSION_MS, SETTINGS, GroupLab, Reply, visible
 
 EVENTS_0, EVENTS_1 = TopicPartition("events", 0), TopicPartition("events", 1)
 FIVE = {EVENTS_0: OffsetToCommit(offset=5)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import RecordingHost
-from odradek.testing.loop import ManualClock
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import RecordingHost
+from odradek_testkit.loop import ManualClock
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from odradek.records import batch
 from odradek.records.batch import BatchBuilder
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.message_set import encode_set
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import open_log
-from odradek.testing.loop import ManualClock
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import open_log
+from odradek_testkit.loop import ManualClock
 
 RELEASES = {0: "0.9.0", 1: "0.10.2", 2: "3.0"}
 TIME_MS = 5_000

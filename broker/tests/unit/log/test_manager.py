@@ -21,9 +21,9 @@ from odradek.base.errors import (
 from odradek.base.types import ZERO_UUID, TopicPartition
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
-from odradek.testing.disk import Fate, MemoryFiles
-from odradek.testing.logs import batch, run_inline, small_segments
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.disk import Fate, MemoryFiles
+from odradek_testkit.logs import batch, run_inline, small_segments
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from odradek.log.segments.segment import whole_batches
 from odradek.log.values import TimestampOffset
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.message_set import encode_set
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import DIRECTORY, RecordingHost, batch, old_set, open_log, small_segments
-from odradek.testing.loop import ManualClock
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, old_set, open_log, small_segments
+from odradek_testkit.loop import ManualClock
 
 T0 = 1_600_000_000_000
 CONFIG = small_segments(segment_bytes=1 << 20)

@@ -19,9 +19,9 @@ from odradek.log.values import TimestampOffset
 from odradek.records.batch import ControlType, control_batch, iterate, read_header
 from odradek.records.record import decode_batch
 from odradek.records.validate import AppendOrigin
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import DIRECTORY, RecordingHost, batch, open_log, small_segments
-from odradek.testing.loop import WALL_START_MS, ManualClock
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, open_log, small_segments
+from odradek_testkit.loop import WALL_START_MS, ManualClock
 
 ALL = 1 << 30
 

@@ -6,9 +6,9 @@ from odradek.base.config import TopicConfig
 from odradek.base.errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError, StorageError
 from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import iterate
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import DIRECTORY, RecordingHost, batch, old_set, open_log, small_segments
-from odradek.testing.loop import WALL_START_MS, ManualClock
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, old_set, open_log, small_segments
+from odradek_testkit.loop import WALL_START_MS, ManualClock
 
 T0 = 1_600_000_000_000
 PREALLOCATED = small_segments(segment_bytes=200, preallocate=True)

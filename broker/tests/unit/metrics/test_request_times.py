@@ -14,9 +14,9 @@ from odradek.metrics.requests import PARTS
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, encode_request
 from odradek.server.dispatch import error_codes
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import record_set
-from odradek.testing.server import MemoryServer
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import record_set
+from odradek_testkit.server import MemoryServer
 
 DESCRIBE: Message = {"include_cluster_authorized_operations": False, "endpoint_type": 1}
 DESCRIBED: Message = {

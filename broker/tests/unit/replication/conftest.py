@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import MemoryBroker, MemoryCluster
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import MemoryBroker, MemoryCluster
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from odradek.base.types import TopicPartition
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import MemoryCluster
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import MemoryCluster
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

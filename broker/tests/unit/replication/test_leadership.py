@@ -20,8 +20,8 @@ from odradek.base.errors import (
 )
 from odradek.base.types import ZERO_UUID, TopicPartition
 from odradek.replication.manager import LeaderAndIsrState, StopReplica
-from odradek.testing.loop import VirtualClock
-from odradek.testing.replicas import LED, REPLICATED, TOPIC_ID, MemoryBroker, assume
+from odradek_testkit.loop import VirtualClock
+from odradek_testkit.replicas import LED, REPLICATED, TOPIC_ID, MemoryBroker, assume
 
 TP, OTHER, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("elsewhere", 0)
 

@@ -29,8 +29,8 @@ from odradek.replication.manager import (
     StopReplica,
 )
 from odradek.replication.sessions.fetch_session import FetchPartition
-from odradek.testing.loop import VirtualClock
-from odradek.testing.replicas import LED, REPLICATED, TOPIC_ID, MemoryBroker, assume, record_set
+from odradek_testkit.loop import VirtualClock
+from odradek_testkit.replicas import LED, REPLICATED, TOPIC_ID, MemoryBroker, assume, record_set
 
 TP, OTHER, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("elsewhere", 0)
 Play = Callable[..., None]

@@ -11,7 +11,7 @@ from odradek.base.types import TopicPartition
 from odradek.cluster import ClusterView
 from odradek.replication.quota import ReplicationQuota, ReplicationQuotas, WindowedRate, is_listed
 from odradek.replication.table import PartitionTable
-from odradek.testing.loop import ManualClock
+from odradek_testkit.loop import ManualClock
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.server import MemoryServer
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.server import MemoryServer
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from odradek.base.errors import NetworkError, UnknownServerError
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.hotpath import decode_produce
-from odradek.testing.frames import random_request
-from odradek.testing.server import MemoryServer
+from odradek_testkit.frames import random_request
+from odradek_testkit.server import MemoryServer
 
 REQUESTS = 25
 """For each API and version."""

@@ -21,9 +21,9 @@ from odradek.base.errors import (
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
-from odradek.testing.server import BROKER_EPOCH, MemoryServer
 from odradek.zk import layout
 from odradek.zk.port import ConnectionLost
+from odradek_testkit.server import BROKER_EPOCH, MemoryServer
 
 Play = Callable[..., None]
 TP = TopicPartition("t", 0)

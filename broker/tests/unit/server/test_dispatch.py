@@ -24,9 +24,9 @@ from odradek.metrics.requests import RequestStats
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_request
 from odradek.server.dispatch import Dispatcher
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.server import MemoryServer
 from odradek.zk.port import BadVersion, ConnectionLost, SessionExpired
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.server import MemoryServer
 
 CLUSTER: Message = {"include_cluster_authorized_operations": False, "endpoint_type": 1}
 

@@ -10,7 +10,7 @@ from odradek.base.errors import KafkaStorageError
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.server.failures import failure
-from odradek.testing.frames import random_request
+from odradek_testkit.frames import random_request
 
 DIRECT = {ApiKey.PRODUCE, ApiKey.FETCH}
 """Answered by the data path itself."""

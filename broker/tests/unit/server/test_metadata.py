@@ -22,8 +22,8 @@ from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import Broker, ClusterImage, PartitionState
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
-from odradek.testing.server import CLUSTER_ID, MemoryServer
 from odradek.zk.port import ConnectionLost
+from odradek_testkit.server import CLUSTER_ID, MemoryServer
 
 ID = UUID(int=77)
 METADATA_VERSIONS = range(API_TABLE[ApiKey.METADATA].min_version, API_TABLE[ApiKey.METADATA].max_version + 1)

@@ -21,12 +21,12 @@ from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.senders import LAG_MS
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.reigning import ReigningServer
-from odradek.testing.server import BROKER_EPOCH, MemoryServer
 from odradek.zk import layout
 from odradek.zk.layout import ControllerRegistration
 from odradek.zk.port import ConnectionLost
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.reigning import ReigningServer
+from odradek_testkit.server import BROKER_EPOCH, MemoryServer
 
 Play = Callable[..., None]
 TWO_LISTENERS = {

@@ -12,7 +12,7 @@ from odradek.compression import Codec
 from odradek.protocol.apis import ApiKey
 from odradek.records.batch import BatchBuilder, assemble, read_header
 from odradek.records.message_set import encode_set
-from odradek.testing.server import MemoryServer
+from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]
 TP = TopicPartition("t", 0)

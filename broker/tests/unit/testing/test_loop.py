@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from odradek.testing.loop import VirtualLoop, run_virtual
+from odradek_testkit.loop import VirtualLoop, run_virtual
 
 
 def virtual_loop() -> VirtualLoop:

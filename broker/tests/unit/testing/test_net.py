@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from odradek.testing.net import Host, SimulatedLoop, as_host, current_host
+from odradek_testkit.net import Host, SimulatedLoop, as_host, current_host
 
 
 def run(main: Callable[[SimulatedLoop], Coroutine[Any, Any, None]]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.testing.loop import ManualClock
 from odradek.timer.purgatory import DelayedOperation, Purgatory
+from odradek_testkit.loop import ManualClock
 
 
 class Waiting(DelayedOperation):

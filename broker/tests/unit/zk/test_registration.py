@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from odradek.base.types import Endpoint
-from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, SessionExpired
 from odradek.zk.registration import BrokerIdInUse, BrokerRegistrar, announce_directory_failure, prepare
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 
 def test_a_failed_directory_is_announced_however_long_zookeeper_is_away() -> None:

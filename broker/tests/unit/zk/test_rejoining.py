@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from odradek.base.types import TopicPartition
-from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk import layout
 from odradek.zk.layout import PartitionState, ReplicaAssignment, TopicAssignment
 from odradek.zk.rejoining import until_out_of_sync
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 T0 = TopicPartition("t", 0)
 

@@ -28,13 +28,13 @@ from odradek.protocol.codec import (
     encode_request,
     encode_response,
 )
-from odradek.testing.loop import VirtualClock, run_virtual
 from odradek_operator.exporter.collection import Collection
 from odradek_operator.exporter.exporter_command import client_settings
 from odradek_operator.exporter.exporter_settings import ExporterSettings, NameFilter
 from odradek_operator.exporter.report import report_of
 from odradek_operator.exporter.requests import GROUPS_AT_ONCE, PARTITIONS_AT_ONCE
 from odradek_operator.exporter.snapshot import ExporterSnapshot, Position
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS = ExporterSettings(interval=10, stale_after=60, sizes_interval=30, request_timeout=5)
 NOT_LEADER, LOADING = 6, 14

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from odradek.base.types import TopicPartition
-from odradek.testing.loop import run_virtual
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek_operator.exporter.exporter_settings import ExporterSettings, NameFilter
 from odradek_operator.exporter.zookeeper_groups import read_commits
+from odradek_testkit.loop import run_virtual
 
 ZNODES = {
     "/consumers/g/offsets/t/0": b"10",

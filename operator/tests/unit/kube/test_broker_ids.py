@@ -6,11 +6,10 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
-from odradek.testing.loop import run_virtual
 from odradek.zk.ownership import MANAGED_BROKERS
 from odradek_operator.kube.api.object_kinds import Kind
 from odradek_operator.objects import names
-from odradek_operator.testing.surroundings import (
+from odradek_operator_testkit.surroundings import (
     IDLE_SECONDS,
     Operator,
     World,
@@ -20,6 +19,7 @@ from odradek_operator.testing.surroundings import (
     topic_body,
     until,
 )
+from odradek_testkit.loop import run_virtual
 
 IN_USE = ("False", "BrokerIdsInUse")
 

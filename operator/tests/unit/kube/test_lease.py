@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from odradek.testing.loop import run_virtual
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.kube.lease import RETRY_SECONDS, Lease, Timing
-from odradek_operator.testing.api import KubernetesApi
-from odradek_operator.testing.client import MemoryClient
+from odradek_operator_testkit.api import KubernetesApi
+from odradek_operator_testkit.client import MemoryClient
+from odradek_testkit.loop import run_virtual
 
 DURATION_SECONDS = Timing().duration
 MARGIN_SECONDS = Timing().margin

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek.testing.loop import run_virtual
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.kube.cluster.topic_finalizers import FINALIZER
 from odradek_operator.kube.manager import SWEEP_SECONDS
 from odradek_operator.objects import names
-from odradek_operator.testing.surroundings import (
+from odradek_operator_testkit.surroundings import (
     NAMESPACE,
     Operator,
     World,
@@ -19,6 +18,7 @@ from odradek_operator.testing.surroundings import (
     topic_body,
     until,
 )
+from odradek_testkit.loop import run_virtual
 
 RACKS = {"rack": {"topologyKey": "topology.kubernetes.io/zone"}}
 """With it, brokers read their nodes, for which they need an object that belongs to no namespace."""

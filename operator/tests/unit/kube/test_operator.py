@@ -15,8 +15,8 @@ import pytest
 from odradek_operator.embedded.ports import free_ports
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.kube.scopes import ALL_LEASE, LEASE
-from odradek_operator.testing.server import ApiServer, serving
-from odradek_operator.testing.surroundings import NAMESPACE, cluster_body, condition
+from odradek_operator_testkit.server import ApiServer, serving
+from odradek_operator_testkit.surroundings import NAMESPACE, cluster_body, condition
 
 PROGRAM = Path(sys.executable).with_name("odradek-operator")
 SECONDS = 120.0

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.testing.loop import run_virtual
 from odradek.zk import layout
 from odradek_operator.kube.api.object_kinds import Kind, Object
-from odradek_operator.testing.resources import RESOURCES
-from odradek_operator.testing.surroundings import IDLE_SECONDS, Operator, World, cluster_body, topic_body, until
+from odradek_operator_testkit.resources import RESOURCES
+from odradek_operator_testkit.surroundings import IDLE_SECONDS, Operator, World, cluster_body, topic_body, until
+from odradek_testkit.loop import run_virtual
 
 TOPICS = {"orders": {"partitions": 2}, "loose": {"deletion": "Delete"}, "doomed": {"deletion": "Delete"}}
 VOLUMES = [{"id": 0, "size": "2Gi", "storageClass": "disks"}]

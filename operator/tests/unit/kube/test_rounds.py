@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.loop import run_virtual
 from odradek.zk.port import ConnectionLost
 from odradek_operator.kube.api.object_kinds import Kind
 from odradek_operator.kube.cluster.topic_finalizers import FINALIZER
 from odradek_operator.objects import names
 from odradek_operator.objects.storage import template_sizes
-from odradek_operator.testing.resources import Resource
-from odradek_operator.testing.store import key_of
-from odradek_operator.testing.surroundings import (
+from odradek_operator_testkit.resources import Resource
+from odradek_operator_testkit.store import key_of
+from odradek_operator_testkit.surroundings import (
     IDLE_SECONDS,
     Operator,
     World,
@@ -26,6 +25,7 @@ from odradek_operator.testing.surroundings import (
     topic_body,
     until,
 )
+from odradek_testkit.loop import run_virtual
 
 
 def play(steps: Callable[[World, Operator], Awaitable[None]], **options: object) -> None:

@@ -6,16 +6,16 @@ import asyncio
 from contextlib import AsyncExitStack
 from http import HTTPStatus
 
-from odradek.testing.loop import run_virtual
 from odradek.zk.port import ConnectionLost
 from odradek_operator.kube.api.api_client import FencedError
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.kube.cluster.topic_finalizers import FINALIZER
 from odradek_operator.kube.lease import RETRY_SECONDS, Timing
 from odradek_operator.kube.scopes import ALL, ALL_LEASE, LEASE, Alone, Standing
-from odradek_operator.testing.api import Asked
-from odradek_operator.testing.store import ApiError
-from odradek_operator.testing.surroundings import NAMESPACE, Operator, World, cluster_body, topic_body, until
+from odradek_operator_testkit.api import Asked
+from odradek_operator_testkit.store import ApiError
+from odradek_operator_testkit.surroundings import NAMESPACE, Operator, World, cluster_body, topic_body, until
+from odradek_testkit.loop import run_virtual
 
 TIMES = Timing()
 LONG_SECONDS = 20 * TIMES.duration

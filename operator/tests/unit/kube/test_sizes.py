@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.loop import run_virtual
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.objects import names
-from odradek_operator.testing.surroundings import (
+from odradek_operator_testkit.surroundings import (
     IDLE_SECONDS,
     NAMESPACE,
     Operator,
@@ -22,6 +21,7 @@ from odradek_operator.testing.surroundings import (
     topic_body,
     until,
 )
+from odradek_testkit.loop import run_virtual
 
 RECORD = names.record("demo")
 

@@ -7,7 +7,7 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek_operator.testing.merging import agreeing, apply, merge
+from odradek_operator_testkit.merging import agreeing, apply, merge
 
 KEYS = st.sampled_from("abcd")
 LEAVES = st.one_of(st.integers(0, 3), st.sampled_from(["x", "y"]), st.lists(st.integers(0, 2), max_size=2))

@@ -17,8 +17,8 @@ from odradek.cli.logs.compact import CompactSettings, compact
 from odradek.log import checkpoints
 from odradek.records.batch import BatchBuilder
 from odradek.records.formats import iterate_entries, iterate_records
-from odradek.testing.logs import open_log, small_segments
-from odradek.testing.loop import ManualClock
+from odradek_testkit.logs import open_log, small_segments
+from odradek_testkit.loop import ManualClock
 
 CLEANER_FILE = "cleaner-offset-checkpoint"
 Pairs = list[tuple[bytes | None, bytes | None]]

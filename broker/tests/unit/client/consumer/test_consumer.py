@@ -20,7 +20,7 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
 from odradek.records.batch import BatchBuilder
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS = ClientSettings.of("fake:9001", auto_offset_reset="earliest", max_partition_fetch_bytes=300)
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -21,7 +21,7 @@ from odradek.client.consumer.group_protocol import decode_assignment, decode_sub
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS = ClientSettings.of("fake:9001", group_id="g", auto_offset_reset="earliest", heartbeat_interval_ms=1_000)
 MEMBER_ID_REQUIRED, UNKNOWN_MEMBER, ILLEGAL_GENERATION, REBALANCING, NOT_COORDINATOR, LOADING = 79, 25, 22, 27, 16, 14

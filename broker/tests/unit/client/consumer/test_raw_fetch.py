@@ -17,7 +17,7 @@ from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
 from odradek.records.batch import BatchBuilder
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS = ClientSettings.of("fake:9001", default_api_timeout_ms=5_000)
 PARTITION = TopicPartition("t", 0)

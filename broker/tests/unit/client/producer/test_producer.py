@@ -23,7 +23,7 @@ from odradek.base.types import TopicPartition
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS = ClientSettings.of("fake:9001", batch_size=200, delivery_timeout_ms=60_000, request_timeout_ms=1_000)
 PARTITION = TopicPartition("t", 0)

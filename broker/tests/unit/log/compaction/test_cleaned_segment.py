@@ -10,8 +10,8 @@ from odradek.base.system import SystemFiles
 from odradek.log.compaction import cleaned_segment
 from odradek.log.compaction.cleaned_segment import SegmentWriter
 from odradek.log.segments.segment import CLEANED_SUFFIX, LOG_SUFFIX, file_name
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import DIRECTORY
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import DIRECTORY
 
 
 def test_a_large_segment_is_synced_in_pieces(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> None:

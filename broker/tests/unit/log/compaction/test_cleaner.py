@@ -20,11 +20,11 @@ from odradek.log.compaction.decisions import ABORT_FILE
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import BatchBuilder
-from odradek.testing.cleaning import records_of, settle
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import run_inline, small_segments
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.workers import InlineWorkers
+from odradek_testkit.cleaning import records_of, settle
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import run_inline, small_segments
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.workers import InlineWorkers
 
 T = TypeVar("T")
 

@@ -19,10 +19,10 @@ from odradek.records.batch import BatchBuilder, ControlType
 from odradek.records.formats import iterate_entries
 from odradek.records.message_set import encode_set
 from odradek.records.validate import AppendOrigin
-from odradek.testing.cleaning import cleaning_request, compact, records_of, settle
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import RecordingHost, marker, open_log, small_segments
-from odradek.testing.loop import WALL_START_MS, ManualClock
+from odradek_testkit.cleaning import cleaning_request, compact, records_of, settle
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import RecordingHost, marker, open_log, small_segments
+from odradek_testkit.loop import WALL_START_MS, ManualClock
 
 CONFIG = small_segments(cleanup_policy=("compact",), segment_bytes=1000, delete_retention_ms=1000)
 

@@ -10,7 +10,7 @@ from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.log.checkpoints import MetaProperties
 from odradek.log.directories.directory import Turns, deleted_name, open_directory, parse_log_name
-from odradek.testing.disk import MemoryFiles
+from odradek_testkit.disk import MemoryFiles
 
 OWNER = MetaProperties(cluster_id="cluster", broker_id=1)
 

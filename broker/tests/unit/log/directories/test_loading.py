@@ -15,9 +15,9 @@ from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.base.types import TopicPartition
 from odradek.log.directories.loading import RecoveryProgress
 from odradek.log.manager import LogManager
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import batch, run_inline
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import batch, run_inline
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 T = TypeVar("T")
 

@@ -18,9 +18,9 @@ from odradek.base.types import TopicPartition
 from odradek.log.directories.moves import MARKER_FILE
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
-from odradek.testing.disk import Fate, MemoryFiles, PowerCutError
-from odradek.testing.logs import batch, run_inline, small_segments
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.disk import Fate, MemoryFiles, PowerCutError
+from odradek_testkit.logs import batch, run_inline, small_segments
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 A0, LONG = TopicPartition("a", 0), TopicPartition("t" * 240, 0)
 TOPIC_ID = UUID(int=77)

@@ -15,9 +15,9 @@ from odradek.log.directories.space import Room, reserve_of
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.records.validate import AppendOrigin
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import batch, run_inline, small_segments
-from odradek.testing.loop import VirtualClock, run_virtual
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import batch, run_inline, small_segments
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 GIB = 1 << 30
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)

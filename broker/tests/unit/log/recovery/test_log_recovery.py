@@ -10,9 +10,9 @@ from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.records.batch import ControlType, control_batch, iterate
 from odradek.records.validate import AppendOrigin
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import DIRECTORY, TP, RecordingHost, batch, open_log, small_segments
-from odradek.testing.loop import ManualClock
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import DIRECTORY, TP, RecordingHost, batch, open_log, small_segments
+from odradek_testkit.loop import ManualClock
 
 CONFIG = small_segments(segment_bytes=200)
 T0 = 1_700_000_000_000

@@ -11,10 +11,10 @@ from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.log.values import CleanedSwap
 from odradek.records.batch import ControlType, iterate
 from odradek.records.validate import AppendOrigin
-from odradek.testing.cleaning import compact, records_of
-from odradek.testing.disk import Fate, MemoryFiles
-from odradek.testing.logs import DIRECTORY, RecordingHost, batch, marker, open_log, small_segments
-from odradek.testing.loop import WALL_START_MS, ManualClock
+from odradek_testkit.cleaning import compact, records_of
+from odradek_testkit.disk import Fate, MemoryFiles
+from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, marker, open_log, small_segments
+from odradek_testkit.loop import WALL_START_MS, ManualClock
 
 CONFIG = small_segments(segment_bytes=160)
 T0 = 1_600_000_000_000

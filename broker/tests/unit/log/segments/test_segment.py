@@ -8,8 +8,8 @@ from odradek.base.errors import CorruptMessageError, StorageError
 from odradek.base.types import NO_TIMESTAMP
 from odradek.log.segments.segment import BatchPlace, Segment, file_name, whole_batches
 from odradek.records.batch import read_header
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import batch
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import batch
 
 BASE = 100
 T0 = 1_700_000_000_000

@@ -9,9 +9,9 @@ from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.records.batch import ControlType
 from odradek.records.validate import AppendOrigin
-from odradek.testing.disk import MemoryFiles
-from odradek.testing.logs import DIRECTORY, RecordingHost, batch, marker, open_log, small_segments
-from odradek.testing.loop import ManualClock
+from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, marker, open_log, small_segments
+from odradek_testkit.loop import ManualClock
 
 CONFIG = small_segments(segment_bytes=200)
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT

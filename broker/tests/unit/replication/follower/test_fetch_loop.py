@@ -24,8 +24,8 @@ from odradek.replication.partition import EpochEnd, LeaderAndIsrState, Partition
 from odradek.replication.sessions import follower_session as leader_session
 from odradek.replication.sessions.follower_session import Followed
 from odradek.replication.table import HostedPartition
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import at_once, record_set
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import at_once, record_set
 
 TP0, TP1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BACKOFF_MS = 1000

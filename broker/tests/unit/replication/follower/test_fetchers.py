@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from odradek.base.types import TopicPartition
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import MemoryBroker, MemoryCluster
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import MemoryBroker, MemoryCluster
 
 PARTITIONS = [TopicPartition("t", number) for number in range(8)]
 Scenario = Callable[[MemoryCluster, VirtualClock], Coroutine[Any, Any, None]]

@@ -26,7 +26,7 @@ from odradek.protocol.codec import decode_request, encode_response
 from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest, decode_fetch, encode_fetch_response
 from odradek.replication.follower.leader_channel import LeaderConnector
 from odradek.replication.partition import EpochEnd
-from odradek.testing.loop import ManualClock
+from odradek_testkit.loop import ManualClock
 
 TP = TopicPartition("t", 3)
 CONFIG, _ = BrokerConfig.parse(

@@ -11,8 +11,8 @@ import pytest
 from odradek.base.types import TopicPartition
 from odradek.cluster import Broker, ClusterImage
 from odradek.replication.leader.delete_records import DeletedRecords
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import MemoryBroker, MemoryCluster
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import MemoryBroker, MemoryCluster
 
 TP, INTERNAL, ELSEWHERE = TopicPartition("t", 0), TopicPartition("__consumer_offsets", 0), TopicPartition("other", 0)
 TIMEOUT_MS = 10_000

@@ -12,9 +12,9 @@ from odradek.records.validate import AppendOrigin
 from odradek.replication.partition import LeaderAndIsrState
 from odradek.replication.requests import FetchParams, FetchResult
 from odradek.replication.sessions.fetch_session import FetchPartition
-from odradek.testing.logs import batch, marker
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import TOPIC_ID, MemoryBroker, MemoryCluster
+from odradek_testkit.logs import batch, marker
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import TOPIC_ID, MemoryBroker, MemoryCluster
 
 TP = TopicPartition("t", 0)
 STATE = LeaderAndIsrState(

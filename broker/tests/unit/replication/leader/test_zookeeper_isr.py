@@ -10,9 +10,9 @@ from odradek.base.errors import InvalidUpdateVersionError, UnknownTopicOrPartiti
 from odradek.base.types import TopicPartition
 from odradek.replication.leader.zookeeper_isr import ZooKeeperIsrWriter
 from odradek.replication.requests import CommittedIsr
-from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk import layout
+from odradek_testkit.loop import VirtualClock, run_virtual
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 PATH = layout.partition_state_path(TP)

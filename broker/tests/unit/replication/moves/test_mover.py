@@ -18,8 +18,8 @@ from odradek.records.batch import stamp
 from odradek.replication.manager import FetchParams, LeaderAndIsrState, StopReplica
 from odradek.replication.moves.mover import Throttle
 from odradek.replication.sessions.fetch_session import FetchPartition
-from odradek.testing.loop import ManualClock, VirtualClock, run_virtual
-from odradek.testing.replicas import TOPIC_ID, MemoryBroker, MemoryCluster, record_set
+from odradek_testkit.loop import ManualClock, VirtualClock, run_virtual
+from odradek_testkit.replicas import TOPIC_ID, MemoryBroker, MemoryCluster, record_set
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 STATE = LeaderAndIsrState(

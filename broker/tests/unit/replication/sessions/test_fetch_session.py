@@ -10,7 +10,7 @@ import pytest
 from odradek.protocol.hotpath import FetchEntry, FetchRequest, ForgottenPartition
 from odradek.replication.requests import FetchResult
 from odradek.replication.sessions.fetch_session import EPOCH_MAX, EVICTION_MS, FetchAnswer, FetchSessions, next_epoch
-from odradek.testing.loop import ManualClock
+from odradek_testkit.loop import ManualClock
 
 TOPIC_ID = UUID(int=77)
 

@@ -19,7 +19,7 @@ from odradek.base.types import TopicPartition
 from odradek.controller.elections.candidates import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
-from odradek.testing.server import MemoryServer
+from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

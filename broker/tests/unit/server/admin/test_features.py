@@ -16,11 +16,11 @@ from odradek.protocol.codec import decode_response, encode_response
 from odradek.server.admin.features import NOTHING_FINALIZED, Finalized, FinalizedFeatures
 from odradek.server.dispatch import RequestContext
 from odradek.server.metadata import Identity, MetadataHandlers, TopicCreator
-from odradek.testing.loop import VirtualClock, run_virtual
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
-from odradek.testing.server import MemoryServer
 from odradek.zk.layout import FEATURE, Feature
 from odradek.zk.port import ConnectionLost
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]
 

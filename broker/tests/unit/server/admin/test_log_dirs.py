@@ -11,9 +11,9 @@ import pytest
 from odradek.base.types import TopicPartition
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.replication.manager import AppendRequest
-from odradek.testing.loop import VirtualClock, run_virtual
-from odradek.testing.replicas import record_set
-from odradek.testing.server import MemoryServer
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.replicas import record_set
+from odradek_testkit.server import MemoryServer
 
 TP = TopicPartition("events", 0)
 GIB = 1 << 30

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from odradek.base.errors import InvalidReplicaAssignmentError, NotControllerError
 from odradek.base.types import TopicPartition
 from odradek.protocol.apis import ApiKey
-from odradek.testing.server import MemoryServer
 from odradek.zk.layout import ReplicaAssignment
+from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

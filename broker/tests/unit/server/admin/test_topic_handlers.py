@@ -29,10 +29,10 @@ from odradek.base.errors import (
 from odradek.base.types import GROUP_METADATA_TOPIC, ZERO_UUID
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
-from odradek.testing.server import MemoryServer
 from odradek.zk import layout
 from odradek.zk.layout import TopicAssignment
 from odradek.zk.port import ConnectionLost
+from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]
 ID = UUID(int=77)

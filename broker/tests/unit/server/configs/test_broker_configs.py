@@ -11,9 +11,9 @@ from odradek.base.errors import ConfigError, InvalidRequestError
 from odradek.protocol.apis import ApiKey
 from odradek.server.configs.broker_configs import BrokerSettings
 from odradek.server.configs.config_store import persist
-from odradek.testing.server import MemoryServer
 from odradek.zk import layout
 from odradek.zk.port import ConnectionLost, SessionExpired
+from odradek_testkit.server import MemoryServer
 
 ALL = layout.DEFAULT_ENTITY
 

@@ -21,9 +21,9 @@ from odradek.base.settings import Kind, Update
 from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, IDLE_TOPIC_SETTINGS, INTERNAL_SETTINGS
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
-from odradek.testing.server import MemoryServer
 from odradek.zk import layout
 from odradek.zk.port import ConnectionLost
+from odradek_testkit.server import MemoryServer
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)

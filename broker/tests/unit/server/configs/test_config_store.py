@@ -8,10 +8,10 @@ import pytest
 
 from odradek.base.config import TopicConfig
 from odradek.base.errors import InvalidConfigError, RequestTimedOutError
-from odradek.testing.server import MemoryServer
 from odradek.zk import layout
 from odradek.zk.layout import ConfigChange
 from odradek.zk.port import BadVersion
+from odradek_testkit.server import MemoryServer
 
 PATH = layout.config_path("topics", "t")
 

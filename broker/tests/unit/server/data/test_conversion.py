@@ -34,7 +34,7 @@ from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.message_set import encode_set
 from odradek.server.data import conversion
 from odradek.server.data.conversion import DownConversion, guessed_us, holds_newer
-from odradek.testing.server import MemoryServer
+from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]
 T = TypeVar("T")

@@ -37,7 +37,7 @@ from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.records.batch import BatchBuilder
 from odradek.server.data.produce_and_fetch import FROM_FILE_BYTES, FROM_FILES_BYTES
-from odradek.testing.server import MemoryServer
+from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]
 ID = UUID(int=77)

@@ -29,8 +29,8 @@ from odradek.base.errors import (
 from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.protocol.apis import ApiKey
 from odradek.server.groups.group_handlers import GROUP_OPERATIONS, NO_OPERATIONS
-from odradek.testing.coordination import EVENTS, FULL_RANGE, METADATA, OFFSETS_PARTITIONS, Server, image, virtual
-from odradek.testing.groups import SETTINGS
+from odradek_testkit.coordination import EVENTS, FULL_RANGE, METADATA, OFFSETS_PARTITIONS, Server, image, virtual
+from odradek_testkit.groups import SETTINGS
 
 
 def versions(key: ApiKey, since: int = 0, until: int = 99) -> Any:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from odradek.testing.simulation.errors import Violation
-from odradek.testing.simulation.faults import inject, missing
-from odradek.testing.simulation.plan import (
+from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.faults import inject, missing
+from odradek_testkit.simulation.plan import (
     EndSession,
     FailDisk,
     Fault,
@@ -26,8 +26,8 @@ from odradek.testing.simulation.plan import (
     ZooKeeperOutage,
     draw,
 )
-from odradek.testing.simulation.running import run_simulated
-from odradek.testing.simulation.world import World
+from odradek_testkit.simulation.running import run_simulated
+from odradek_testkit.simulation.world import World
 
 
 def play(

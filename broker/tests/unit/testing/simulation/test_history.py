@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
-from odradek.testing.simulation.errors import Violation
-from odradek.testing.simulation.history import Answer, GroupHistory, History, Reading
+from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.history import Answer, GroupHistory, History, Reading
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -21,12 +21,12 @@ from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.replication.isr import InSyncSet
 from odradek.replication.table import HostedPartition
-from odradek.testing.simulation.errors import Violation
-from odradek.testing.simulation.invariants import Invariants
-from odradek.testing.simulation.running import run_simulated
-from odradek.testing.simulation.world import World
 from odradek.zk import layout
 from odradek.zk.port import SetData
+from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.invariants import Invariants
+from odradek_testkit.simulation.running import run_simulated
+from odradek_testkit.simulation.world import World
 
 T0 = TopicPartition("t", 0)
 

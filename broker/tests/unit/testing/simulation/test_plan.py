@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.config import BrokerConfig
-from odradek.testing.simulation.plan import (
+from odradek_testkit.simulation.plan import (
     ACKED,
     SIDE,
     AddPartitions,
@@ -40,7 +40,7 @@ def test_equal_seeds_give_equal_plans(seed: int) -> None:
 
 
 def test_a_plan_does_not_depend_on_the_process() -> None:
-    code = "from odradek.testing.simulation.plan import draw; print(draw(77))"
+    code = "from odradek_testkit.simulation.plan import draw; print(draw(77))"
     text = {
         subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.simulation.plants import PLANTS, Bite, Plant, PlantError, planted
+from odradek_testkit.simulation.plants import PLANTS, Bite, Plant, PlantError, planted
 
 
 class Right:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from odradek.testing.simulation import play as game
-from odradek.testing.simulation.errors import Violation
-from odradek.testing.simulation.plan import ACKED, QUICK, Kill, Kind, Plan, TopicPlan
-from odradek.testing.simulation.play import Outcome, Standstill, play
-from odradek.testing.simulation.wholeness import missing
-from odradek.testing.simulation.world import World
+from odradek_testkit.simulation import play as game
+from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.plan import ACKED, QUICK, Kill, Kind, Plan, TopicPlan
+from odradek_testkit.simulation.play import Outcome, Standstill, play
+from odradek_testkit.simulation.wholeness import missing
+from odradek_testkit.simulation.world import World
 
 PLAN = Plan(
     seed=1,
@@ -63,7 +63,7 @@ def test_another_seed_is_another_run() -> None:
 def test_a_run_does_not_depend_on_its_process(hash_seed: str) -> None:
     """Sets of texts have another order under another hash seed."""
     script = (
-        "import logging; logging.disable(50)\nfrom odradek.testing.simulation.play import play\nprint(play(3).digest)"
+        "import logging; logging.disable(50)\nfrom odradek_testkit.simulation.play import play\nprint(play(3).digest)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
@@ -109,7 +109,7 @@ def test_a_client_bug_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("odradek.testing.simulation.readers.Reader.run", run)
+    monkeypatch.setattr("odradek_testkit.simulation.readers.Reader.run", run)
     outcome = play(1, plan=PLAN)
     assert outcome.invariant == "no-surprise"
     assert "ZeroDivisionError" in (outcome.violation or "")

@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from odradek.testing.simulation import search
-from odradek.testing.simulation.play import Outcome, play
-from odradek.testing.simulation.search import play_guarded, play_many
+from odradek_testkit.simulation import search
+from odradek_testkit.simulation.play import Outcome, play
+from odradek_testkit.simulation.search import play_guarded, play_many
 
 
 def test_several_processes_give_what_one_gives() -> None:
@@ -24,7 +24,7 @@ def test_a_run_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
     monkeypatch.setattr(search, "STANDSTILL_S", 0.5)
-    monkeypatch.setattr("odradek.testing.simulation.workload.Workload.prepare", hang)
+    monkeypatch.setattr("odradek_testkit.simulation.workload.Workload.prepare", hang)
     before = signal.getsignal(signal.SIGVTALRM)
     outcome = play_guarded(1)
     assert outcome.invariant == "no-standstill"

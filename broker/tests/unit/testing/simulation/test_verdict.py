@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from odradek.base.types import TopicPartition
-from odradek.testing.simulation.errors import Violation
-from odradek.testing.simulation.history import Answer, GroupHistory, ProducerHistory, Reading
-from odradek.testing.simulation.verdict import (
+from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.history import Answer, GroupHistory, ProducerHistory, Reading
+from odradek_testkit.simulation.verdict import (
     OFFSETS_TOPIC,
     Contents,
     compare_batches,

@@ -10,11 +10,11 @@ import pytest
 
 from odradek.app.broker import BrokerState
 from odradek.base.errors import StorageError
-from odradek.testing.disk import Fate
-from odradek.testing.loop import run_virtual
-from odradek.testing.simulation.running import run_simulated
-from odradek.testing.simulation.world import World
 from odradek.zk import layout
+from odradek_testkit.disk import Fate
+from odradek_testkit.loop import run_virtual
+from odradek_testkit.simulation.running import run_simulated
+from odradek_testkit.simulation.world import World
 
 Scene = Callable[[World], Coroutine[Any, Any, None]]
 

@@ -18,8 +18,8 @@ from odradek_operator.kube.api.api_client import (
     load_configuration,
 )
 from odradek_operator.kube.api.object_kinds import Kind, Reference
-from odradek_operator.testing.server import ApiServer, serving
-from odradek_operator.testing.surroundings import NAMESPACE, cluster_body
+from odradek_operator_testkit.server import ApiServer, serving
+from odradek_operator_testkit.surroundings import NAMESPACE, cluster_body
 
 DEMO = Reference(kind=Kind.CLUSTER, namespace=NAMESPACE, name="demo")
 PATH = "GET /apis/odradek.dev/v1/namespaces/shop/clusters/demo"

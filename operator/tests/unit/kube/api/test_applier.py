@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from odradek.testing.loop import run_virtual
 from odradek_operator.crds.types import Cluster, Monitoring
 from odradek_operator.kube.api.api_client import KubernetesError
 from odradek_operator.kube.api.applier import Applier
@@ -17,9 +16,10 @@ from odradek_operator.kube.cluster.cluster_view import complete
 from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.wanted import PRUNED_KINDS, WantedObject, prune_selector, wanted_objects
-from odradek_operator.testing.api import KubernetesApi
-from odradek_operator.testing.client import MemoryClient
-from odradek_operator.testing.store import key_of
+from odradek_operator_testkit.api import KubernetesApi
+from odradek_operator_testkit.client import MemoryClient
+from odradek_operator_testkit.store import key_of
+from odradek_testkit.loop import run_virtual
 
 CLUSTER = Cluster(name="demo", namespace="shop", uid="1")
 

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from odradek.testing.loop import run_virtual
 from odradek_operator.crds.types import Brokers, Cluster, Volume, ZooKeeper
 from odradek_operator.kube.api.api_client import KubernetesError
 from odradek_operator.kube.api.claims import GONE_SECONDS, Growth, grow_claims, remake_sets
@@ -14,9 +13,10 @@ from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.storage import template_sizes
 from odradek_operator.objects.wanted import WantedObject, wanted_objects
-from odradek_operator.testing.api import Asked, KubernetesApi
-from odradek_operator.testing.client import MemoryClient
-from odradek_operator.testing.store import key_of
+from odradek_operator_testkit.api import Asked, KubernetesApi
+from odradek_operator_testkit.client import MemoryClient
+from odradek_operator_testkit.store import key_of
+from odradek_testkit.loop import run_virtual
 
 
 def cluster(size: str) -> Cluster:

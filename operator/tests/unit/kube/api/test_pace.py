@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from odradek.testing.loop import run_virtual
 from odradek_operator.kube.api.pace import BURST_SECONDS, Pace
+from odradek_testkit.loop import run_virtual
 
 
 def test_turns_come_at_the_rate_and_in_order() -> None:

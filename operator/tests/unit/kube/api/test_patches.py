@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek_operator.kube.api.patches import merge_patch
-from odradek_operator.testing.merging import merge
+from odradek_operator_testkit.merging import merge
 
 KEYS = st.sampled_from("abc")
 LEAVES = st.one_of(st.booleans(), st.integers(0, 3), st.sampled_from(["", "x", "y"]))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from odradek.testing.loop import run_virtual
 from odradek_operator.kube.api.object_kinds import Object
 from odradek_operator.kube.cluster.kubernetes_events import MAX_NOTE, REMEMBERED, Events, Mood
-from odradek_operator.testing.api import KubernetesApi
-from odradek_operator.testing.client import MemoryClient
-from odradek_operator.testing.surroundings import cluster_body
+from odradek_operator_testkit.api import KubernetesApi
+from odradek_operator_testkit.client import MemoryClient
+from odradek_operator_testkit.surroundings import cluster_body
+from odradek_testkit.loop import run_virtual
 
 
 def told(api: KubernetesApi) -> list[Object]:

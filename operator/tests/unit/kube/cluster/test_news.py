@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from odradek.testing.loop import run_virtual
 from odradek_operator.kube.api.object_kinds import Object
 from odradek_operator.kube.cluster.kubernetes_events import Events
 from odradek_operator.kube.cluster.news import FEW, Done, tell_done
-from odradek_operator.testing.api import KubernetesApi
-from odradek_operator.testing.client import MemoryClient
-from odradek_operator.testing.surroundings import cluster_body, topic_body
+from odradek_operator_testkit.api import KubernetesApi
+from odradek_operator_testkit.client import MemoryClient
+from odradek_operator_testkit.surroundings import cluster_body, topic_body
+from odradek_testkit.loop import run_virtual
 
 
 def told(done: Iterable[Done], topics: int) -> list[Object]:

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.loop import run_virtual
 from odradek_operator.kube.api.object_kinds import Kind
 from odradek_operator.kube.cluster.cluster_view import View
 from odradek_operator.kube.cluster.specification import MAX_KEPT_BYTES, read_topics, specification
 from odradek_operator.lifecycle.cluster_record import in_force, read_record, record_data
 from odradek_operator.lifecycle.observed_cluster import KeptSpec, KubernetesState, Record
 from odradek_operator.objects import names
-from odradek_operator.testing.surroundings import (
+from odradek_operator_testkit.surroundings import (
     IDLE_SECONDS,
     Operator,
     World,
@@ -25,6 +24,7 @@ from odradek_operator.testing.surroundings import (
     topic_body,
     until,
 )
+from odradek_testkit.loop import run_virtual
 
 WRONG = {"spec": {"brokers": {"replicas": 0}}}
 RIGHT = {"spec": {"brokers": {"replicas": 3}}}

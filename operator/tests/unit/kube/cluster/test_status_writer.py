@@ -6,7 +6,6 @@ import asyncio
 from uuid import UUID
 
 from odradek.base.types import Endpoint
-from odradek.testing.loop import run_virtual
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from odradek.zk.ownership import ManagedTopic
 from odradek_operator.crds import Cluster, Listener, ListenerType, Topic
@@ -23,12 +22,13 @@ from odradek_operator.kube.cluster.status_writer import (
     bootstrap,
 )
 from odradek_operator.lifecycle.steps import ClusterDecision
-from odradek_operator.testing.api import KubernetesApi
-from odradek_operator.testing.client import MemoryClient
-from odradek_operator.testing.surroundings import cluster_body, condition, topic_body
 from odradek_operator.topics.reconcile import Outcome
 from odradek_operator.topics.topic_plan import Wanted, make_plan
 from odradek_operator.topics.zookeeper_state import ObservedConfig, ObservedOwnership, ObservedTopic, Snapshot
+from odradek_operator_testkit.api import KubernetesApi
+from odradek_operator_testkit.client import MemoryClient
+from odradek_operator_testkit.surroundings import cluster_body, condition, topic_body
+from odradek_testkit.loop import run_virtual
 
 CLUSTER = Cluster(name="demo", namespace="shop", uid="1", brokers=Brokers(replicas=1))
 

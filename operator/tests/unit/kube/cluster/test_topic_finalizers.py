@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.testing.loop import run_virtual
 from odradek.zk.layout import TopicAssignment
 from odradek_operator.crds import Cluster, Deletion, Topic
 from odradek_operator.kube.api.object_kinds import Object
@@ -15,13 +14,14 @@ from odradek_operator.kube.cluster.topic_finalizers import (
     keep_finalizers,
     release_finalizers,
 )
-from odradek_operator.testing.api import KubernetesApi
-from odradek_operator.testing.client import MemoryClient
-from odradek_operator.testing.store import key_of
-from odradek_operator.testing.surroundings import topic_body
 from odradek_operator.topics.reconcile import Outcome
 from odradek_operator.topics.topic_plan import Wanted, make_plan
 from odradek_operator.topics.zookeeper_state import ObservedTopic, Snapshot
+from odradek_operator_testkit.api import KubernetesApi
+from odradek_operator_testkit.client import MemoryClient
+from odradek_operator_testkit.store import key_of
+from odradek_operator_testkit.surroundings import topic_body
+from odradek_testkit.loop import run_virtual
 
 OTHER = "example.org/other"
 THERE = ObservedTopic(assignment=TopicAssignment(topic="orders", partitions={}), version=1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.testing.loop import run_virtual
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout
 from odradek.zk.port import ConnectionLost, SessionState, ZkClient, ZkSettings
 from odradek_operator.kube.cluster.zookeeper_session import ZooKeeperSession
+from odradek_testkit.loop import run_virtual
 
 
 class Ensemble:

@@ -1,0 +1,101 @@
+"""One of our brokers as a process of its own, beside brokers of Apache Kafka or on a directory that one of them had.
+
+Properties enter, a process that serves leaves; `testing/apache.ApacheBroker` is its counterpart, with the same methods.
+For tests only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from odradek.testing.waiting import wait_until
+from odradek_testkit.apache import free_port
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_STOP_SECONDS: Final = 60.0
+
+
+class OdradekBroker:
+    """Our broker without its parent process; its files are under `directory`, its data in `directory/data`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        zookeeper: str,
+        properties: Mapping[str, str],
+        broker_id: int = 0,
+        port: int | None = None,
+    ) -> None:
+        """`properties` are added to, or override, id, listener, directory and ensemble; without a port a free one is
+        taken. Nothing is started yet."""
+        self.port: Final = port or free_port()
+        self._log = directory / "odradek.log"
+        settings = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(directory / "data"),
+            "zookeeper.connect": zookeeper,
+            "metrics.port": "0",
+            "process.supervision.enable": "false",
+            **properties,
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        self._properties = directory / "odradek.properties"
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id, while it runs."""
+        assert self._process is not None, "the broker does not run"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it; it serves when a client gets its metadata. `AssertionError` with its log when it ends instead."""
+        from confluent_kafka.admin import AdminClient
+
+        self.launch()
+        bootstrap = f"127.0.0.1:{self.port}"
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        wait_until(lambda: self._ended() or _serves(admin), what=f"our broker's start on {bootstrap}")
+        assert not self._ended(), self._log.read_text()[-4000:]
+
+    def launch(self) -> None:
+        """Start the process and return at once."""
+        with self._log.open("ab") as out:
+            command = [sys.executable, "-m", "odradek.cli.main", "broker", str(self._properties)]
+            self._process = subprocess.Popen(command, stdout=out, stderr=out)
+
+    def _ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End it, in order or at once; idempotent."""
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
+        if process is not None:
+            process.wait(timeout=_STOP_SECONDS)
+
+    def errors(self) -> list[str]:
+        """Lines of its log that tell of an error."""
+        return [line for line in self._log.read_text().splitlines() if re.search(r" (ERROR|CRITICAL) ", line)]
+
+
+def _serves(admin: AdminClient) -> bool:
+    from confluent_kafka import KafkaException
+
+    try:
+        return bool(admin.list_topics(timeout=1).brokers)
+    except KafkaException:
+        return False

@@ -1,0 +1,556 @@
+"""A network for simulations: named hosts, streams with delay, cuts, stalls and partitions, all in virtual time.
+
+`SimulatedLoop` takes the place of the real event loop; the production listener and channel open and accept connections
+on it without knowing. Faults enter by the methods of `SimulatedNetwork`; bytes leave where they were sent to, in order.
+
+Fault model. A stream keeps its order and loses nothing while both ends live, as TCP does: what is sent into a blocked
+direction waits, and arrives when the block is lifted. A host that *dies* resets its streams (its kernel answers for
+it); a host that *vanishes* leaves its peers without a word. Nothing arrives twice. Delays are drawn from the seed, so
+equal seeds give equal runs. Invariant: nobody runs on behalf of a dead host.
+
+Callbacks of a host carry its `Host` in their context (`as_host`): whatever a dead host had scheduled is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Final, cast
+
+from odradek.base.ports import Buffer
+from odradek_testkit.loop import VirtualLoop
+
+DELAY_MS: Final = (0.05, 1.0)
+"""Time that bytes are under way, when nothing is wrong."""
+
+CHUNK_BYTES: Final = 16 << 10
+"""Bytes that arrive by one callback."""
+
+FIRST_CLIENT_PORT: Final = 40_000
+
+
+class Host:
+    """One machine or pod: what runs on it, dies with it. A restarted one is a new `Host` of the same name."""
+
+    __slots__ = ("_held", "alive", "name", "tasks", "turns")
+
+    def __init__(self, name: str) -> None:
+        """Alive from the beginning."""
+        self.name: Final = name
+        self.alive = True
+        self.turns = 0
+        """Callbacks that ran here so far: nothing on it has changed while this stands still."""
+        self._held: list[_Call] | None = None
+        self.tasks: Final[set[asyncio.Task[Any]]] = set()
+        """What runs here. A dead host's tasks stand for ever: a task that nobody holds would be collected, and the
+        `finally` blocks of a process that was killed would run."""
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it stands still."""
+        return self._held is not None
+
+    def freeze(self) -> None:
+        """Do nothing any more, as after SIGSTOP or in a long pause of the machine; what comes in waits."""
+        if self._held is None:
+            self._held = []
+
+    def thaw(self) -> None:
+        """Go on, with all that has become due meanwhile at once, in its order."""
+        held, self._held = self._held, None
+        for call in held or ():
+            call.again()
+
+    def hold(self, call: _Call) -> None:
+        """Keep a call for later; the host is frozen."""
+        assert self._held is not None
+        self._held.append(call)
+
+    def __repr__(self) -> str:
+        """For traces."""
+        return f"Host({self.name}{'' if self.alive else ', dead'})"
+
+
+_HOST: ContextVar[Host | None] = ContextVar("simulated_host", default=None)
+
+
+@contextmanager
+def as_host(host: Host) -> Iterator[None]:
+    """Whatever is scheduled inside, and what that schedules, runs on `host` and dies with it."""
+    token = _HOST.set(host)
+    try:
+        yield
+    finally:
+        _HOST.reset(token)
+
+
+def current_host() -> Host | None:
+    """The host on whose behalf the caller runs; None outside of all."""
+    return _HOST.get()
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """Sets of tasks, by which their owners cancel them, have the order of addresses; of these, that of numbers."""
+
+    def __init__(
+        self,
+        number: int,
+        coro: Coroutine[Any, Any, Any],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        # Before the rest: a task enters the set of all tasks while it is made.
+        self._number = number
+        super().__init__(coro, loop=loop, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimulatedLoop(VirtualLoop):
+    """A loop in virtual time whose connections go over a `SimulatedNetwork`."""
+
+    def __init__(self, seed: int = 0) -> None:
+        """`seed` draws the delays."""
+        super().__init__()
+        self._tasks_made = 0
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
+        self.network: Final = SimulatedNetwork(self, seed)
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """As ever, except that a dead host's callbacks do nothing, and a frozen one's wait."""
+        context = copy_context() if context is None else context
+        host = context.get(_HOST)
+        if host is None:
+            return super().call_soon(callback, *args, context=context)
+        call = _Call(self, host, callback, context)
+        call.handle = super().call_soon(call, *args, context=context)
+        return call.handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As ever, except that a dead host's callbacks do nothing, and a frozen one's wait."""
+        context = copy_context() if context is None else context
+        host = context.get(_HOST)
+        if host is None:
+            return super().call_at(when, callback, *args, context=context)
+        call = _Call(self, host, callback, context)
+        handle = call.handle = super().call_at(when, call, *args, context=context)
+        return handle
+
+    def _make_task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: Coroutine[Any, Any, Any],
+        context: Context | None = None,
+    ) -> asyncio.Task[Any]:
+        self._tasks_made += 1
+        return _NumberedTask(self._tasks_made, coro, loop, context)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        """As ever; the task belongs to the current host."""
+        task = super().create_task(coro, name=name, context=context)
+        host = current_host() if context is None else context.get(_HOST)
+        if host is not None:
+            host.tasks.add(task)
+            task.add_done_callback(host.tasks.discard)
+        return task
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect over the simulated network. Raises `ConnectionRefusedError`; a blocked way never answers."""
+        return await self.network.connect(protocol_factory, host, port)
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], *, sock: SimulatedSocket, backlog: int = 100
+    ) -> SimulatedServer:
+        """Accept on the address that `bind` gave."""
+        return self.network.listen(protocol_factory, sock)
+
+
+class _Call:
+    """A callback of a host."""
+
+    __slots__ = ("_args", "_callback", "_context", "_host", "_loop", "handle")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, host: Host, callback: Callable[..., object], context: Context
+    ) -> None:
+        self._loop: Final = loop
+        self._host: Final = host
+        self._callback: Final = callback
+        self._context: Final = context
+        self._args: tuple[Any, ...] = ()
+        self.handle: asyncio.Handle | None = None
+
+    def __call__(self, *args: Any) -> None:
+        if self._host.is_frozen:
+            self._args = args
+            self._host.hold(self)
+        elif self._host.alive:
+            self._host.turns += 1
+            self._callback(*args)
+
+    def again(self) -> None:
+        """It was due while the host was frozen; whoever cancelled it meanwhile did so in time."""
+        if self.handle is None or not self.handle.cancelled():
+            self._loop.call_soon(self._callback, *self._args, context=self._context)
+
+
+class SimulatedSocket:
+    """A bound address."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Made by `SimulatedNetwork.bind`."""
+        self._address: Final = (host, port)
+
+    def getsockname(self) -> tuple[str, int]:
+        """Host and port."""
+        return self._address
+
+    def setsockopt(self, *_: int) -> None:
+        """Accepted; there is no kernel buffer to size."""
+
+    def close(self) -> None:
+        """The address is given up with its server."""
+
+
+class SimulatedServer:
+    """A listening address."""
+
+    def __init__(self, network: SimulatedNetwork, address: tuple[str, int]) -> None:
+        """Made by `SimulatedNetwork.listen`."""
+        self._network: Final = network
+        self._address: Final = address
+
+    def close(self) -> None:
+        """Accept no more; what is connected stays."""
+        self._network.stop_listening(self._address)
+
+
+class SimulatedNetwork:
+    """All hosts' streams and the state of the ways between them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int) -> None:
+        """Everything is connected to everything."""
+        self.loop: Final = loop
+        self._random: Final = random.Random(seed)
+        self._servers: Final[dict[tuple[str, int], tuple[Callable[[], asyncio.BaseProtocol], Host, Context]]] = {}
+        self._blocked: Final[set[tuple[str, str]]] = set()
+        self._slow: Final[dict[tuple[str, str], float]] = {}
+        self._ends: Final[dict[SimulatedTransport, None]] = {}
+        self._next_port = FIRST_CLIENT_PORT
+
+    # Addresses
+
+    def bind(self, host: str, port: int) -> SimulatedSocket:
+        """Take an address; port 0 takes a free one. Raises `OSError` when it is taken."""
+        if not port:
+            port = self._client_port()
+        if (host, port) in self._servers:
+            raise OSError(98, "address in use")
+        return SimulatedSocket(host, port)
+
+    def listen(self, factory: Callable[[], asyncio.BaseProtocol], bound: SimulatedSocket) -> SimulatedServer:
+        """Accept connections to a bound address on behalf of the current host."""
+        host = current_host()
+        if host is None:
+            raise RuntimeError("only a host can listen: use as_host")
+        address = bound.getsockname()
+        self._servers[address] = (factory, host, copy_context())
+        return SimulatedServer(self, address)
+
+    def stop_listening(self, address: tuple[str, int]) -> None:
+        """Forget an address; idempotent."""
+        self._servers.pop(address, None)
+
+    def _client_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """A stream from the current host to a listening one."""
+        source = current_host()
+        if source is None:
+            raise RuntimeError("only a host can connect: use as_host")
+        await self._travel(source.name, host)
+        entry = self._servers.get((host, port))
+        if entry is None or not entry[1].alive:
+            await self._travel(host, source.name)
+            raise ConnectionRefusedError(111, "Connection refused")
+        server_factory, server_host, context = entry
+        here = (source.name, self._client_port())
+        near = SimulatedTransport(self, source, copy_context(), (here, (host, port)))
+        far = SimulatedTransport(self, server_host, context.copy(), ((host, port), here))
+        near.peer, far.peer = far, near
+        self._ends[near] = self._ends[far] = None
+        context.copy().run(lambda: far.attach(server_factory()))
+        await self._travel(host, source.name)
+        if near.is_lost:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        protocol = factory()
+        near.attach(protocol)
+        return near, protocol
+
+    async def _travel(self, source: str, target: str) -> None:
+        """Wait until a packet has come through; as long as the way is blocked, it does not."""
+        while True:
+            await asyncio.sleep(self.delay_s(source, target))
+            if (source, target) not in self._blocked:
+                return
+            await asyncio.sleep(0.2)
+
+    def delay_s(self, source: str, target: str) -> float:
+        """A delay for one packet."""
+        low, high = DELAY_MS
+        return (low + (high - low) * self._random.random() + self._slow.get((source, target), 0.0)) / 1000
+
+    # Faults
+
+    def is_blocked(self, source: str, target: str) -> bool:
+        """Whether nothing comes through from `source` to `target` now."""
+        return (source, target) in self._blocked
+
+    def block(self, source: str, target: str) -> None:
+        """Hold up everything in one direction."""
+        self._blocked.add((source, target))
+
+    def partition(self, one: str, other: str) -> None:
+        """Hold up both directions."""
+        self.block(one, other)
+        self.block(other, one)
+
+    def slow(self, source: str, target: str, extra_ms: float) -> None:
+        """Add to every delay in one direction; 0 makes it normal again."""
+        self._slow[source, target] = extra_ms
+
+    def heal(self) -> None:
+        """Let everything through again, at the usual pace; what was held up arrives now."""
+        self._blocked.clear()
+        self._slow.clear()
+        for end in list(self._ends):
+            end.pump()
+
+    def reset(self, one: str, other: str) -> None:
+        """Break every stream between two hosts."""
+        for end in list(self._ends):
+            if end.host.name == one and end.peer.host.name == other:
+                end.fail(ConnectionResetError("connection reset"))
+                end.peer.fail(ConnectionResetError("connection reset"))
+
+    def kill(self, host: Host, *, silently: bool = False) -> None:
+        """The host stops at once. Its peers get a reset, or hear nothing when it vanishes `silently`."""
+        host.alive = False
+        for address, (_, owner, _) in list(self._servers.items()):
+            if owner is host:
+                del self._servers[address]
+        for end in list(self._ends):
+            if end.host is host:
+                self._ends.pop(end, None)
+                if not silently:
+                    end.peer.reset_later()
+
+    def forget(self, end: SimulatedTransport) -> None:
+        """A stream's end is gone."""
+        self._ends.pop(end, None)
+
+
+class SimulatedTransport(asyncio.Transport):
+    """One end of a stream."""
+
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        host: Host,
+        context: Context,
+        addresses: tuple[tuple[str, int], tuple[str, int]],
+    ) -> None:
+        """`addresses`: of this end and of the other one."""
+        super().__init__({"sockname": addresses[0], "peername": addresses[1]})
+        self.host: Final = host
+        self.peer: SimulatedTransport
+        self._network: Final = network
+        self._context: Final = context
+        self._protocol: asyncio.BaseProtocol | None = None
+        self._outgoing: Final[deque[bytes]] = deque()
+        self._outgoing_bytes = 0
+        self._high_water = 64 << 10
+        self._is_write_paused = False
+        self._is_read_paused = False
+        self._closing = False
+        self._is_lost = False
+        self._pumping = False
+        self._incoming: Final[deque[bytes]] = deque()
+        self._delivering = False
+
+    # Life
+
+    def attach(self, protocol: asyncio.BaseProtocol) -> None:
+        """Hand the stream to its protocol."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+        self._deliver_soon()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the stream is over for this end."""
+        return self._is_lost
+
+    def is_closing(self) -> bool:
+        """Whether `close` or `abort` was called, or the stream broke."""
+        return self._closing
+
+    def close(self) -> None:
+        """Send what waits, then end."""
+        if not self._closing:
+            self._closing = True
+            self.pump()
+
+    def abort(self) -> None:
+        """End now; the peer sees a reset."""
+        self._closing = True
+        self._outgoing.clear()
+        if not self._is_lost:
+            self.peer.reset_later()
+            self.fail(None)
+
+    def fail(self, error: Exception | None) -> None:
+        """The stream is over for this end."""
+        if self._is_lost:
+            return
+        self._is_lost = self._closing = True
+        self._network.forget(self)
+        self._incoming.clear()
+        self._network.loop.call_soon(self._lost, error, context=self._context)
+
+    def _lost(self, error: Exception | None) -> None:
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            protocol.connection_lost(error)
+
+    def reset_later(self) -> None:
+        """A reset of the peer is on its way here."""
+        self._after_delay(self.peer, self, lambda: self.fail(ConnectionResetError("connection reset by peer")))
+
+    def _after_delay(self, source: SimulatedTransport, target: SimulatedTransport, action: Callable[[], None]) -> None:
+        network = self._network
+
+        def arrive() -> None:
+            if network.is_blocked(source.host.name, target.host.name):
+                network.loop.call_later(0.2, arrive)
+            else:
+                action()
+
+        delay_s = network.delay_s(source.host.name, target.host.name)
+        network.loop.call_later(delay_s, arrive, context=Context())
+
+    # Writing
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Bytes under way above which the protocol is paused."""
+        self._high_water = 64 << 10 if high is None else high
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes under way."""
+        return self._outgoing_bytes
+
+    def write(self, data: Buffer) -> None:
+        """Send, in order."""
+        if self._closing or not data:
+            return
+        self._outgoing.append(bytes(data))
+        self._outgoing_bytes += len(data)
+        if self._outgoing_bytes > self._high_water and not self._is_write_paused:
+            self._is_write_paused = True
+            cast(asyncio.Protocol, self._protocol).pause_writing()
+        self.pump()
+
+    def pump(self) -> None:
+        """Put the next bytes on their way, unless some are, or the way is blocked."""
+        blocked = self._network.is_blocked(self.host.name, self.peer.host.name)
+        if self._pumping or self._is_lost or blocked or not (self._outgoing or self._closing):
+            return
+        self._pumping = True
+        delay_s = self._network.delay_s(self.host.name, self.peer.host.name)
+        self._network.loop.call_later(delay_s, self._arrived, context=Context())
+
+    def _arrived(self) -> None:
+        self._pumping = False
+        if self._is_lost or not self.host.alive:
+            return
+        if self._network.is_blocked(self.host.name, self.peer.host.name):
+            return
+        sent = 0
+        while self._outgoing and sent < CHUNK_BYTES:
+            data = self._outgoing.popleft()
+            sent += len(data)
+            self.peer.receive(data)
+        self._outgoing_bytes -= sent
+        if self._is_write_paused and self._outgoing_bytes <= self._high_water // 4:
+            self._is_write_paused = False
+            self._network.loop.call_soon(self._resume_writing, context=self._context)
+        if self._outgoing:
+            self.pump()
+        elif self._closing:
+            self.peer.receive(b"")
+            self.fail(None)
+
+    def _resume_writing(self) -> None:
+        if self._protocol is not None:
+            cast(asyncio.Protocol, self._protocol).resume_writing()
+
+    # Reading
+
+    def pause_reading(self) -> None:
+        """Keep what arrives."""
+        self._is_read_paused = True
+
+    def resume_reading(self) -> None:
+        """Hand over what was kept."""
+        self._is_read_paused = False
+        self._deliver_soon()
+
+    def receive(self, data: bytes) -> None:
+        """Bytes of the peer are here; none means that it sends no more."""
+        if not self._is_lost:
+            self._incoming.append(data)
+            self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if self._incoming and not (self._delivering or self._is_read_paused) and self._protocol is not None:
+            self._delivering = True
+            self._network.loop.call_soon(self._deliver, context=self._context)
+
+    def _deliver(self) -> None:
+        self._delivering = False
+        while self._incoming and not self._is_read_paused and self._protocol is not None and not self._is_lost:
+            data = self._incoming.popleft()
+            if not data:
+                if not cast(asyncio.Protocol, self._protocol).eof_received():
+                    self.close()
+                return
+            self._hand_over(data)
+
+    def _hand_over(self, data: bytes) -> None:
+        protocol = self._protocol
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            place = memoryview(protocol.get_buffer(-1))
+            taken = min(len(place), len(data))
+            place[:taken] = data[:taken]
+            if taken < len(data):
+                self._incoming.appendleft(data[taken:])
+            protocol.buffer_updated(taken)
+        else:
+            cast(asyncio.Protocol, protocol).data_received(data)

@@ -1,0 +1,421 @@
+"""The server of one broker in memory: real handlers, dispatcher, connections and logs, without sockets or ZooKeeper.
+
+Frames go through `network.connection` and the codec both ways, so a test sees what a client would. `announce` stands
+for the controller: it gives roles and the image of the cluster by real LeaderAndIsr and UpdateMetadata requests. Group
+and producer id APIs answer COORDINATOR_NOT_AVAILABLE: they have a kit of their own in `testing/groups`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from odradek.base.config import BrokerConfig
+from odradek.base.errors import CoordinatorNotAvailableError, NetworkError, NotControllerError, ProtocolError
+from odradek.base.ports import Buffer, Clock, Workers
+from odradek.base.system import SystemFiles
+from odradek.base.types import TopicPartition
+from odradek.cluster import ClusterView
+from odradek.controller import features
+from odradek.controller.elections.candidates import ElectionKind
+from odradek.controller.features import FeatureUpdate
+from odradek.controller.reassignment.reassigner import Wishes
+from odradek.log.manager import LogManager
+from odradek.metrics.requests import RequestStats
+from odradek.metrics.topics import BrokerTopicStats
+from odradek.network.connection import Connection
+from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.codec import Message, decode_response, encode_request
+from odradek.replication.follower.fetch_loop import LeaderChannel
+from odradek.replication.manager import ReplicaManager
+from odradek.replication.requests import CommittedIsr
+from odradek.replication.sessions.fetch_session import FetchSessions
+from odradek.server.admin.elections import ElectionHandlers
+from odradek.server.admin.features import FeatureHandlers
+from odradek.server.admin.log_dirs import LogDirHandlers
+from odradek.server.admin.reassignments import ReassignmentHandlers
+from odradek.server.admin.topic_handlers import TopicHandlers
+from odradek.server.configs.broker_configs import BrokerSettings
+from odradek.server.configs.config_handlers import ConfigHandlers
+from odradek.server.configs.config_store import ConfigStore
+from odradek.server.control import ControlHandlers
+from odradek.server.data.delete_records import RecordHandlers
+from odradek.server.data.describe_producers import ProducerHandlers
+from odradek.server.data.produce_and_fetch import DataHandlers
+from odradek.server.dispatch import Dispatcher, Handler, RequestContext
+from odradek.server.metadata import Identity, MetadataHandlers
+from odradek.server.senders import ControllerCheck, InterBrokerListeners
+from odradek.testing.memory_zk import MemoryZk
+from odradek.zk.layout import ReplicaAssignment
+from odradek_testkit.replicas import at_once
+
+BROKER_ID: Final = 1
+BROKER_EPOCH: Final = 50
+CLUSTER_ID: Final = "a-cluster-of-22-letter"
+LISTENER: Final = "PLAINTEXT"
+
+
+class MemoryController:
+    """What the controller of this process would answer; `is_active` is for the test to set."""
+
+    def __init__(self) -> None:
+        """Active, with nothing left to move."""
+        self.is_active = True
+        self.remaining: list[TopicPartition] = []
+        self.outcomes: dict[TopicPartition, int | ProtocolError] = {}
+        """The leader, or the error, of each partition; also what becomes of wishes for replicas."""
+        self.reassignments: dict[TopicPartition, ReplicaAssignment] = {}
+        """Under way."""
+        self.asked: list[object] = []
+        """What was asked for, in order."""
+
+    async def alter_partition(self, request: Any) -> Message:
+        """Accept nothing, and say so."""
+        return {"throttle_time": 0, "error_code": NotControllerError.code, "topics": ()}
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """What the test put into `remaining`."""
+        self._demand_active()
+        return self.remaining
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int]:
+        """Always the same block."""
+        self._demand_active()
+        self.asked.append((broker_id, broker_epoch))
+        return 3000, 1000
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
+    ) -> dict[TopicPartition, int | ProtocolError]:
+        """What the test put into `outcomes`."""
+        self._demand_active()
+        self.asked.append((kind, None if partitions is None else list(partitions)))
+        return self.outcomes
+
+    async def alter_reassignments(self, wishes: Wishes) -> dict[TopicPartition, ProtocolError | None]:
+        """The errors that the test put into `outcomes`, no error for the rest."""
+        self._demand_active()
+        self.asked.append(dict(wishes))
+        found = {partition: self.outcomes.get(partition) for partition in wishes}
+        return {part: outcome if isinstance(outcome, ProtocolError) else None for part, outcome in found.items()}
+
+    async def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """What the test put into `reassignments`."""
+        self._demand_active()
+        wanted = self.reassignments if partitions is None else set(partitions)
+        return {part: assignment for part, assignment in self.reassignments.items() if part in wanted}
+
+    async def update_features(
+        self, updates: Collection[FeatureUpdate], *, validate_only: bool
+    ) -> dict[str, ProtocolError | None]:
+        """As a cluster without finalized features."""
+        self._demand_active()
+        self.asked.append((list(updates), validate_only))
+        return features.updated({}, updates)[1]
+
+    def _demand_active(self) -> None:
+        if not self.is_active:
+            raise NotControllerError("another broker is the controller")
+
+
+class _NobodyElse:
+    """There are no other brokers: nothing is written to a controller, no leader is reached."""
+
+    async def alter_isr(
+        self, topic_partition: TopicPartition, leader_epoch: int, new_isr: tuple[int, ...], partition_epoch: int
+    ) -> CommittedIsr:
+        raise NetworkError("there is no controller")
+
+    async def connect(self, leader_id: int, client_id: str) -> LeaderChannel:
+        raise NetworkError(f"there is no broker {leader_id}")
+
+
+class Peer:
+    """A client's end of one connection, and the transport of the broker's end."""
+
+    def __init__(self, server: MemoryServer, listener: str = LISTENER) -> None:
+        """Connected to a listener of the server."""
+        self.is_aborted = False
+        self._received = bytearray()
+        self._waiting: deque[asyncio.Future[bytes]] = deque()
+        self._correlation_id = 0
+        self._connection = Connection(server.dispatcher.handle, server.clock, listener=listener)
+        self._connection.connection_made(self)  # type: ignore[arg-type]  # the part of a transport that it needs
+
+    async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
+        """The decoded answer; `NetworkError` when the broker ends the connection instead."""
+        self._correlation_id += 1
+        frame = encode_request(api_key, version, self._correlation_id, "tester", message)
+        return decode_response(api_key, version, (await self.send(frame))[4:])
+
+    def send(self, frame: bytes) -> asyncio.Future[bytes]:
+        """Send any bytes; the next whole frame of the broker, its length included."""
+        outcome: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if self.is_aborted:
+            outcome.set_exception(NetworkError("the connection was ended"))
+            return outcome
+        self._waiting.append(outcome)
+        position = 0
+        while position < len(frame) and not self.is_aborted:
+            space = self._connection.get_buffer(-1)
+            piece = frame[position : position + len(space)]
+            space[: len(piece)] = piece
+            self._connection.buffer_updated(len(piece))
+            position += len(piece)
+        return outcome
+
+    # The transport
+
+    def get_extra_info(self, name: str) -> object:
+        """The address of the client."""
+        return ("192.0.2.7", 50_000) if name == "peername" else None
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """Everything is read at once."""
+
+    def pause_reading(self) -> None:
+        """Nothing is sent but by the test."""
+
+    def resume_reading(self) -> None:
+        """Nothing is sent but by the test."""
+
+    def writelines(self, buffers: Iterable[Buffer]) -> None:
+        """Take bytes of the broker."""
+        for data in buffers:
+            self.write(data)
+
+    def write(self, data: Buffer) -> None:
+        """Take bytes of the broker, and hand each whole frame to who waits for it."""
+        received = self._received
+        received += data
+        while len(received) >= 4 and len(received) >= (size := 4 + int.from_bytes(received[:4], "big")):
+            outcome = self._waiting.popleft()
+            if not outcome.done():
+                outcome.set_result(bytes(received[:size]))
+            del received[:size]
+
+    def close(self) -> None:
+        """End of the connection."""
+        self.abort()
+
+    def abort(self) -> None:
+        """End of the connection: nobody is answered any more."""
+        if self.is_aborted:
+            return
+        self.is_aborted = True
+        for outcome in self._waiting:
+            if not outcome.done():
+                outcome.set_exception(NetworkError("the connection was ended"))
+        self._connection.connection_lost(None)
+
+
+class MemoryServer:
+    """Broker 1 with epoch 50, listener PLAINTEXT, and itself as the controller unless the test says otherwise."""
+
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        *,
+        settings: Mapping[str, str] | None = None,
+        replace: Mapping[ApiKey, Handler] | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        """`settings` of server.properties; handlers in `replace` stand in for the real ones. `workers` convert."""
+        properties = {
+            "broker.id": str(BROKER_ID),
+            "log.dirs": str(directory),
+            "zookeeper.connect": "localhost:2181",
+            "listeners": f"{LISTENER}://localhost:9092",
+            **(settings or {}),
+        }
+        self.config = BrokerConfig.parse(properties)[0]
+        self.clock = clock
+        self.zk = MemoryZk()
+        self.view = ClusterView()
+        self.controller = MemoryController()
+        self.topic_stats = BrokerTopicStats()
+        self.request_stats = RequestStats()
+        self.settings = BrokerSettings(self.zk, self.config, properties)
+        self.configs = ConfigStore(self.zk, self.config)
+        self.settings.subscribe(self.configs.reconfigure)
+        self.logs = LogManager(SystemFiles(), clock, self.config, run_blocking=at_once)
+        nobody = _NobodyElse()
+        self.replicas = ReplicaManager(
+            self.logs,
+            clock,
+            self.config,
+            nobody,
+            cluster=self.view,
+            topic_config=self.configs.topic_config,
+            connect=nobody.connect,
+        )
+        self.logs.on_directory_failure = self.replicas.directory_failed
+        self.topics = TopicHandlers(
+            settings=self.settings,
+            view=self.view,
+            zk=self.zk,
+            is_controller=lambda: self.controller.is_active,
+            clock=clock,
+        )
+        self.elections = ElectionHandlers(controller=self.controller, view=self.view, clock=clock)
+        self.changed: list[TopicPartition] = []
+        """Partitions of which UpdateMetadata told."""
+        self.broker_epoch = BROKER_EPOCH
+        self.registered = asyncio.Event()
+        self.registered.set()
+        self._workers = workers
+        self.dispatcher = self._dispatcher(replace or {})
+
+    def _dispatcher(self, replace: Mapping[ApiKey, Handler]) -> Dispatcher:
+        identity = Identity(
+            broker_id=BROKER_ID, cluster_id=CLUSTER_ID, auto_create_topics=self.config.auto_create_topics_enable
+        )
+        metadata = MetadataHandlers(identity=identity, view=self.view, creator=self.topics)
+        log_dirs = LogDirHandlers(logs=self.logs, replicas=self.replicas)
+        records = RecordHandlers(replicas=self.replicas, view=self.view)
+        producers = ProducerHandlers(replicas=self.replicas)
+        control = ControlHandlers(
+            replicas=self.replicas,
+            configs=self.configs,
+            view=self.view,
+            controller=self.controller,
+            broker_epoch=lambda: self.broker_epoch,
+            image_changed=self._image_changed,
+            clock=self.clock,
+            registered=self.registered,
+            controllers=self._controllers(),
+        )
+        self._data = data = DataHandlers(
+            replicas=self.replicas,
+            sessions=FetchSessions(self.clock, 10, self.replicas.resting),
+            view=self.view,
+            topic_stats=self.topic_stats,
+            request_stats=self.request_stats,
+            clock=self.clock,
+            workers=self._workers,
+        )
+        configs = ConfigHandlers(settings=self.settings, view=self.view, store=self.configs)
+        handlers = {
+            **dict.fromkeys(API_TABLE.keys() - data.direct().keys(), _no_coordinator),
+            **self.elections.handlers(),
+            **ReassignmentHandlers(controller=self.controller).handlers(),
+            **FeatureHandlers(controller=self.controller).handlers(),
+            **metadata.handlers(),
+            **log_dirs.handlers(),
+            **records.handlers(),
+            **producers.handlers(),
+            **self.topics.handlers(),
+            **configs.handlers(),
+            **control.handlers(),
+            **data.handlers(),
+            **replace,
+        }
+        return Dispatcher(
+            handlers=handlers,
+            direct=data.direct(),
+            stats=self.request_stats,
+            clock=self.clock,
+            inter_broker=InterBrokerListeners(self.config),
+        )
+
+    def _controllers(self) -> ControllerCheck | None:
+        """Nothing stands in ZooKeeper of the controller that `announce` stands for."""
+        return None
+
+    def _image_changed(self, changed: Iterable[TopicPartition]) -> None:
+        self.changed += changed
+        self.topics.image_changed({partition.topic for partition in changed})
+        self.elections.image_changed(changed)
+
+    async def start(self) -> None:
+        """Load the logs; ZooKeeper has the znodes that every cluster has."""
+        for path in ("/brokers/topics", "/config/topics", "/config/changes", "/admin"):
+            await self.zk.ensure_path(path)
+        await self.logs.start(CLUSTER_ID, BROKER_ID)
+        self.peer = self.connect()
+
+    def connect(self, listener: str = LISTENER) -> Peer:
+        """Another client."""
+        return Peer(self, listener)
+
+    async def close(self) -> None:
+        """Stop; idempotent."""
+        self.topics.close()
+        self.elections.close()
+        await self.dispatcher.close()
+        await self._data.close()
+        await self.replicas.close()
+        await self.logs.close()
+
+    async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
+        """Ask by a connection that all calls share."""
+        return await self.peer.ask(api_key, version, message)
+
+    async def announce(
+        self,
+        topic: str = "",
+        assignment: Mapping[int, Sequence[int]] | None = None,
+        *,
+        topic_id: UUID | None = None,
+        leader_epoch: int = 0,
+        brokers: Iterable[int] = (BROKER_ID,),
+    ) -> None:
+        """Tell of the live brokers and of a topic; the first replica of each partition leads it."""
+        states: list[Message] = [
+            {
+                "partition_index": number,
+                "controller_epoch": 1,
+                "leader": replicas[0],
+                "leader_epoch": leader_epoch,
+                "isr": replicas,
+                "replicas": replicas,
+            }
+            for number, replicas in (assignment or {}).items()
+        ]
+        roles: Message = {
+            "partition_epoch": leader_epoch,
+            "adding_replicas": (),
+            "removing_replicas": (),
+            "is_new": leader_epoch == 0,
+        }
+        marks: Message = {"zk_version": leader_epoch, "offline_replicas": ()}
+        sender: Message = {"controller_id": BROKER_ID, "controller_epoch": 1, "broker_epoch": BROKER_EPOCH}
+        live = [
+            {
+                "id": broker_id,
+                "endpoints": [
+                    {
+                        "port": 9091 + broker_id,
+                        "host": f"host-{broker_id}",
+                        "listener": LISTENER,
+                        "security_protocol": 0,
+                    }
+                ],
+                "rack": None,
+            }
+            for broker_id in brokers
+        ]
+        leaders = [{"broker_id": broker, "host_name": f"host-{broker}", "port": 9091 + broker} for broker in brokers]
+
+        def topic_states(extra: Message) -> list[Message]:
+            given = [{**state, **extra} for state in states]
+            return [{"topic_name": topic, "topic_id": topic_id, "partition_states": given}] if topic else []
+
+        if any(BROKER_ID in replicas for replicas in (assignment or {}).values()):
+            request = {**sender, "type": 0, "topic_states": topic_states(roles), "live_leaders": leaders}
+            answer = await self.ask(ApiKey.LEADER_AND_ISR, 7, request)
+            assert answer.error_code == 0, answer
+        request = {**sender, "topic_states": topic_states(marks), "live_brokers": live}
+        answer = await self.ask(ApiKey.UPDATE_METADATA, 8, request)
+        assert answer.error_code == 0, answer
+
+
+async def _no_coordinator(context: RequestContext, request: Any) -> Message:
+    raise CoordinatorNotAvailableError("this server has no coordinators")

@@ -1,0 +1,282 @@
+"""What must hold after each step: looked up in the brokers and in the ensemble, compared with what was seen before.
+
+A `World` enters, a `Violation` may leave; `simulation.play` has `look` called before each jump of virtual time.
+
+What is subtle about them:
+
+- Two brokers may *believe* to lead, or to be the controller, at the same time: one was replaced and has not heard of
+  it. They must then believe so of different epochs, so epochs are what is compared, over the whole run and over dead
+  brokers, too. A follower's word counts as well: in one epoch everybody names the same leader.
+- A broker that starts again may forget everything but its log: what never falls is remembered of one life. A
+  partition that was taken from a broker and given back is another object, which begins at its checkpoint again.
+- A topic that was deleted and made anew begins at epoch 0 again: what is remembered belongs to its id. Below
+  inter-broker protocol 2.8 topics have none; then one of a name that has come twice is not compared over machines.
+- A new leader's high watermark may lie below the one before it, and a follower's may fall with it. It is the leader's
+  that never falls within an epoch, and below it every member of the leader's in-sync set that follows in this very
+  epoch has all records. A member that does not (it is dead, it has not heard yet) proves nothing.
+- A leader writes its in-sync set to ZooKeeper itself where the protocol is that old, stamped with the controller epoch
+  that it knows of. So the reigning controller's stamp is demanded of states that begin a leader epoch.
+
+Looking costs nothing for a machine that stood still: `Host.turns` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, NoReturn
+
+from odradek.app.broker import Broker, BrokerState
+from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
+from odradek.replication.table import HostedPartition
+from odradek.zk import layout
+from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.world import Machine, World
+
+ONE_LEADER: Final = "one-leader"
+LEADER_EPOCH: Final = "leader-epoch-falls"
+ONE_CONTROLLER: Final = "one-controller"
+CONTROLLER_EPOCH: Final = "controller-epoch-falls"
+FENCED_CONTROLLER: Final = "fenced-controller"
+"""A controller that was replaced has begun a reign of a leader."""
+MARKS: Final = "marks"
+"""Not log start <= last stable offset <= high watermark <= log end."""
+HIGH_WATERMARK: Final = "high-watermark-falls"
+REPLICATED: Final = "replicated"
+"""A member of the in-sync set lacks records below the leader's high watermark."""
+IN_SYNC_SET: Final = "in-sync-set"
+"""It is empty, or has members that are no replicas."""
+PARTITION_EPOCH: Final = "partition-epoch-falls"
+
+_LOOKED_INTO: Final = frozenset({BrokerState.RUNNING, BrokerState.PENDING_CONTROLLED_SHUTDOWN})
+_STATE: Final = "/state"
+
+
+class _Seen(NamedTuple):
+    """One partition of one broker, as it was at the last look."""
+
+    partition: HostedPartition
+    leader_epoch: int
+    partition_epoch: int
+    leader_id: int
+    is_leader: bool
+    in_sync: object
+    log_start: int
+    high_watermark: int
+    log_end: int
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A machine in one life of its broker."""
+
+    machine: Machine
+    broker: Broker | None = None
+    turns: int = -1
+    controller_epoch: int = NO_EPOCH
+    """Highest of those whose requests it has obeyed."""
+    seen: dict[TopicPartition, _Seen] = field(default_factory=dict)
+
+    def renew(self, broker: Broker) -> None:
+        """Another life begins."""
+        self.broker, self.controller_epoch = broker, NO_EPOCH
+        self.seen.clear()
+
+    def hosted(self, topic_partition: TopicPartition) -> HostedPartition | None:
+        """The partition as it is now, if it was seen in this life and the broker serves."""
+        seen, broker = self.seen.get(topic_partition), self.broker
+        if seen is None or broker is None or broker is not self.machine.broker or broker.state not in _LOOKED_INTO:
+            return None
+        return seen.partition
+
+
+class Invariants:
+    """Remembers what it saw, since half of what must hold speaks of what never falls."""
+
+    def __init__(self, world: World) -> None:
+        """Nothing is known yet."""
+        self._tree: Final = world.ensemble.tree
+        self._watched: Final = {machine.broker_id: _Watched(machine) for machine in world.machines}
+        self._leaders: Final[dict[tuple[object, TopicPartition, int], int]] = {}
+        """By the topic's id, the partition and the leader epoch."""
+        self._controllers: Final[dict[int, int]] = {}
+        """By their epoch."""
+        self._births: Final[dict[str, set[int]]] = {}
+        """Zxids of the transactions that made the topics of a name."""
+        self._zxid = -1
+        self._controller_epoch = NO_EPOCH
+        self._states: Final[dict[str, tuple[Any, layout.PartitionState]]] = {}
+        """Znodes of partitions' states and what they say, by path."""
+
+    def look(self) -> None:
+        """Compare everything with what was seen before. Raises `Violation`."""
+        if self._tree.last_zxid != self._zxid:
+            self._zxid = self._tree.last_zxid
+            self._look_into_tree()
+        for watched in self._watched.values():
+            host, broker = watched.machine.host, watched.machine.broker
+            if host is None or broker is None:
+                continue
+            if broker is not watched.broker:
+                watched.renew(broker)
+            elif host.turns == watched.turns:
+                continue
+            watched.turns = host.turns
+            if broker.state in _LOOKED_INTO:
+                self._look_into(watched, broker)
+
+    # ZooKeeper
+
+    def _look_into_tree(self) -> None:
+        nodes = self._tree.nodes
+        epoch_node = nodes.get(layout.CONTROLLER_EPOCH)
+        if epoch_node is not None:
+            epoch = layout.decode_controller_epoch(epoch_node.data)
+            if epoch < self._controller_epoch:
+                _fail(CONTROLLER_EPOCH, f"{layout.CONTROLLER_EPOCH} was {self._controller_epoch}, is {epoch}")
+            self._controller_epoch = epoch
+        prefix = f"{layout.TOPICS}/"
+        for path, node in nodes.items():
+            if not path.startswith(prefix):
+                continue
+            if path.endswith(_STATE):
+                before = self._states.get(path)
+                if before is None or before[0] is not node:
+                    self._state_changed(path, node, before)
+            elif path.count("/") == 3:
+                self._births.setdefault(path.removeprefix(prefix), set()).add(node.czxid)
+
+    def _state_changed(self, path: str, node: Any, before: tuple[Any, layout.PartitionState] | None) -> None:
+        topic, _, number, _ = path.removeprefix(f"{layout.TOPICS}/").rsplit("/", 3)
+        partition = TopicPartition(topic, int(number))
+        state = layout.PartitionState.decode(partition, node.data)
+        known = None if before is None or before[0].czxid != node.czxid else before[1]
+        self._states[path] = (node, state)
+        if known is None or state.leader_epoch > known.leader_epoch:
+            self._check_author(partition, state, node.mzxid)
+        elif state.leader_epoch < known.leader_epoch:
+            _fail(LEADER_EPOCH, f"{partition} was in epoch {known.leader_epoch}, is in {state.leader_epoch}")
+        elif state.leader != known.leader:
+            _fail(ONE_LEADER, f"{partition} has leaders {known.leader}, {state.leader} in epoch {state.leader_epoch}")
+        self._check_members(partition, state)
+
+    def _check_author(self, partition: TopicPartition, state: layout.PartitionState, zxid: int) -> None:
+        epoch_node = self._tree.nodes.get(layout.CONTROLLER_EPOCH)
+        if epoch_node is not None and zxid > epoch_node.mzxid and state.controller_epoch != self._controller_epoch:
+            what = (
+                f"a controller of epoch {state.controller_epoch} began leader epoch {state.leader_epoch} of {partition}"
+            )
+            _fail(FENCED_CONTROLLER, f"{what} in controller epoch {self._controller_epoch}")
+
+    def _check_members(self, partition: TopicPartition, state: layout.PartitionState) -> None:
+        if not state.isr:
+            _fail(IN_SYNC_SET, f"that of {partition} is empty")
+        node = self._tree.nodes.get(layout.topic_path(partition.topic))
+        if node is None:
+            return
+        assignment = layout.TopicAssignment.decode(partition.topic, node.data).partitions.get(partition.partition)
+        if assignment is not None and not set(state.isr) <= set(assignment.replicas):
+            _fail(IN_SYNC_SET, f"{partition} has {list(state.isr)} in sync, of {list(assignment.replicas)}")
+
+    # Brokers
+
+    def _look_into(self, watched: _Watched, broker: Broker) -> None:
+        name = watched.machine.name
+        epoch = broker.controller.epoch
+        if epoch != NO_EPOCH:
+            first = self._controllers.setdefault(epoch, watched.machine.broker_id)
+            if first != watched.machine.broker_id:
+                _fail(ONE_CONTROLLER, f"{name} and broker-{first} reigned in controller epoch {epoch}")
+        obeyed = broker.replicas.leadership.controller_epoch
+        if obeyed < watched.controller_epoch:
+            _fail(CONTROLLER_EPOCH, f"{name} obeyed epoch {obeyed} after {watched.controller_epoch}")
+        watched.controller_epoch = obeyed
+        seen = watched.seen
+        for topic_partition, partition in broker.replicas.table.online.items():
+            log = partition.log
+            now = _Seen(
+                partition,
+                partition.leader_epoch,
+                partition.partition_epoch,
+                partition.leader_id,
+                partition.is_leader,
+                partition.in_sync,
+                log.log_start_offset,
+                log.high_watermark,
+                log.log_end_offset,
+            )
+            before = seen.get(topic_partition)
+            if now != before:
+                seen[topic_partition] = now
+                self._changed(watched.machine, now, before)
+
+    def _changed(self, machine: Machine, now: _Seen, before: _Seen | None) -> None:
+        where = f"{now.partition.topic_partition} on {machine.name}"
+        self._check_marks(where, now)
+        if before is not None and before.partition is now.partition:
+            _check_falls(where, now, before)
+        incarnation = self._incarnation(now.partition)
+        if incarnation is None:
+            return
+        if now.leader_id != NO_BROKER:
+            self._check_leader(where, now, incarnation)
+        if now.is_leader:
+            self._check_in_sync_set(where, now)
+            self._check_replicated(now.partition)
+            return
+        leader = self._watched.get(now.leader_id)
+        led = None if leader is None else leader.hosted(now.partition.topic_partition)
+        if led is not None and led.is_leader:
+            self._check_replicated(led)
+
+    def _incarnation(self, partition: HostedPartition) -> object | None:
+        """What tells a topic from an earlier one of its name; None when nothing does."""
+        if partition.log.topic_id is not None:
+            return partition.log.topic_id
+        return "only" if len(self._births.get(partition.topic_partition.topic, ())) <= 1 else None
+
+    @staticmethod
+    def _check_marks(where: str, now: _Seen) -> None:
+        stable = now.partition.last_stable_offset
+        if not now.log_start <= stable <= now.high_watermark <= now.log_end:
+            what = f"log start {now.log_start}, last stable {stable}, high watermark {now.high_watermark}"
+            _fail(MARKS, f"{where}: {what}, log end {now.log_end}")
+
+    def _check_leader(self, where: str, now: _Seen, incarnation: object) -> None:
+        key = (incarnation, now.partition.topic_partition, now.leader_epoch)
+        known = self._leaders.setdefault(key, now.leader_id)
+        if known != now.leader_id:
+            _fail(ONE_LEADER, f"{where}: leader {now.leader_id} in epoch {now.leader_epoch}, elsewhere {known}")
+
+    @staticmethod
+    def _check_in_sync_set(where: str, now: _Seen) -> None:
+        committed, replicas = now.partition.in_sync.committed, now.partition.replicas
+        if not committed or not set(committed) <= set(replicas):
+            _fail(IN_SYNC_SET, f"{where}: {list(committed)}, of {list(replicas)}")
+
+    def _check_replicated(self, led: HostedPartition) -> None:
+        """Those in sync that follow in this epoch have everything below the leader's high watermark."""
+        for member in led.in_sync.maximal:
+            watched = self._watched.get(member)
+            other = None if watched is None else watched.hosted(led.topic_partition)
+            if other is None or other.leader_id != led.local_id or other.leader_epoch != led.leader_epoch:
+                continue
+            end = other.log.log_end_offset
+            if other is not led and end < led.high_watermark:
+                what = f"{led.topic_partition}: broker-{member} is in sync in epoch {led.leader_epoch}, ends at {end}"
+                _fail(REPLICATED, f"{what}, below the high watermark {led.high_watermark}")
+
+
+def _check_falls(where: str, now: _Seen, before: _Seen) -> None:
+    """What never falls while a broker keeps a partition."""
+    if now.leader_epoch < before.leader_epoch:
+        _fail(LEADER_EPOCH, f"{where}: was {before.leader_epoch}, is {now.leader_epoch}")
+    if now.partition_epoch < before.partition_epoch:
+        _fail(PARTITION_EPOCH, f"{where}: was {before.partition_epoch}, is {now.partition_epoch}")
+    same_reign = now.is_leader and before.is_leader and now.leader_epoch == before.leader_epoch
+    if same_reign and now.high_watermark < before.high_watermark:
+        what = f"was {before.high_watermark}, is {now.high_watermark} in leader epoch {now.leader_epoch}"
+        _fail(HIGH_WATERMARK, f"{where}: {what}")
+
+
+def _fail(invariant: str, what: str) -> NoReturn:
+    raise Violation(invariant, what)

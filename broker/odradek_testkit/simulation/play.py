@@ -1,0 +1,220 @@
+"""Plays one seed from start to verdict.
+
+A seed or a plan enters, an `Outcome` leaves: what was done, a digest of every step, and what was violated, if anything.
+Called by `search` and broker/tests/sim. Invariant: equal plans give equal outcomes in every process: nothing here or
+below depends on the real time, on hashes or on when the collector runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from struct import Struct
+from typing import Final
+
+from odradek.base.types import TopicPartition
+from odradek.client.admin import Admin
+from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.faults import inject
+from odradek_testkit.simulation.history import Answer, History
+from odradek_testkit.simulation.invariants import Invariants
+from odradek_testkit.simulation.plan import Plan, draw
+from odradek_testkit.simulation.running import no_last_words, run_simulated
+from odradek_testkit.simulation.verdict import ends, judge, settle
+from odradek_testkit.simulation.workload import Workload
+from odradek_testkit.simulation.world import World
+
+FAILURE_LINES: Final = 60
+"""Lines of the trace that a failure shows."""
+ANSWERS_WITHIN_S: Final = 150.0
+"""Virtual time after the faults and the load in which every request must have its answer."""
+START_WITHIN_S: Final = 60.0
+MAX_STEPS: Final = 300_000
+"""Many times what a run takes."""
+NO_STANDSTILL: Final = "no-standstill"
+
+_TIME: Final = Struct("<d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one run."""
+
+    seed: int
+    kind: str
+    brokers: int
+    steps: int
+    virtual_s: float
+    acknowledged: int
+    refused: int
+    read: int
+    generations: int
+    operations: int
+    faults: int
+    digest: str
+    """Of the times of all steps, the trace and the history: equal for equal runs."""
+    violation: str | None
+    """What does not hold; None when everything does."""
+    invariant: str | None
+    trace: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """A failure as it is to be printed: what, how to see it again, and what happened last."""
+        what = f"seed {self.seed} ({self.kind}, {self.brokers} brokers) after {self.virtual_s:.1f} s: {self.violation}"
+        return "\n".join([what, f"replay: make sim SEED={self.seed}", *self.trace[-FAILURE_LINES:]])
+
+
+class Standstill(KeyboardInterrupt):
+    """Raised from outside into a run that does not end. No other exception leaves a callback of the event loop."""
+
+
+def play(seed: int, *, plan: Plan | None = None, on_line: Callable[[str], None] | None = None) -> Outcome:
+    """Play a seed, or a given plan under a seed; `on_line` gets each line of the trace as it comes.
+
+    What is not a `Violation` but an exception of a client or of the simulation is reported as one, "no-surprise"; a run
+    of too many steps, or one into which `Standstill` was raised, as "no-standstill".
+    """
+    with no_last_words():
+        return _played(_Game(draw(seed) if plan is None else plan, on_line), seed)
+
+
+def _played(game: _Game, seed: int) -> Outcome:
+    """A frame of its own, which alone holds the world."""
+    violation: Violation | None = None
+    try:
+        run_simulated(game.run, seed)
+    except Violation as error:
+        violation = error
+    except Standstill as error:
+        violation = Violation(NO_STANDSTILL, "".join(traceback.format_tb(error.__traceback__)[-12:]))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it goes into the report of this seed
+        violation = _as_violation(error)
+    return game.outcome(seed, violation)
+
+
+def _as_violation(error: BaseException) -> Violation:
+    """Task groups wrap what a client ran into."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, Violation):
+        return error
+    notes = "\n".join(getattr(error, "__notes__", ()))
+    return Violation("no-surprise", f"{type(error).__name__}: {error}\n{notes}")
+
+
+class _Game:
+    """One run."""
+
+    def __init__(self, plan: Plan, on_line: Callable[[str], None] | None) -> None:
+        self._plan: Final = plan
+        self._history: Final = History()
+        self._on_line: Final = on_line
+        self._digest: Final = blake2b(digest_size=8)
+        self._world: World | None = None
+        self._ended_s = 0.0
+        self._steps = 0
+
+    async def run(self) -> None:
+        plan = self._plan
+        world = self._world = World(plan.seed, plan.brokers, plan.properties)
+        self._install(world)
+        try:
+            await self._play(world)
+        finally:
+            self._ended_s = world.loop.time()
+
+    def _install(self, world: World) -> None:
+        invariants = Invariants(world)
+        begun_s = world.loop.time()
+        told = 0
+
+        def look() -> None:
+            nonlocal told
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                raise Violation(NO_STANDSTILL, f"{MAX_STEPS} steps were not enough")
+            self._ended_s = world.loop.time()
+            self._digest.update(_TIME.pack(self._ended_s - begun_s))
+            if self._on_line is not None:
+                for line in world.events[told:]:
+                    self._on_line(line)
+                told = len(world.events)
+            invariants.look()
+
+        world.loop.before_jumps(look)
+
+    async def _play(self, world: World) -> None:
+        plan = self._plan
+        for machine in world.machines:
+            machine.start()
+        await self._until_served(world)
+        with world.as_clients():
+            workload = Workload(world, plan, self._history)
+            await workload.prepare()
+            load = asyncio.create_task(workload.run())
+        await self._until_quiet(world, load)
+        await settle(world, plan)
+        written = frozenset(topic.name for topic in plan.topics if topic.acks)
+        with world.as_clients():
+            await workload.drain(lambda: ends(world, written))
+            await workload.close()
+            committed = await self._committed(world, workload)
+        await settle(world, plan)
+        judge(world, plan, self._history, committed)
+
+    async def _until_served(self, world: World) -> None:
+        deadline_ms = world.now_ms + 1000 * START_WITHIN_S
+        while not all(machine.is_serving for machine in world.machines):
+            if world.now_ms >= deadline_ms:
+                raise Violation("whole-again", "not all brokers have started")
+            await world.clock.sleep_ms(50)
+
+    async def _until_quiet(self, world: World, load: asyncio.Task[None]) -> None:
+        """Until all faults are over and all requests answered."""
+        faults = asyncio.create_task(inject(world, self._plan))
+        await asyncio.wait([faults, load], return_when=asyncio.FIRST_COMPLETED)
+        if load.done():
+            load.result()
+        await faults
+        await asyncio.wait([load], timeout=self._plan.load_ms / 1000 + ANSWERS_WITHIN_S)
+        if not load.done():
+            await settle(world, self._plan)
+            what = f"the cluster is whole, and after {ANSWERS_WITHIN_S:.0f} s clients still wait"
+            raise Violation("everything-is-answered", what)
+        load.result()
+        world.note("quiet")
+
+    async def _committed(self, world: World, workload: Workload) -> dict[str, dict[TopicPartition, int]]:
+        found = {}
+        async with Admin(workload.settings, clock=world.clock) as admin:
+            for group_id in self._history.groups:
+                offsets = await admin.group_offsets(group_id)
+                found[group_id] = {partition: position.offset for partition, position in sorted(offsets.items())}
+        return found
+
+    def outcome(self, seed: int, violation: Violation | None) -> Outcome:
+        world, history = self._world, self._history
+        events = () if world is None else tuple(world.events)
+        for line in (*events, *history.lines()):
+            self._digest.update(line.encode())
+        return Outcome(
+            seed=seed,
+            kind=self._plan.kind.value,
+            brokers=self._plan.brokers,
+            steps=self._steps,
+            virtual_s=self._ended_s - 1000.0,
+            acknowledged=history.count(Answer.ACKNOWLEDGED),
+            refused=history.count(Answer.REFUSED),
+            read=sum(len(reading.records) for readings in history.readings.values() for reading in readings.values()),
+            generations=len({generation for group in history.groups.values() for generation, _ in group.owners}),
+            operations=len(history.operations),
+            faults=len(self._plan.faults),
+            digest=self._digest.hexdigest(),
+            violation=None if violation is None else str(violation),
+            invariant=None if violation is None else violation.invariant,
+            trace=events,
+        )

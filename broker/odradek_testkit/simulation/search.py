@@ -1,0 +1,64 @@
+"""Plays many seeds, on several processors, and none for ever.
+
+Seeds enter, `Outcome`s leave as they come. Called by broker/tests/sim: its command and its test. Invariant: a seed that
+hangs or kills its process is an outcome like every other.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from multiprocessing import get_context
+from types import FrameType
+from typing import Final
+
+from odradek_testkit.simulation.play import Outcome, Standstill, play
+
+STANDSTILL_S: Final = 90.0
+"""Processor time after which a run counts as hanging: fifty times what it takes."""
+SEEDS_PER_PROCESS: Final = 50
+"""A process is renewed after so many: memory that was torn to pieces makes the next runs slower."""
+
+
+def play_guarded(seed: int) -> Outcome:
+    """Play one seed without logs; a run that does not end is ended. Only in the main thread of a process."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    before = signal.signal(signal.SIGVTALRM, _end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, STANDSTILL_S)
+    try:
+        return play(seed)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+        logging.disable(disabled)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise Standstill
+
+
+def play_many(seeds: Iterable[int], processes: int) -> Iterator[Outcome]:
+    """Play seeds, which may have no end, in the order in which they get done. Close the iterator to stop."""
+    coming = iter(seeds)
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=SEEDS_PER_PROCESS)
+    try:
+        running = {pool.submit(play_guarded, seed): seed for seed in islice(coming, 2 * processes)}
+        while running:
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield _outcome(future, running.pop(future))
+                running.update({pool.submit(play_guarded, seed): seed for seed in islice(coming, 1)})
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _outcome(future: Future[Outcome], seed: int) -> Outcome:
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise RuntimeError(f"seed {seed}, or one beside it, killed its process") from error

@@ -1,0 +1,224 @@
+"""The judgement at the end of a run: what clients were told against what the logs hold.
+
+A `World` whose faults are over and a `History` enter; nothing leaves, or a `Violation` that names the first thing that
+is wrong. Called by `play`. The invariants are 5 to 8 of docs/design/0008-simulation.md; the logs are read where they
+lie, since a reader that lies must not be the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from odradek.base.types import TopicPartition
+from odradek.log.partition_log import PartitionLog
+from odradek.records.batch import check_crc, iterate
+from odradek.records.record import iterate_batch
+from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.history import Answer, GroupHistory, History, ProducerHistory, Reading
+from odradek_testkit.simulation.plan import Kind, Plan
+from odradek_testkit.simulation.wholeness import Tree, missing
+from odradek_testkit.simulation.world import World
+
+WHOLE_WITHIN_MS: Final = 120_000.0
+"""Virtual time from the last fault's end until everything is as it should be."""
+_LOOK_MS: Final = 250.0
+_UNPACKED_BYTES: Final = 1 << 24
+_READ_BYTES: Final = 1 << 26
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+async def settle(world: World, plan: Plan) -> None:
+    """Wait until the cluster is whole. Raises `Violation` "whole-again" with what is missing after two minutes."""
+    deadline_ms = world.now_ms + WHOLE_WITHIN_MS
+    while left := missing(world):
+        if world.now_ms >= deadline_ms:
+            raise Violation("whole-again", f"after {WHOLE_WITHIN_MS / 1000:.0f} s without faults: {'; '.join(left)}")
+        await world.clock.sleep_ms(_LOOK_MS)
+
+
+def ends(world: World, topics: frozenset[str]) -> dict[TopicPartition, int]:
+    """The end of each partition of these topics, as its leader has it."""
+    return {
+        partition: hosted.log.log_end_offset
+        for machine in world.machines
+        for partition, hosted in machine.partitions().items()
+        if hosted.is_leader and partition.topic in topics
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """One log: the values by offset, in order."""
+
+    start: int
+    end: int
+    values: Mapping[int, bytes]
+
+
+def judge(world: World, plan: Plan, history: History, committed: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+    """Compare. `committed` is what each group has committed, as a client was told after `settle`."""
+    _judge_replicas(world)
+    logs = _contents(world, frozenset(topic.name for topic in plan.topics))
+    clean = plan.kind is not Kind.UNCLEAN
+    for producer in history.producers.values():
+        judge_producer(producer, logs, clean=clean)
+    if not clean:
+        return
+    for reader, readings in history.readings.items():
+        for partition, reading in readings.items():
+            judge_reading(reader, partition, reading, logs[partition])
+    for group_id, group in history.groups.items():
+        judge_group(group_id, group, logs, committed.get(group_id, {}))
+
+
+# What the logs hold
+
+
+def _contents(world: World, topics: frozenset[str]) -> dict[TopicPartition, Contents]:
+    return {
+        partition: _read(hosted.log)
+        for machine in world.machines
+        for partition, hosted in machine.partitions().items()
+        if hosted.is_leader and partition.topic in topics
+    }
+
+
+def _read(log: PartitionLog) -> Contents:
+    values: dict[int, bytes] = {}
+    for _, data in _batches(log, log.log_end_offset):
+        for position, header in iterate(data):
+            check_crc(data, position, header)
+            if not header.is_control:
+                for record in iterate_batch(data, position, header, limit=_UNPACKED_BYTES):
+                    values[record.offset] = record.value or b""
+    return Contents(log.log_start_offset, log.log_end_offset, values)
+
+
+def _batches(log: PartitionLog, end: int) -> list[tuple[int, bytes]]:
+    """Base offset and bytes of each batch below `end`."""
+    found = []
+    offset = log.log_start_offset
+    while offset < end:
+        data = log.read(offset, max_bytes=_READ_BYTES, max_offset=end).load()
+        before = offset
+        for position, header in iterate(data):
+            found.append((header.base_offset, data[position : position + header.size]))
+            offset = header.next_offset
+        if offset == before:
+            raise Violation("log-readable", f"{log.topic_partition} gives nothing at {offset}, it ends at {end}")
+    return found
+
+
+# Replicas
+
+
+def _judge_replicas(world: World) -> None:
+    for partition, assignment in Tree(world).assignments().items():
+        hosted = [world.machines[broker].partitions()[partition] for broker in assignment.replicas]
+        end = min(replica.high_watermark for replica in hosted)
+        first = hosted[0]
+        model = _batches(first.log, end)
+        for other in hosted[1:]:
+            names = f"brokers {first.local_id} and {other.local_id}"
+            compare_batches(partition, names, model, _batches(other.log, end))
+
+
+def compare_batches(
+    partition: TopicPartition, names: str, one: list[tuple[int, bytes]], two: list[tuple[int, bytes]]
+) -> None:
+    """Batches that both keep must be the same bytes; only the compacted topic may lack some on one side."""
+    if partition.topic == OFFSETS_TOPIC:
+        # Either side may have been compacted: what a batch keeps of its records shows in its size.
+        other = {(base_offset, len(data)): data for base_offset, data in two}
+        pairs = [(base, data, other[base, len(data)]) for base, data in one if (base, len(data)) in other]
+    else:
+        start = max(batches[0][0] if batches else 0 for batches in (one, two))
+        left, right = ([each for each in batches if each[0] >= start] for batches in (one, two))
+        if [base for base, _ in left] != [base for base, _ in right]:
+            bases = next(((a, b) for (a, _), (b, _) in zip(left, right, strict=False) if a != b), "the end")
+            raise Violation("same-bytes", f"{names} have other batches in {partition}, first at {bases}")
+        pairs = [(base, a, b) for (base, a), (_, b) in zip(left, right, strict=True)]
+    for base, a, b in pairs:
+        if a != b:
+            raise Violation("same-bytes", f"{names} differ in the batch at {base} of {partition}")
+
+
+# Producers
+
+
+def judge_producer(producer: ProducerHistory, logs: Mapping[TopicPartition, Contents], *, clean: bool) -> None:
+    """Its records in the logs: all that were acknowledged (unless an election was unclean), in order, none twice."""
+    prefix = producer.name.encode() + b"-"
+    sent = {record.record_id: record for record in producer.records}
+    for record in producer.records:
+        if record.answer is Answer.UNKNOWN:
+            raise Violation("everything-is-answered", f"{record.record_id!r} has no answer")
+    for partition, contents in logs.items():
+        mine = [(offset, value) for offset, value in contents.values.items() if value.startswith(prefix)]
+        for offset, value in mine:
+            found = sent.get(value)
+            if found is None or found.topic != partition.topic or found.partition not in (None, partition.partition):
+                raise Violation("only-what-was-sent", f"{value!r} at {offset} of {partition} was not sent there")
+        if producer.idempotent:
+            _judge_order(partition, mine)
+    if producer.idempotent and clean:
+        _judge_presence(producer, logs)
+
+
+def _judge_order(partition: TopicPartition, mine: list[tuple[int, bytes]]) -> None:
+    """Ids of one producer grow with the offsets, and none is there twice."""
+    for (at, before), (offset, value) in pairwise(mine):
+        if value == before:
+            raise Violation("no-doubles", f"{value!r} is at {at} and at {offset} of {partition}")
+        if value < before:
+            raise Violation("in-order", f"{before!r} at {at} stands before {value!r} at {offset} of {partition}")
+
+
+def _judge_presence(producer: ProducerHistory, logs: Mapping[TopicPartition, Contents]) -> None:
+    for record in producer.records:
+        if record.answer is not Answer.ACKNOWLEDGED or record.partition is None:
+            continue
+        partition = TopicPartition(record.topic, record.partition)
+        contents = logs[partition]
+        offset = record.offset
+        if offset < 0:
+            # A duplicate so old that the broker forgot its offset is acknowledged without one.
+            offset = next((at for at, value in contents.values.items() if value == record.record_id), -1)
+        there = contents.values.get(offset)
+        if there != record.record_id:
+            what = f"{record.record_id!r} was acknowledged at {record.offset} of {partition}, where {there!r} is"
+            raise Violation("nothing-acknowledged-is-lost", f"{what}; the log ends at {contents.end}")
+
+
+# Readers and groups
+
+
+def judge_reading(reader: str, partition: TopicPartition, reading: Reading, contents: Contents) -> None:
+    """What a reader saw is there."""
+    for offset, value in reading.records.items():
+        there = contents.values.get(offset)
+        if there != value:
+            raise Violation("seen-stays", f"{reader} saw {value!r} at {offset} of {partition}, where {there!r} is")
+
+
+def judge_group(
+    group_id: str,
+    group: GroupHistory,
+    logs: Mapping[TopicPartition, Contents],
+    committed: Mapping[TopicPartition, int],
+) -> None:
+    """A group's commits are as they were acknowledged, and members got every record below them."""
+    for partition in sorted(set(group.commits) | set(committed)):
+        found = committed.get(partition)
+        allowed = group.may_be_committed(partition)
+        if found not in allowed:
+            what = f"{group_id} has committed {found} of {partition}, its last acknowledged commits were {allowed}"
+            raise Violation("commits-stay", what)
+        handed = group.handed.get(partition, set())
+        skipped = [offset for offset in logs[partition].values if offset < (found or 0) and offset not in handed]
+        if skipped:
+            what = f"{group_id} committed {found} of {partition}, but no member got {skipped[:5]}"
+            raise Violation("handed-out", what)

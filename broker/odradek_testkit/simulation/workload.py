@@ -1,0 +1,233 @@
+"""The load of a simulation: producers, a group, a reader and administrators, all through our own client.
+
+A `Plan` enters; what was asked for and told goes to a `History`. Called by `play`. Everything here survives every
+fault: it retries until it is told, and what a request could not get is noted, not raised. Invariant: when `run` has
+returned, every record that was handed to a producer has its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from odradek.base.errors import NONE, OdradekError, error_for
+from odradek.base.types import TopicPartition
+from odradek.client.admin import Admin
+from odradek.client.cluster import Cluster
+from odradek.client.models import ConfigChange, ConfigResource, NewTopic
+from odradek.client.settings import ClientSettings
+from odradek.protocol.apis import ApiKey
+from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.history import AdminOutcome, History
+from odradek_testkit.simulation.plan import (
+    AddPartitions,
+    AdminOperation,
+    CancelReassignment,
+    CreateTopic,
+    DeleteTopic,
+    ElectPreferred,
+    Kind,
+    Plan,
+    Reassign,
+    SetTopicConfig,
+    TopicPlan,
+)
+from odradek_testkit.simulation.readers import Member, Reader
+from odradek_testkit.simulation.world import World
+from odradek_testkit.simulation.writers import FOREVER_MS, Writer
+
+GROUP: Final = "group"
+ALL_ACKS: Final = -1
+
+DRAIN_MS: Final = 90_000.0
+"""How long readers may take for what is left once the cluster is whole: two sessions of members that died, and more."""
+_LOOK_MS: Final = 250.0
+_OPERATION_MS: Final = 30_000
+_CREATION_MS: Final = 60_000
+
+
+class Workload:
+    """All clients of one run: `prepare`, `run`, `drain`, `close`, all of them as clients (`World.as_clients`)."""
+
+    def __init__(self, world: World, plan: Plan, history: History) -> None:
+        """Nothing is started."""
+        self._world: Final = world
+        self._plan: Final = plan
+        self._history: Final = history
+        self.settings: Final = ClientSettings.of(
+            world.bootstrap,
+            request_timeout_ms=6000,
+            default_api_timeout_ms=_OPERATION_MS,
+            metadata_max_age_ms=20_000,
+            reconnect_backoff_max_ms=1000,
+        )
+        topics = [topic for topic in plan.topics if topic.acks]
+        written = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
+        self.reader: Final = Reader(world, history, written, clean=plan.kind is not Kind.UNCLEAN)
+        self._readers: Final[list[asyncio.Task[None]]] = []
+
+    async def prepare(self) -> None:
+        """Make the plan's topics."""
+        admin = Admin(self.settings.replace(default_api_timeout_ms=_CREATION_MS), clock=self._world.clock)
+        async with admin:
+            await admin.create_topics([_new_topic(topic) for topic in self._plan.topics])
+
+    async def run(self) -> None:
+        """The load: returns when all producers have their answers and all operations their outcome."""
+        ends_ms = self._world.now_ms + self._plan.load_ms
+        self._start_readers(ends_ms)
+        async with asyncio.TaskGroup() as watch:
+            watching = watch.create_task(self._watch_readers())
+            async with asyncio.TaskGroup() as load:
+                for writer in self._writers():
+                    load.create_task(writer.run(self.settings.replace(default_api_timeout_ms=FOREVER_MS), ends_ms))
+                load.create_task(self._administrate())
+            watching.cancel()
+
+    def _writers(self) -> list[Writer]:
+        plan, seed = self._plan, self._plan.seed
+        acked = tuple(topic for topic in plan.topics if topic.acks == ALL_ACKS)
+        quick = tuple(topic for topic in plan.topics if topic.acks == 1)
+        writers = []
+        for number in range(plan.producers if acked else 0):
+            history = self._history.producer(f"p{number}", idempotent=True)
+            writers.append(Writer(self._world, history, acked, f"{seed}/producer/{number}"))
+        if quick:
+            history = self._history.producer("quick", idempotent=False)
+            writers.append(Writer(self._world, history, quick, f"{seed}/quick"))
+        return writers
+
+    # Readers
+
+    def _start_readers(self, load_ends_ms: float) -> None:
+        group = self._history.group(GROUP)
+        topics = [topic.name for topic in self._plan.topics if topic.acks == ALL_ACKS]
+        member_settings = self.settings.replace(group_id=GROUP, default_api_timeout_ms=15_000)
+        reader_settings = self.settings.replace(default_api_timeout_ms=FOREVER_MS)
+        works: list[Coroutine[Any, Any, None]] = [self.reader.run(reader_settings)]
+        for number in range(self._plan.consumers if topics else 0):
+            member = Member(self._world, group, f"m{number}", f"{self._plan.seed}/member/{number}")
+            works.append(member.run(member_settings, topics, load_ends_ms))
+        self._readers.extend(asyncio.create_task(work) for work in works)
+
+    async def _watch_readers(self) -> None:
+        """What ends a reader ends the run."""
+        done, _ = await asyncio.wait(self._readers, return_when=asyncio.FIRST_COMPLETED)
+        for task in self._readers:
+            if task in done:
+                task.result()
+
+    async def drain(self, ends: Callable[[], dict[TopicPartition, int]]) -> None:
+        """Wait until the reader and the group have got everything up to `ends`. Raises `Violation` when they do not."""
+        deadline_ms = self._world.now_ms + DRAIN_MS
+        while left := self._unread(ends()):
+            if self._world.now_ms >= deadline_ms:
+                raise Violation("everything-is-read", "; ".join(left))
+            for task in self._readers:
+                if task.done():
+                    task.result()
+            await self._world.clock.sleep_ms(_LOOK_MS)
+
+    def _unread(self, ends: dict[TopicPartition, int]) -> list[str]:
+        left = []
+        acked = {topic.name for topic in self._plan.topics if topic.acks == ALL_ACKS}
+        group = self._history.group(GROUP)
+        for partition, end in ends.items():
+            at = self.reader.next_offset(partition)
+            if at < end:
+                left.append(f"the reader is at {at} of {end} in {partition}")
+            handed = max(group.handed.get(partition, ()), default=-1) + 1
+            if partition.topic in acked and self._plan.consumers and handed < end:
+                left.append(f"the group is at {handed} of {end} in {partition}")
+        return left
+
+    async def close(self) -> None:
+        """End the readers as if their hosts died."""
+        for task in self._readers:
+            task.cancel()
+        if self._readers:
+            await asyncio.wait(self._readers)
+
+    # Administration
+
+    async def _administrate(self) -> None:
+        begun_ms = self._world.now_ms
+        settings = self.settings.replace(client_id="admin", default_api_timeout_ms=FOREVER_MS)
+        async with Cluster(settings, clock=self._world.clock) as cluster:
+            # An operation has a time to end in, or none would follow one that hangs.
+            hands = _Hands(cluster, Admin(settings, clock=self._world.clock, cluster=cluster))
+            for at_ms, operation in self._plan.operations:
+                await self._world.clock.sleep_ms(max(0.0, begun_ms + at_ms - self._world.now_ms))
+                error = await self._attempt(hands, operation)
+                what = str(operation)
+                self._world.note("admin", what, error or "done")
+                self._history.operations.append(AdminOutcome(at_ms=self._world.now_ms, operation=what, error=error))
+
+    async def _attempt(self, hands: _Hands, operation: AdminOperation) -> str:
+        try:
+            async with asyncio.timeout(_OPERATION_MS / 1000):
+                await hands.do(operation)
+        except TimeoutError:
+            return "no answer"
+        except OdradekError as error:
+            return type(error).__name__
+        return ""
+
+
+class _Hands:
+    """Does one operation."""
+
+    def __init__(self, cluster: Cluster, admin: Admin) -> None:
+        self._cluster: Final = cluster
+        self._admin: Final = admin
+
+    async def do(self, operation: AdminOperation) -> None:
+        match operation:
+            case CreateTopic(topic=topic):
+                await self._admin.create_topics([_new_topic(topic)])
+            case DeleteTopic(name=name):
+                await self._admin.delete_topics([name])
+            case AddPartitions(name=name, total=total):
+                await self._admin.create_partitions({name: total})
+            case SetTopicConfig(name=name, key=key, value=value):
+                change = ConfigChange(name=key, value=value)
+                await self._admin.incremental_alter_configs({ConfigResource.topic(name): [change]})
+            case Reassign(name=name, partition=partition, replicas=replicas):
+                await self._reassign(name, partition, replicas)
+            case CancelReassignment(name=name, partition=partition):
+                await self._reassign(name, partition, None)
+            case ElectPreferred():
+                await self._elect()
+
+    async def _reassign(self, topic: str, partition: int, replicas: tuple[int, ...] | None) -> None:
+        wish = {"partition_index": partition, "replicas": None if replicas is None else list(replicas)}
+        message = {"timeout": _OPERATION_MS, "topics": [{"name": topic, "partitions": [wish]}]}
+        response = await self._ask_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, message)
+        code = int(response.responses[0].partitions[0].error_code)
+        if code != NONE:
+            raise error_for(code, "refused")
+
+    async def _elect(self) -> None:
+        await self._ask_controller(
+            ApiKey.ELECT_LEADERS, {"topic_partitions": None, "timeout": _OPERATION_MS, "election_type": 0}
+        )
+
+    async def _ask_controller(self, api_key: ApiKey, message: dict[str, object]) -> Any:
+        async def attempt() -> Any:
+            response = await self._cluster.ask_controller(api_key, message)
+            code = int(response.error_code)
+            if code != NONE:
+                raise error_for(code, "refused")
+            return response
+
+        return await self._cluster.retrying(attempt, self._cluster.deadline(api_key.name))
+
+
+def _new_topic(topic: TopicPlan) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replicas,
+        configs=tuple(sorted(topic.configs.items())),
+    )

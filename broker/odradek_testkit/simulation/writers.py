@@ -1,0 +1,88 @@
+"""Producers of a simulation: our own client, small batches, records that are known by their value.
+
+A plan's topics enter; records go to the cluster and what became of them to the history. Called by `workload`.
+Invariant: every record that was handed to a client is in the history before the client has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from odradek.base.errors import OdradekError
+from odradek.client.models import RecordMetadata
+from odradek.client.producer.producer import Producer
+from odradek.client.settings import ClientSettings
+from odradek_testkit.simulation.history import ProducerHistory, Sent
+from odradek_testkit.simulation.plan import TopicPlan
+from odradek_testkit.simulation.world import World
+
+FOREVER_MS: Final = 2**31 - 1
+"""A producer never gives up by itself: what is not answered in the end is a violation, so nothing may hide it."""
+
+PAUSE_MS: Final = (100.0, 700.0)
+BURST: Final = 6
+BATCH_BYTES: Final = 400
+"""Some ten records: several batches are under way to a partition."""
+
+
+class Writer:
+    """One producer and its history."""
+
+    def __init__(self, world: World, history: ProducerHistory, topics: tuple[TopicPlan, ...], seed: str) -> None:
+        """It writes to `topics`; `seed` draws its pace."""
+        self._world: Final = world
+        self._history: Final = history
+        self._topics: Final = topics
+        self._random: Final = random.Random(seed)
+
+    async def run(self, settings: ClientSettings, until_ms: float) -> None:
+        """Write until then, and wait for every answer."""
+        async with Producer(self._settings(settings), clock=self._world.clock) as producer:
+            while self._world.now_ms < until_ms:
+                for _ in range(self._random.randint(1, BURST)):
+                    await self._send(producer)
+                await self._world.clock.sleep_ms(self._random.uniform(*PAUSE_MS))
+            await producer.flush()
+
+    def _settings(self, settings: ClientSettings) -> ClientSettings:
+        settings = settings.replace(
+            client_id=self._history.name,
+            delivery_timeout_ms=FOREVER_MS,
+            max_block_ms=FOREVER_MS,
+            linger_ms=5,
+            batch_size=BATCH_BYTES,
+        )
+        if self._history.idempotent:
+            return settings.replace(acks="all", enable_idempotence=True)
+        return settings.replace(acks="1", enable_idempotence=False, max_in_flight_requests_per_connection=1)
+
+    async def _send(self, producer: Producer) -> None:
+        topic = self._random.choice(self._topics)
+        chosen = self._random.randrange(3 * topic.partitions)
+        partition = chosen if chosen < topic.partitions else None
+        key = b"k%d" % self._random.randrange(20)
+        sent = self._history.send(topic.name, partition)
+        try:
+            future = await producer.send(topic.name, sent.record_id, key=key, partition=partition)
+        except OdradekError as error:
+            sent.refused(type(error).__name__)
+            self._world.note("not-sent", sent.record_id.decode(), type(error).__name__)
+        else:
+            future.add_done_callback(self._noting(sent))
+
+    def _noting(self, sent: Sent) -> Callable[[asyncio.Future[RecordMetadata]], None]:
+        def note(future: asyncio.Future[RecordMetadata]) -> None:
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is None:
+                place = future.result()
+                sent.acknowledged(place.partition, place.offset)
+            else:
+                sent.refused(type(error).__name__)
+                self._world.note("refused", sent.record_id.decode(), type(error).__name__)
+
+        return note

@@ -1,0 +1,51 @@
+"""The broker in the test process that users get as a fixture serves clients, and needs no Java."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import odradek
+from odradek import BlockingClient, ClientSettings, ConfigError, NewTopic
+from odradek.testing.in_process import InProcessBroker
+
+
+def test_records_that_were_sent_are_read(odradek_broker: InProcessBroker) -> None:
+    settings = ClientSettings.of(odradek_broker.bootstrap, auto_offset_reset="earliest")
+    with BlockingClient(settings) as client:
+        client.admin.create_topics([NewTopic(name="in-process", partitions=2)])
+        with client.producer() as producer:
+            sent = [producer.send("in-process", value=str(number).encode()) for number in range(100)]
+            producer.flush()
+        assert {future.result().topic for future in sent} == {"in-process"}
+        with client.consumer("in-process", group_id="readers") as consumer:
+            read = [next(iter(consumer)).value for _ in range(100)]
+    assert sorted(map(int, filter(None, read))) == list(range(100))
+
+
+def test_a_broker_keeps_its_topics_over_a_restart(tmp_path: Path) -> None:
+    broker = InProcessBroker(tmp_path)
+    for topics in ([], ["kept"]):
+        broker.start()
+        try:
+            with BlockingClient(broker.bootstrap) as client:
+                assert client.topics() == topics
+                if not topics:
+                    client.admin.create_topics([NewTopic(name="kept", partitions=1)])
+        finally:
+            broker.close()
+            broker.close()
+
+
+def test_wrong_properties_are_refused(tmp_path: Path) -> None:
+    broker = InProcessBroker(tmp_path, {"num.partitions": "many"})
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        broker.start()
+
+
+def test_public_names_can_be_imported() -> None:
+    names = [name for name in odradek.__all__ if name != "__version__"]
+    assert [getattr(odradek, name).__name__ for name in names] == names
+    with pytest.raises(AttributeError, match="nothing"):
+        odradek.nothing  # noqa: B018

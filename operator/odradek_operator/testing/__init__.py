@@ -1,1 +1,0 @@
-"""Test kit: a Kubernetes API server in memory. Shipped, and imported by tests only."""

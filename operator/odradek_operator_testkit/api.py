@@ -1,0 +1,239 @@
+"""The Kubernetes API over a `Store`, without a transport: what is asked, and what is answered.
+
+Enters: `Asked`: method, path, query and body. Leaves: a status and a document, and changes of the store; a watch is
+answered by `server`. Keeps a log of writes. Called by `server` for HTTP and by `client` within a process. `faults` are
+of the server, whatever the transport.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from itertools import count
+from typing import Any, Final
+
+from odradek_operator.kube.api.object_kinds import Kind
+from odradek_operator_testkit.resources import Object, Resource, discovery
+from odradek_operator_testkit.selectors import field_matcher, matcher
+from odradek_operator_testkit.store import ApiError, Key, Store, key_of, resource_at
+
+_PATH: Final = re.compile(
+    r"/(?:api/(?P<core>v1)|apis/(?P<group>[^/]+/[^/]+))"
+    r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]+))?"
+    r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?"
+)
+_FIELDS: Final = frozenset({"metadata.name", "metadata.namespace"})
+_EVENT_FIELDS: Final = _FIELDS | {"involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason", "type"}
+MERGE: Final = "application/merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+    body: Any = None
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it may change anything."""
+        return self.method != "GET"
+
+    @property
+    def is_watch(self) -> bool:
+        """Whether it is answered by a stream."""
+        return self.method == "GET" and self.query.get("watch") in ("true", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent back at once."""
+
+    status: int
+    document: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a path means."""
+
+    resource: Resource
+    namespace: str | None
+    name: str | None
+    sub: str | None
+
+    def key(self, name: str) -> Key:
+        """Of the object of this name."""
+        namespace = self.namespace or ("default" if self.resource.namespaced else "")
+        return Key(resource=self.resource, namespace=namespace, name=name)
+
+
+@dataclass(slots=True)
+class Faults:
+    """How the server misbehaves. Changed by tests at any time."""
+
+    refuses: bool = False
+    """No connection is accepted, and none answered."""
+    status: int = 0
+    """Every request is answered with this, and nothing is done; 0 for none."""
+    delay_seconds: float = 0.0
+    """Before every answer."""
+    loses_answers: bool = False
+    """What is asked is done, and the connection is cut before the answer."""
+    concerns: Callable[[Asked], bool] = field(default=lambda asked: True)
+    """The requests that meet `status`, `delay_seconds` and `loses_answers`."""
+
+
+class KubernetesApi:
+    """One API server."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        """Empty, unless a store is given."""
+        self.store: Final = store or Store()
+        self.faults: Final = Faults()
+        self.writes: Final[list[Asked]] = []
+        """Every write that was carried out, also those that changed nothing."""
+        self.before_write: Callable[[Asked], None] = lambda asked: None
+        """Called before each write is carried out; what it raises, the caller gets."""
+        self._pages: dict[str, tuple[int, list[Object]]] = {}
+        self._page_numbers = count(1)
+
+    def answer(self, asked: Asked) -> Answer:
+        """Carry a request out, and answer it. Not for watches."""
+        try:
+            if self.faults.status and self.faults.concerns(asked):
+                status = HTTPStatus(self.faults.status)
+                raise ApiError(status, status.phrase.replace(" ", ""), "the API server was told to say so")
+            found = discovery(asked.path) if asked.method == "GET" else None
+            if found is not None:
+                return Answer(HTTPStatus.OK, found)
+            place = self.place(asked.path)
+            if asked.is_write:
+                self.before_write(asked)
+                answer = self._write(asked, place)
+                self.writes.append(asked)
+                return answer
+            return Answer(HTTPStatus.OK, self._read(asked, place))
+        except ApiError as error:
+            return Answer(error.status, error.document())
+
+    def place(self, path: str) -> Place:
+        """What a path means. Raises `ApiError` 404."""
+        found = _PATH.fullmatch(path)
+        if found is None:
+            raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource")
+        resource = resource_at(found["core"] or found["group"], found["plural"])
+        if not resource.namespaced and found["namespace"] is not None:
+            raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource")
+        if found["sub"] and (found["sub"] != "status" or not resource.has_status):
+            raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource")
+        return Place(resource, found["namespace"], found["name"], found["sub"])
+
+    # Reads
+
+    def _read(self, asked: Asked, place: Place) -> Object:
+        if place.name is not None:
+            return self.store.get(place.key(place.name))
+        if token := asked.query.get("continue"):
+            return self._page(place, token, asked)
+        chosen = selection(asked, place.resource)
+        items = [body for body in self.store.all(place.resource, place.namespace) if chosen(body)]
+        if not place.resource.is_custom:
+            items = [{k: v for k, v in body.items() if k not in ("apiVersion", "kind")} for body in items]
+        token = str(next(self._page_numbers))
+        self._pages[token] = (self.store.version, items)
+        return self._page(place, token, asked)
+
+    def _page(self, place: Place, token: str, asked: Asked) -> Object:
+        """The next of the pages of a list: all show the moment of the first one."""
+        if token not in self._pages:
+            raise ApiError(HTTPStatus.GONE, "Expired", "The provided continue parameter is too old")
+        version, items = self._pages.pop(token)
+        limit = int(asked.query.get("limit") or 0) or len(items)
+        metadata: Object = {"resourceVersion": str(version)}
+        if len(items) > limit:
+            following = str(next(self._page_numbers))
+            self._pages[following] = (version, items[limit:])
+            metadata |= {"continue": following, "remainingItemCount": len(items) - limit}
+        return {
+            "kind": f"{place.resource.kind}List",
+            "apiVersion": place.resource.api_version,
+            "metadata": metadata,
+            "items": items[:limit],
+        }
+
+    # Writes
+
+    def _write(self, asked: Asked, place: Place) -> Answer:
+        if asked.method == "POST" and place.name is None:
+            return Answer(HTTPStatus.CREATED, self.store.create(self._key(asked, place), asked.body))
+        if place.name is None:
+            raise ApiError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", "not on a collection")
+        key, status_only = place.key(place.name), place.sub == "status"
+        match asked.method, asked.content_type:
+            case "PUT", _:
+                if self._key(asked, place) != key:
+                    raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", "the name of the object is not the URL's")
+                return Answer(HTTPStatus.OK, self.store.replace(key, asked.body, status_only=status_only))
+            case "PATCH", "application/merge-patch+json":
+                return Answer(HTTPStatus.OK, self.store.merge(key, asked.body, status_only=status_only))
+            case "PATCH", "application/apply-patch+yaml":
+                return self._apply(asked, place, key)
+            case "DELETE", _:
+                return Answer(HTTPStatus.OK, self.store.delete(key, asked.body or {}))
+            case method, content_type:
+                raise ApiError(
+                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", f"{method} with {content_type}"
+                )
+
+    def _apply(self, asked: Asked, place: Place, key: Key) -> Answer:
+        if self._key(asked, place) != key:
+            raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", "the name of the object is not the URL's")
+        manager = asked.query.get("fieldManager", "")
+        if not manager:
+            raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", "PatchOptions: fieldManager is required for apply")
+        is_new = self.store.find(key) is None
+        is_forced = asked.query.get("force") == "true"
+        body = self.store.apply(key, asked.body, manager, force=is_forced, status_only=place.sub == "status")
+        return Answer(HTTPStatus.CREATED if is_new else HTTPStatus.OK, body)
+
+    def _key(self, asked: Asked, place: Place) -> Key:
+        """Of the object in the body, which must be of the path's kind and namespace."""
+        body = asked.body
+        if not isinstance(body, dict) or not (body.get("metadata") or {}).get("name"):
+            raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", "metadata.name: Required value")
+        said = (body.get("apiVersion"), body.get("kind"))
+        if said != (place.resource.api_version, place.resource.kind):
+            raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", f"{said} is not {place.resource.kind}")
+        key = place.key(body["metadata"]["name"])
+        if place.resource.namespaced and body["metadata"].get("namespace", key.namespace) != key.namespace:
+            raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", "the namespace of the object is not the URL's")
+        return key
+
+    # For tests
+
+    def put(self, body: Object) -> Object:
+        """Make an object, with its status, as whoever else works on the API server would."""
+        key = key_of(body)
+        made = self.store.create(key, json.loads(json.dumps(body)))
+        if "status" in body and key.resource.has_status:
+            made = self.store.merge(key, {"status": body["status"]}, status_only=True)
+        return made
+
+
+def selection(asked: Asked, resource: Resource) -> Callable[[Object | None], bool]:
+    """Whether an object is among those asked for by labels and fields. Raises `ApiError` for a wrong selector."""
+    selectable = _EVENT_FIELDS if resource.kind == Kind.EVENT.word else _FIELDS
+    try:
+        matches = matcher(asked.query.get("labelSelector", ""))
+        fits = field_matcher(asked.query.get("fieldSelector", ""), selectable)
+    except ValueError as error:
+        raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", str(error)) from error
+    return lambda body: body is not None and matches(body["metadata"].get("labels") or {}) and fits(body)

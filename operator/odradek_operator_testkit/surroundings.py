@@ -1,0 +1,465 @@
+"""What an operator finds around it, in virtual time: an API server and ZooKeeper in memory, and everybody else's work.
+
+`World` plays the controllers of Kubernetes, the kubelets, the brokers and their controller, a step every half second.
+An `Operator` is what a process of the operator runs, without lease and sockets: the manager with its loops, told of
+changes as kopf would tell it. Several may live one after the other in one world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from odradek.base.types import Endpoint, TopicPartition
+from odradek.testing.memory_zk import MemoryTree, MemoryZk
+from odradek.zk import layout
+from odradek.zk.layout import (
+    BrokerRegistration,
+    ClusterId,
+    ControllerRegistration,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+)
+from odradek.zk.port import Result, ZkClient, ZkError, ZkSettings
+from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
+from odradek_operator.kube.cluster.cluster_loop import Shared
+from odradek_operator.kube.cluster.exporter_reports import Reports
+from odradek_operator.kube.cluster.kubernetes_events import Events
+from odradek_operator.kube.manager import Manager
+from odradek_operator.kube.operator_metrics import Reconciliations
+from odradek_operator.kube.operator_settings import OperatorSettings
+from odradek_operator.kube.scopes import Leases
+from odradek_operator.objects import names
+from odradek_operator.objects.podspec import ImageSettings
+from odradek_operator_testkit.api import Asked, KubernetesApi
+from odradek_operator_testkit.client import MemoryClient
+from odradek_operator_testkit.store import Change, Key, key_of
+
+NAMESPACE = "shop"
+STEP_SECONDS = 0.5
+PATIENCE_SECONDS = 1_800.0
+"""Of virtual time."""
+IDLE_SECONDS = 30.0
+NODES = 6
+"""One for each pod that these tests ever have."""
+
+
+async def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    """Return when it holds."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, f"never: {what}"
+        await asyncio.sleep(STEP_SECONDS)
+
+
+def cluster_body(name: str = "demo", *, namespace: str = NAMESPACE, **spec: Any) -> Object:
+    """A Cluster that uses another's ensemble, so that ZooKeeper is there from the start."""
+    return {
+        "apiVersion": "odradek.dev/v1",
+        "kind": "Cluster",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "zookeeper": {"connect": "zk:2181"},
+            "monitoring": {"exporter": {"enabled": False}},
+            "brokers": {"storage": {"volumes": [{"id": 0, "size": "1Gi", "storageClass": "disks"}]}},
+            **spec,
+        },
+    }
+
+
+def topic_body(name: str, cluster: str = "demo", **spec: Any) -> Object:
+    """A Topic."""
+    return {
+        "apiVersion": "odradek.dev/v1",
+        "kind": "Topic",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"cluster": cluster, **spec},
+    }
+
+
+def condition(body: Object | None) -> tuple[str, str]:
+    """Status and reason of the `Ready` condition; two empty texts where there is none."""
+    conditions = ((body or {}).get("status") or {}).get("conditions") or []
+    return next(((one["status"], one["reason"]) for one in conditions if one["type"] == "Ready"), ("", ""))
+
+
+def is_ready(body: Object | None) -> bool:
+    """Whether a resource says so of its present specification."""
+    current = (
+        body is not None and (body.get("status") or {}).get("observedGeneration") == body["metadata"]["generation"]
+    )
+    return current and condition(body)[0] == "True"
+
+
+class World:
+    """Everything that is not the operator."""
+
+    def __init__(self) -> None:
+        """A controller of epoch 1, and nothing else."""
+        self.api = KubernetesApi()
+        self.tree = MemoryTree()
+        self.deleted_pods: list[str] = []
+        """Names, in the order in which somebody asked for their deletion."""
+        self.makes_pods = True
+        """Whether Kubernetes creates pods that are missing."""
+        for number in range(NODES):
+            self.api.put(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {"name": f"node-{number}"},
+                    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+                }
+            )
+        self._zk = MemoryZk(self.tree)
+        self._brokers: dict[int, MemoryZk] = {}
+
+    # What people do
+
+    def find(self, kind: Kind, name: str) -> Object | None:
+        """An object in the namespace of these tests, or in none."""
+        namespace = NAMESPACE if kind.namespaced else None
+        return self.api.store.find(_key(Reference(kind=kind, namespace=namespace, name=name)))
+
+    def get(self, kind: Kind, name: str) -> Object:
+        """An object that is there."""
+        found = self.find(kind, name)
+        assert found is not None, f"{kind.word} {name}"
+        return found
+
+    def change(self, kind: Kind, name: str, patch: Object) -> None:
+        """Merge a patch, as a person."""
+        self.api.store.merge(_key(Reference(kind=kind, namespace=NAMESPACE, name=name)), patch)
+
+    def delete(self, kind: Kind, name: str) -> None:
+        """As a person."""
+        self.api.store.delete(_key(Reference(kind=kind, namespace=NAMESPACE, name=name)), {})
+
+    def topics(self) -> set[str]:
+        """That are in ZooKeeper."""
+        return set(self.tree.children(layout.TOPICS)) if layout.TOPICS in self.tree.nodes else set()
+
+    def replicas(self, topic: str) -> set[int]:
+        """The brokers that hold any of a topic."""
+        assignment = TopicAssignment.decode(topic, self.tree.node(layout.topic_path(topic)).data)
+        return {broker for part in assignment.partitions.values() for broker in part.replicas}
+
+    async def set_cluster_id(self, cluster_id: str) -> None:
+        """As if another ensemble answered."""
+        await self._zk.set(layout.CLUSTER_ID, ClusterId(cluster_id=cluster_id).encode())
+
+    async def start_foreign_broker(self, broker: int) -> MemoryZk:
+        """Register a broker that is not the cluster's; closing the session ends it."""
+        session = MemoryZk(self.tree)
+        registration = BrokerRegistration(broker_id=broker, endpoints=(Endpoint("PLAIN", f"kafka-{broker}", 9092),))
+        await session.create(registration.path, registration.encode(), ephemeral=True)
+        return session
+
+    async def create_foreign_topic(self, topic: str, *replicas: int) -> None:
+        """Make a topic of one partition on brokers that may be down."""
+        assignment = TopicAssignment(topic=topic, partitions={0: ReplicaAssignment(replicas=replicas)})
+        await self._zk.create(assignment.path, assignment.encode())
+
+    def ready(self, kind: Kind, *names_of: str) -> bool:
+        """Whether all of these say so."""
+        return all(is_ready(self.find(kind, name)) for name in names_of)
+
+    # What others do
+
+    @asynccontextmanager
+    async def living(self) -> AsyncIterator[None]:
+        """Everybody else works inside the block."""
+        for path in layout.PERSISTENT_PATHS:
+            await self._zk.ensure_path(path)
+        await self._zk.create(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(1))
+        await self._zk.create(layout.CLUSTER_ID, ClusterId(cluster_id="the-id").encode(), make_parents=True)
+        task = asyncio.create_task(self._live())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            for session in [*self._brokers.values(), self._zk]:
+                await session.close()
+
+    async def _live(self) -> None:
+        before = (0, 0)
+        while True:
+            now = (self.api.store.version, self.tree.last_zxid)
+            if now != before:
+                self._stateful_sets()
+                self._kubelets()
+                await self._register()
+                await self._control()
+            before = now
+            await asyncio.sleep(STEP_SECONDS)
+
+    def _all(self, kind: Kind) -> list[Object]:
+        return self.api.store.all(_key(Reference(kind=kind, namespace=NAMESPACE, name="")).resource, None)
+
+    def _stateful_sets(self) -> None:
+        """Make pods and claims that are missing, adopt those that nobody owns, and say what was seen."""
+        for body in self._all(Kind.STATEFUL_SET):
+            name, spec = body["metadata"]["name"], body["spec"]
+            start = spec.get("ordinals", {}).get("start", 0)
+            for number in range(start, start + spec["replicas"]):
+                for template in spec["volumeClaimTemplates"]:
+                    self._claim(body, template, f"{template['metadata']['name']}-{name}-{number}")
+                present = self.find(Kind.POD, f"{name}-{number}")
+                if present is None:
+                    if self.makes_pods:
+                        self.api.put(_pod(body, number))
+                elif not present["metadata"].get("ownerReferences"):
+                    self.change(Kind.POD, f"{name}-{number}", {"metadata": {"ownerReferences": [_owner(body)]}})
+            for pod in self._all(Kind.POD):
+                is_ours = pod["metadata"]["name"].startswith(f"{name}-")
+                if is_ours and names.ordinal(pod["metadata"]["name"]) >= start + spec["replicas"]:
+                    self.api.store.delete(key_of(pod), {})
+            seen = {"observedGeneration": body["metadata"]["generation"]}
+            self.api.store.merge(key_of(body), {"status": seen}, status_only=True)
+
+    def _claim(self, owner: Object, template: Object, name: str) -> None:
+        if self.find(Kind.CLAIM, name) is None:
+            metadata = {"name": name, "namespace": NAMESPACE, "labels": template["metadata"]["labels"]}
+            body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
+            self.api.put({**body, "spec": copy.deepcopy(template["spec"]), "status": {"phase": "Bound"}})
+
+    def _kubelets(self) -> None:
+        """Start pods, and end those that shall go."""
+        for body in self._all(Kind.POD):
+            if "deletionTimestamp" in body["metadata"]:
+                self.deleted_pods.append(body["metadata"]["name"])
+                self.api.store.delete(key_of(body), {"gracePeriodSeconds": 0})
+            elif "status" not in body:
+                conditions = [{"type": "Ready", "status": "True"}]
+                status = {"phase": "Running", "conditions": conditions}
+                self.api.store.merge(key_of(body), {"status": status}, status_only=True)
+
+    async def _register(self) -> None:
+        """A broker is registered while its pod runs; the first of them is the controller."""
+        running = {
+            names.ordinal(body["metadata"]["name"])
+            for body in self._all(Kind.POD)
+            if body["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.Component.KAFKA.value and "status" in body
+        }
+        for number in running - self._brokers.keys():
+            session = self._brokers[number] = MemoryZk(self.tree)
+            endpoint = Endpoint("PLAIN", f"demo-kafka-{number}", 9092)
+            registration = BrokerRegistration(broker_id=number, endpoints=(endpoint,))
+            await session.create(registration.path, registration.encode(), ephemeral=True)
+        for number in self._brokers.keys() - running:
+            await self._brokers.pop(number).close()
+        if self._brokers and await self._zk.exists(layout.CONTROLLER) is None:
+            first = min(self._brokers)
+            data = ControllerRegistration(broker_id=first).encode()
+            await self._brokers[first].create(layout.CONTROLLER, data, ephemeral=True)
+
+    async def _control(self) -> None:
+        """Move replicas, elect leaders, and delete topics that are marked."""
+        await self._reassign()
+        for name in await self._zk.children(layout.TOPICS):
+            topic = TopicAssignment.decode(name, (await self._zk.get(layout.topic_path(name)))[0])
+            for number, assignment in topic.partitions.items():
+                await self._elect(TopicPartition(name, number), assignment)
+        for name in await self._zk.children(layout.DELETE_TOPICS):
+            await self._delete_topic(name)
+
+    async def _reassign(self) -> None:
+        requested = await self._zk.get_or_none(layout.REASSIGN_PARTITIONS)
+        if requested is None:
+            return
+        for partition, replicas in layout.decode_reassignment(requested[0]).items():
+            path = layout.topic_path(partition.topic)
+            assignment = TopicAssignment.decode(partition.topic, (await self._zk.get(path))[0])
+            moved = {**assignment.partitions, partition.partition: ReplicaAssignment(replicas=replicas)}
+            await self._zk.set(path, replace(assignment, partitions=moved).encode())
+        await self._zk.delete(layout.REASSIGN_PARTITIONS)
+
+    async def _elect(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        path = layout.partition_state_path(partition)
+        alive = tuple(broker for broker in assignment.replicas if broker in self._brokers)
+        if not alive:
+            return
+        state = PartitionState(leader=alive[0], leader_epoch=1, isr=alive, controller_epoch=1).encode()
+        present = await self._zk.get_or_none(path)
+        if present is None:
+            await self._zk.create(path, state, make_parents=True)
+        elif present[0] != state:
+            await self._zk.set(path, state)
+
+    async def _delete_topic(self, name: str) -> None:
+        for path in sorted(self.tree.nodes, reverse=True):
+            if path.startswith(f"{layout.topic_path(name)}/") or path == layout.topic_path(name):
+                await self._zk.delete(path)
+        if await self._zk.exists(layout.config_path("topics", name)):
+            await self._zk.delete(layout.config_path("topics", name))
+        await self._zk.delete(layout.delete_topic_path(name))
+
+
+class Killed(BaseException):
+    """The operator's process ended here."""
+
+
+class CountedZk(MemoryZk):
+    """A session whose transactions somebody hears of before they are carried out."""
+
+    def __init__(self, tree: MemoryTree, before: Callable[[], None]) -> None:
+        super().__init__(tree)
+        self._before = before
+
+    async def multi(self, operations: Any) -> list[Result]:
+        self._before()
+        return await super().multi(operations)
+
+
+class Operator:
+    """One process of the operator."""
+
+    def __init__(
+        self, world: World, *, namespaces: tuple[str, ...] = (), lives: int | None = None, leases: str = ""
+    ) -> None:
+        """It is killed before its write number `lives`, to Kubernetes or to ZooKeeper, counted from 0; None: never.
+
+        With `leases` it takes Leases, under this name.
+        """
+        self.world = world
+        self.zookeeper_trouble: ZkError | None = None
+        """What opening a session fails with, and every operation of those that are open."""
+        self.killed = asyncio.Event()
+        self.deaf = False
+        """Whether watches tell it nothing."""
+        self.registry = CollectorRegistry()
+        self._sessions: list[CountedZk] = []
+        self._lives = lives
+        self._written = 0
+        self.settings = OperatorSettings(
+            images=ImageSettings(),
+            namespaces=namespaces,
+            idle_seconds=IDLE_SECONDS,
+            identity=leases or "odradek-operator",
+        )
+        self.client = MemoryClient(world.api)
+        shared = Shared(
+            client=self.client,
+            events=Events(self.client, instance="operator-0"),
+            settings=self.settings,
+            reconciliations=Reconciliations(self.registry, namespaces),
+            reports=Reports(),
+            opened=self._open,
+        )
+        self.lease_client = MemoryClient(world.api)
+        self.leases = Leases(self.lease_client, self.settings) if leases else None
+        self.manager = Manager(shared, self.leases)
+
+    async def _open(self, settings: ZkSettings) -> ZkClient:
+        assert settings.connect == "zk:2181" or settings.connect.startswith("demo-zookeeper-")
+        if self.zookeeper_trouble is not None:
+            raise self.zookeeper_trouble
+        self._sessions.append(CountedZk(self.world.tree, self._before))
+        return self._sessions[-1]
+
+    async def lose_zookeeper(self, trouble: ZkError) -> None:
+        """Sessions end, and none is opened until `zookeeper_trouble` is None."""
+        self.zookeeper_trouble = trouble
+        for session in self._sessions:
+            await session.close()
+
+    def _before(self) -> None:
+        if self._lives is not None and self._written >= self._lives:
+            self.killed.set()
+            raise asyncio.CancelledError
+        self._written += 1
+
+    def _hear(self) -> None:
+        """As kopf's handlers do, a turn of the loop later."""
+        if not self.deaf:
+            asyncio.get_running_loop().call_soon(self._told, self.world.api.store.changes[-1])
+
+    def _told(self, change: Change) -> None:
+        body = change.after or change.before
+        assert body is not None
+        deleted = change.after is None
+        match change.key.resource.kind:
+            case "Cluster":
+                self.manager.heard_of_cluster(body, deleted=deleted)
+            case "Topic":
+                self.manager.heard_of_topic(body, deleted=deleted)
+            case _ if names.CLUSTER_LABEL in (body["metadata"].get("labels") or {}):
+                self.manager.heard_of_object(body, deleted=deleted)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[Operator]:
+        """At work inside the block, or until it is killed."""
+        store, writes = self.world.api.store, self.world.api.before_write
+
+        def before(asked: Asked) -> None:
+            if not asked.path.endswith("/status") or "/pods/" not in asked.path:
+                self._before()
+
+        self.world.api.before_write = before
+        store.heard.append(self._hear)
+        tasks = [asyncio.create_task(self.manager.run())]
+        if self.leases is not None:
+            tasks.append(asyncio.create_task(self.leases.run(self.manager)))
+        try:
+            yield self
+        finally:
+            store.heard.remove(self._hear)
+            self.world.api.before_write = writes
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def scenario(steps: Callable[[World, Operator], Awaitable[None]], **options: Any) -> Callable[[], Awaitable[None]]:
+    """A whole run: the world lives, an operator works, and `steps` happen."""
+
+    async def run() -> None:
+        world = World()
+        async with world.living(), Operator(world, **options).working() as operator:
+            await steps(world, operator)
+
+    return run
+
+
+def _key(which: Reference) -> Key:
+    return key_of(
+        {
+            "apiVersion": which.kind.api_version,
+            "kind": which.kind.word,
+            "metadata": {"name": which.name, "namespace": which.namespace},
+        }
+    )
+
+
+def _owner(body: Object) -> Object:
+    metadata = body["metadata"]
+    return {
+        "apiVersion": body["apiVersion"],
+        "kind": body["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+
+
+def _pod(owner: Object, number: int) -> Object:
+    name, template = owner["metadata"]["name"], copy.deepcopy(owner["spec"]["template"])
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **template["metadata"],
+            "name": f"{name}-{number}",
+            "namespace": NAMESPACE,
+            "ownerReferences": [_owner(owner)],
+        },
+        "spec": {**template["spec"], "nodeName": f"node-{number % NODES}"},
+    }
