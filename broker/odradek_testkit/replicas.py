@@ -40,17 +40,11 @@ from odradek.protocol.hotpath import (
 )
 from odradek.records.batch import BatchBuilder
 from odradek.replication.follower.fetch_loop import LeaderChannel
-from odradek.replication.manager import (
-    AppendRequest,
-    AppendResult,
-    CommittedIsr,
-    FetchParams,
-    HostedPartition,
-    LeaderAndIsrState,
-    ReplicaManager,
-)
-from odradek.replication.partition import EpochEnd
+from odradek.replication.manager import ReplicaManager
+from odradek.replication.partition import EpochEnd, LeaderAndIsrState
+from odradek.replication.requests import AppendRequest, AppendResult, CommittedIsr, FetchParams
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
+from odradek.replication.table import HostedPartition
 
 T = TypeVar("T")
 
@@ -325,8 +319,7 @@ class MemoryCluster:
         """Send LeaderAndIsr to these brokers."""
         state = self._states[topic_partition]
         for broker_id in tell:
-            codes = self.brokers[broker_id].replicas.apply_leader_and_isr(
-                1,
+            codes = self.brokers[broker_id].replicas.roles.apply(
                 [
                     (
                         topic_partition,
@@ -379,4 +372,5 @@ def assume(broker: MemoryBroker, state: LeaderAndIsrState = LED, *partitions: To
     """Give a broker a role in partitions, t-0 if none is named; the error codes of its answer."""
     wanted = partitions or (TopicPartition("t", 0),)
     told = [(partition, TOPIC_ID, state) for partition in wanted]
-    return list(broker.replicas.apply_leader_and_isr(state.controller_epoch, told).values())
+    broker.replicas.roles.admit(state.controller_epoch)
+    return list(broker.replicas.roles.apply(told).values())

@@ -44,7 +44,8 @@ from odradek.protocol.apis import ApiKey
 from odradek.replication.follower.leader_channel import LeaderConnector
 from odradek.replication.follower.protocol_versions import has_alter_partition
 from odradek.replication.leader.zookeeper_isr import ZooKeeperIsrWriter
-from odradek.replication.manager import IsrWriter, ReplicaManager
+from odradek.replication.manager import ReplicaManager
+from odradek.replication.requests import IsrWriter
 from odradek.replication.sessions.fetch_session import FetchSessions
 from odradek.server.admin.elections import ElectionHandlers
 from odradek.server.admin.features import FeatureHandlers, FinalizedFeatures
@@ -298,7 +299,7 @@ class Broker:
             self._zk,
             self._clock,
             broker_id=config.broker_id,
-            controller_epoch=lambda: self._replicas.leadership.controller_epoch,
+            controller_epoch=lambda: self._replicas.roles.controller_epoch,
         )
         self._closers.push_async_callback(writer.close)
         return writer
@@ -336,7 +337,7 @@ class Broker:
             runtime=runtime,
             partition_count=lambda: offsets_partitions,
         )
-        self._replicas.add_listener(self._groups.on_leader, self._groups.on_follower)
+        self._replicas.roles.add_listener(self._groups.on_leader, self._groups.on_follower)
         self._producer_ids = ProducerIds(self._claim_producer_ids)
         self._closers.push_async_callback(self._producer_ids.close)
 
@@ -457,7 +458,7 @@ class Broker:
                 purgatories=[
                     self._replicas.produce_purgatory,
                     self._replicas.fetch_purgatory,
-                    self._replicas.delete_purgatory,
+                    self._replicas.deletion.purgatory,
                     self._topics.purgatory,
                     self._elections.purgatory,
                     *self._groups.purgatories,
@@ -536,7 +537,7 @@ class Broker:
         for partition in changed:
             state = image.partition(partition)
             if state is not None and self._config.broker_id not in state.replicas:
-                self._replicas.moved_away(partition, state.leader_epoch)
+                self._replicas.roles.moved_away(partition, state.leader_epoch)
             self._replicas.recheck(partition)  # a deletion waits for live replicas only
         gone = [partition for partition in changed if image.partition(partition) is None]
         self._groups.on_partitions_deleted(gone)
@@ -569,7 +570,7 @@ class Broker:
         """Hand leadership over, then close everything in the reverse order of the start; idempotent."""
         if self.state is BrokerState.RUNNING and self._config.controlled_shutdown_enable:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
-            self._replicas.leadership.is_leaving = True
+            self._replicas.roles.is_leaving = True
             await self._hand_over()
         self.state = BrokerState.SHUTTING_DOWN
         for task in list(self._tasks):

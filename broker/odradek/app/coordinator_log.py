@@ -15,7 +15,8 @@ from odradek.base.types import Offset, TopicPartition
 from odradek.metrics.topics import BrokerTopicStats
 from odradek.records.formats import iterate_entries
 from odradek.records.validate import AppendOrigin
-from odradek.replication.manager import AppendRequest, AppendResult, ReplicaManager
+from odradek.replication.manager import ReplicaManager
+from odradek.replication.requests import AppendRequest, AppendResult
 from odradek.server.data.appended import count_append
 
 ALL_ACKS: Final = -1

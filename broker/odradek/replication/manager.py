@@ -1,9 +1,9 @@
 """The replicas of this broker: appends and fetches with their purgatories, ISR changes, roles, checkpoints.
 
-`server/data/produce_and_fetch` and the coordinators send Produce and Fetch, `server/control` LeaderAndIsr and
-StopReplica. Each request is answered through `respond`, exactly once and on the loop. `partition` makes the decisions;
-`reader`, `delayed`, `isr_changes`, `leadership`, `fetchers`, `delete_records`, `log_dirs` and `mover` each carry out
-one kind.
+`server/data/produce_and_fetch` and the coordinators call `append` and `fetch`; each request is answered through
+`respond`, exactly once and on the loop. Everything else goes to one of the parts: `roles` (LeaderAndIsr and
+StopReplica), `deletion` (DeleteRecords), `log_dirs` (AlterReplicaLogDirs), `isr_changes`, `fetchers`, `mover` and
+`quotas`. `partition` makes the decisions.
 
 Invariant: an acks=all request is answered without an error only after the high watermark has passed its records, so
 that every member of the ISR has them.
@@ -12,9 +12,8 @@ that every member of the ISR has them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import (
@@ -32,44 +31,27 @@ from odradek.metrics.topics import BrokerTopicStats
 from odradek.replication.follower.fetch_loop import ConnectLeader
 from odradek.replication.follower.fetchers import FetcherManager
 from odradek.replication.high_watermarks import HighWatermarks
-from odradek.replication.leader import delete_records
 from odradek.replication.leader.awaited import HURRIED_WAIT_MS, AwaitedFollowers
 from odradek.replication.leader.delayed import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
-from odradek.replication.leader.delete_records import DelayedDeleteRecords, RecordDeletion
+from odradek.replication.leader.delete_records import RecordDeletion
 from odradek.replication.leader.isr_changes import IsrChanges
 from odradek.replication.leader.reader import FollowerNotes, PartitionReader
 from odradek.replication.leader.selector import SELECTORS
-from odradek.replication.leadership import Leadership, StopReplica
 from odradek.replication.moves.log_dirs import LogDirChanges
 from odradek.replication.moves.mover import Cleaning, ReplicaMover
-from odradek.replication.partition import LeaderAndIsrState
 from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.requests import (
     AppendRequest,
     AppendResult,
-    CommittedIsr,
     Fetchable,
     FetchParams,
-    FetchResult,
     IsrWriter,
 )
+from odradek.replication.roles import ReplicaRoles
 from odradek.replication.sessions.fetch_session import FetchSession
 from odradek.replication.sessions.resting import RestingEntries
 from odradek.replication.table import HostedPartition, PartitionTable
 from odradek.timer.purgatory import Purgatory
-
-__all__ = [
-    "AppendRequest",
-    "AppendResult",
-    "CommittedIsr",
-    "FetchParams",
-    "FetchResult",
-    "HostedPartition",
-    "IsrWriter",
-    "LeaderAndIsrState",
-    "ReplicaManager",
-    "StopReplica",
-]
 
 LEADER_ACKS: Final = 1
 ALL_ACKS: Final = -1
@@ -125,17 +107,6 @@ class ReplicaManager:
             stats=topic_stats or BrokerTopicStats(),
         )
         self._marks: Final = HighWatermarks(self.table, log_manager)
-        self.leadership: Final = Leadership(
-            self.table,
-            log_manager,
-            clock,
-            config,
-            topic_config=topic_config,
-            fetchers=self.fetchers,
-            marks=self._marks,
-            on_change=self.recheck,
-            on_reign=self._expect_followers,
-        )
         self.mover: Final = ReplicaMover(
             self.table,
             log_manager,
@@ -145,8 +116,20 @@ class ReplicaManager:
             on_log_start=self.recheck,
             cleaning=cleaning,
         )
-        self._log_dirs: Final = LogDirChanges(self.table, log_manager, self.mover)
-        self._deletion: Final = RecordDeletion(self.table, clock, find=self.partition, future=log_manager.future)
+        self.roles: Final = ReplicaRoles(
+            self.table,
+            log_manager,
+            clock,
+            config,
+            topic_config=topic_config,
+            fetchers=self.fetchers,
+            marks=self._marks,
+            on_change=self.recheck,
+            on_lead=self._expect_followers,
+            on_applied=self.mover.start,  # continues a move that a shutdown interrupted
+        )
+        self.log_dirs: Final = LogDirChanges(self.table, log_manager, self.mover)
+        self.deletion: Final = RecordDeletion(self.table, clock, find=self.partition, future=log_manager.future)
         self._timers: dict[str, Timer] = {}
         self._is_closed = False
 
@@ -167,7 +150,7 @@ class ReplicaManager:
         await self.fetchers.close()
         await self.mover.close()
         await self.isr_changes.close()
-        self.delete_purgatory.close()
+        self.deletion.purgatory.close()
         self.produce_purgatory.close()
         self.fetch_purgatory.close()
         await self._marks.close()
@@ -284,10 +267,10 @@ class ReplicaManager:
             self.isr_changes.start(partition, proposal)
         for partition in notes.advanced:
             self.recheck(partition.topic_partition)
-        if self.delete_purgatory.watched:
+        if self.deletion.purgatory.watched:
             # The fetch also contains the follower's log start offsets.
             for entry in entries:
-                self.delete_purgatory.check(entry.topic_partition)
+                self.deletion.purgatory.check(entry.topic_partition)
 
     def _expect_followers(self, partition: HostedPartition) -> None:
         """Make the followers that the first records wait for fetch the partition soon."""
@@ -302,7 +285,7 @@ class ReplicaManager:
         """Complete operations that wait for an offset, role or epoch of the partition; one of these has changed."""
         self.produce_purgatory.check(topic_partition)
         self._check_fetches(topic_partition)
-        self.delete_purgatory.check(topic_partition)
+        self.deletion.purgatory.check(topic_partition)
 
     def _check_fetches(self, topic_partition: TopicPartition) -> None:
         for waiting in self.resting.changed(topic_partition):
@@ -370,23 +353,6 @@ class ReplicaManager:
             for result in results
         )
 
-    # Log start offsets and directories
-
-    @property
-    def delete_purgatory(self) -> Purgatory[DelayedDeleteRecords]:
-        """Deletions that wait for the followers."""
-        return self._deletion.purgatory
-
-    def delete_records(
-        self, offsets: Mapping[TopicPartition, int], timeout_ms: float, respond: delete_records.Respond
-    ) -> None:
-        """Delete the records before each offset. Answers once the live replicas have done so, or on timeout."""
-        self._deletion.delete(offsets, timeout_ms, respond)
-
-    def alter_log_dirs(self, wishes: Mapping[TopicPartition, str]) -> dict[TopicPartition, int]:
-        """Move replicas to other log directories of this broker. Returns an error code for each."""
-        return self._log_dirs.alter(wishes)
-
     def _replica_moved(self, topic_partition: TopicPartition) -> None:
         self._marks.moved()
         self.recheck(topic_partition)
@@ -407,39 +373,11 @@ class ReplicaManager:
             partition.advance(self._clock.monotonic_ms())
         self.recheck(partition.topic_partition)
 
-    # Roles
-
-    def add_listener(
-        self, on_leader: Callable[[TopicPartition, int], None], on_follower: Callable[[TopicPartition], None]
-    ) -> None:
-        """`on_leader(partition, epoch)` runs after gaining leadership, `on_follower` after losing it or the replica."""
-        self.leadership.add_listener(on_leader, on_follower)
-
-    def apply_leader_and_isr(
-        self, controller_epoch: int, states: Sequence[tuple[TopicPartition, UUID, LeaderAndIsrState]]
-    ) -> dict[TopicPartition, int]:
-        """Change roles as the controller decided. Returns an error code for each partition.
-
-        Raises `StaleControllerEpochError` if another controller has replaced the sender.
-        """
-        codes = self.leadership.apply(controller_epoch, states)
-        for topic_partition in codes:
-            partition = self.table.online.get(topic_partition)
-            if partition is not None:
-                self.mover.start(partition)  # continue a move that a shutdown interrupted
-        return codes
-
-    def stop_replicas(self, controller_epoch: int, stops: Sequence[StopReplica]) -> dict[TopicPartition, int]:
-        """Stop replicas, and delete them if requested. Returns error codes. Raises `StaleControllerEpochError`."""
-        return self.leadership.stop(controller_epoch, stops)
-
-    def moved_away(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
-        """End an older role: according to the metadata, this broker has no replica since `leader_epoch`."""
-        self.leadership.moved_away(topic_partition, leader_epoch)
+    # Failures
 
     def take_offline(self, topic_partition: TopicPartition) -> None:
         """Take a partition whose log failed offline; it gets no role until a restart with a working directory."""
-        self.leadership.take_offline(topic_partition)
+        self.roles.take_offline(topic_partition)
 
     def directory_failed(self, path: str, topic_partitions: Iterable[TopicPartition]) -> None:
         """Take the partitions of a failed log directory offline. Usable as `LogManager.on_directory_failure`."""

@@ -14,13 +14,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from odradek.base.errors import NONE, InvalidRequestError, StaleBrokerEpochError, StaleControllerEpochError
+from odradek.base.errors import NONE, InvalidRequestError, StaleBrokerEpochError
 from odradek.base.ports import Clock
 from odradek.base.types import NO_EPOCH, ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import Broker, ClusterView, PartitionState
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
-from odradek.replication.manager import LeaderAndIsrState, ReplicaManager, StopReplica
+from odradek.replication.manager import ReplicaManager
+from odradek.replication.partition import LeaderAndIsrState
+from odradek.replication.roles import StopReplica
 from odradek.server.configs.config_store import ConfigStore
 from odradek.server.dispatch import Handler, RequestContext
 from odradek.server.fields import field, items
@@ -82,7 +84,6 @@ class ControlHandlers:
         self._clock = clock
         self._registered = registered
         self._controllers = controllers
-        self._controller_epoch = NO_EPOCH
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
@@ -112,17 +113,14 @@ class ControlHandlers:
                 self._broker_epoch(),
             )
             self._check_sender(request)
-        self._controller_epoch = request.controller_epoch
+        self._replicas.roles.admit(request.controller_epoch)
 
     def _check_sender(self, request: Any) -> None:
         epoch = field(request, "broker_epoch", NO_EPOCH)
         own = self._broker_epoch()
         if epoch > NO_EPOCH and (epoch < own or own == NO_EPOCH):
             raise StaleBrokerEpochError(f"The request is for an earlier life of this broker: epoch {epoch}, now {own}.")
-        if request.controller_epoch < self._controller_epoch:
-            raise StaleControllerEpochError(
-                f"The request is of controller epoch {request.controller_epoch}, now {self._controller_epoch}."
-            )
+        self._replicas.roles.check_controller(request.controller_epoch)
 
     async def leader_and_isr(self, context: RequestContext, request: Any) -> Message:
         """Lead or follow partitions as the controller decided."""
@@ -132,7 +130,8 @@ class ControlHandlers:
         # A log is made with its topic's settings, so those of topics that are new here are read first. That a topic is
         # in the image says nothing: no notice tells of what it was given when it was made.
         await self._load_settings(request, {tp.topic for tp, _, _ in states if tp not in self._replicas.table.online})
-        codes = self._replicas.apply_leader_and_isr(request.controller_epoch, states)
+        self._replicas.roles.check_controller(request.controller_epoch)  # another one may have come meanwhile
+        codes = self._replicas.roles.apply(states)
         if context.api_version < TOPIC_STATES_SINCE:
             return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
         topics: dict[UUID, list[tuple[TopicPartition, int]]] = {}
@@ -179,7 +178,7 @@ class ControlHandlers:
     async def stop_replica(self, context: RequestContext, request: Any) -> Message:
         """Stop following or leading, and delete the log where that is asked."""
         await self._admit(request)
-        codes = self._replicas.stop_replicas(request.controller_epoch, list(_stops(request)))
+        codes = self._replicas.roles.stop(list(_stops(request)))
         return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
 
     async def controlled_shutdown(self, context: RequestContext, request: Any) -> Message:

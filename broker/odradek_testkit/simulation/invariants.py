@@ -186,7 +186,7 @@ class Invariants:
             first = self._controllers.setdefault(epoch, watched.machine.broker_id)
             if first != watched.machine.broker_id:
                 _fail(ONE_CONTROLLER, f"{name} and broker-{first} reigned in controller epoch {epoch}")
-        obeyed = broker.replicas.leadership.controller_epoch
+        obeyed = broker.replicas.roles.controller_epoch
         if obeyed < watched.controller_epoch:
             _fail(CONTROLLER_EPOCH, f"{name} obeyed epoch {obeyed} after {watched.controller_epoch}")
         watched.controller_epoch = obeyed

@@ -20,8 +20,8 @@ from odradek.controller.elections import election_rules as elections
 from odradek.log import partition_log
 from odradek.log.producers import producer_state
 from odradek.replication.leader import reader
-from odradek.replication.leadership import Leadership
 from odradek.replication.partition import Partition
+from odradek.replication.roles import ReplicaRoles
 
 Bite: TypeAlias = Callable[[], None]
 """Called when a plant does something else than the code that it replaces."""
@@ -300,7 +300,7 @@ PLANTS: Final = (
         name="cut to the high watermark",
         seed=0,
         finds=frozenset({REPLICATED}),
-        patches=((Leadership, "_follow", _cut_to_high_watermark),),
+        patches=((ReplicaRoles, "_follow", _cut_to_high_watermark),),
     ),
     Plant(
         name="high watermark of the fastest follower",
@@ -336,7 +336,7 @@ PLANTS: Final = (
         name="high watermark above the log",
         seed=13,
         finds=frozenset({"marks"}),
-        patches=((Leadership, "_host", _mark_above_log),),
+        patches=((ReplicaRoles, "_host", _mark_above_log),),
     ),
     Plant(
         name="two controllers of one epoch",

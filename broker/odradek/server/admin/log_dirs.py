@@ -43,7 +43,7 @@ class LogDirHandlers:
             for number in topic.partitions
         }
         topics: dict[str, list[Message]] = {}
-        for (topic, number), code in self._replicas.alter_log_dirs(wishes).items():
+        for (topic, number), code in self._replicas.log_dirs.alter(wishes).items():
             topics.setdefault(topic, []).append({"partition_index": number, "error_code": code})
         results = [{"topic_name": name, "partitions": partitions} for name, partitions in topics.items()]
         return {"throttle_time": 0, "results": results}

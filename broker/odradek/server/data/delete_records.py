@@ -68,5 +68,5 @@ class RecordHandlers:
             if not outcome.done():  # the connection may have gone, and its task with it
                 outcome.set_result(results)
 
-        self._replicas.delete_records(offsets, timeout_ms, respond)
+        self._replicas.deletion.delete(offsets, timeout_ms, respond)
         return await outcome

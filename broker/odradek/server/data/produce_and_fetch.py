@@ -60,13 +60,8 @@ from odradek.protocol.hotpath import (
 from odradek.records.batch import MAGIC, TRANSACTIONAL_FLAG
 from odradek.records.formats import MAGIC_AT
 from odradek.records.validate import AppendOrigin
-from odradek.replication.manager import (
-    AppendRequest,
-    AppendResult,
-    FetchParams,
-    FetchResult,
-    ReplicaManager,
-)
+from odradek.replication.manager import ReplicaManager
+from odradek.replication.requests import AppendRequest, AppendResult, FetchParams, FetchResult
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchContext, FetchPartition, FetchSessions
 from odradek.server.data.appended import count_append
 from odradek.server.data.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE

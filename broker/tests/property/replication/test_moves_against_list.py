@@ -13,7 +13,7 @@ from odradek.base.types import TopicPartition
 from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import stamp
 from odradek.records.formats import iterate_entries, iterate_records
-from odradek.replication.manager import LeaderAndIsrState
+from odradek.replication.partition import LeaderAndIsrState
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import TOPIC_ID, MemoryBroker, MemoryCluster, record_set
 
@@ -71,7 +71,7 @@ class Replica:
         """To the other directory; a second wish on the way sends it back."""
         here = self.broker.logs.future_directory(TP) or self.broker.logs.directory_of(TP)
         (there,) = set(self.broker.config.log_dirs) - {here}
-        assert self.broker.replicas.alter_log_dirs({TP: there}) == {TP: 0}
+        assert self.broker.replicas.log_dirs.alter({TP: there}) == {TP: 0}
 
     def check(self) -> None:
         log = self.log
@@ -95,7 +95,7 @@ def test_a_log_that_moves_equals_a_list(steps: list[tuple[str, int]]) -> None:
         options = {"replica.fetch.max.bytes": "400", "replica.alter.log.dirs.io.max.bytes.per.second": "400000"}
         cluster = MemoryCluster(directory, clock, settings=options, topic_settings={"segment.bytes": "600"}, disks=2)
         broker = await cluster.start_broker(1)
-        broker.replicas.apply_leader_and_isr(1, [(TP, TOPIC_ID, FOLLOWING)])
+        broker.replicas.roles.apply([(TP, TOPIC_ID, FOLLOWING)])
         replica = Replica(broker)
         for name, count in steps:
             if name == "wait":
@@ -109,7 +109,7 @@ def test_a_log_that_moves_equals_a_list(steps: list[tuple[str, int]]) -> None:
         await cluster.close()
 
         broker = await cluster.start_broker(1)
-        broker.replicas.apply_leader_and_isr(1, [(TP, TOPIC_ID, FOLLOWING)])
+        broker.replicas.roles.apply([(TP, TOPIC_ID, FOLLOWING)])
         replica.broker = broker
         replica.check()
         await cluster.close()

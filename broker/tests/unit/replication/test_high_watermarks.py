@@ -41,7 +41,7 @@ def test_a_mark_is_claimed_once(tmp_path: Path) -> None:
         assert (await broker.append(TP, b"a", b"b")).error_code == 0
         await broker.close()
         broker = await cluster.start_broker(1)
-        marks = broker.replicas.leadership._marks
+        marks = broker.replicas.roles._marks
         assert (marks.claim(TP), marks.claim(TP), marks.claim(OTHER)) == (2, 0, 0)
         await cluster.close()
 

@@ -20,14 +20,9 @@ from odradek.base.types import TopicPartition
 from odradek.cluster import Broker, ClusterImage
 from odradek.records.batch import BatchBuilder
 from odradek.replication.isr import Phase
-from odradek.replication.manager import (
-    AppendRequest,
-    AppendResult,
-    FetchParams,
-    FetchResult,
-    ReplicaManager,
-    StopReplica,
-)
+from odradek.replication.manager import ReplicaManager
+from odradek.replication.requests import AppendRequest, AppendResult, FetchParams, FetchResult
+from odradek.replication.roles import StopReplica
 from odradek.replication.sessions.fetch_session import FetchPartition
 from odradek_testkit.loop import VirtualClock
 from odradek_testkit.replicas import LED, REPLICATED, TOPIC_ID, MemoryBroker, assume, record_set
@@ -331,7 +326,7 @@ def test_a_waiting_consumer_is_answered_when_followers_commit(play: Play) -> Non
         lambda broker: assume(broker, replace(LED, leader=2, leader_epoch=6, replicas=(1, 2))),
         lambda broker: assume(broker, replace(LED, leader_epoch=6)),
         lambda broker: broker.replicas.take_offline(TP),
-        lambda broker: broker.replicas.stop_replicas(3, [StopReplica(TP, 6, delete=True)]),
+        lambda broker: broker.replicas.roles.stop([StopReplica(TP, 6, delete=True)]),
     ],
     ids=["follower", "next-epoch", "offline", "deleted"],
 )
@@ -391,12 +386,12 @@ def test_stopping_replicas(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker, LED, TP, OTHER)
         append(broker.replicas, (TP, record_set(b"a")))
-        codes = broker.replicas.stop_replicas(
-            4, [StopReplica(TP, 4, delete=True), StopReplica(OTHER, 5), StopReplica(ELSEWHERE, 1, delete=True)]
+        codes = broker.replicas.roles.stop(
+            [StopReplica(TP, 4, delete=True), StopReplica(OTHER, 5), StopReplica(ELSEWHERE, 1, delete=True)]
         )
         assert codes == {TP: 74, OTHER: 0, ELSEWHERE: 0}
         assert broker.partition(OTHER).log.log_end_offset == 0
-        assert broker.replicas.stop_replicas(4, [StopReplica(TP, -2, delete=True)]) == {TP: 0}
+        assert broker.replicas.roles.stop([StopReplica(TP, -2, delete=True)]) == {TP: 0}
         assert broker.logs.get(TP) is None
         assume(broker, replace(LED, controller_epoch=4))
         assert broker.partition(TP).log.log_end_offset == 0
@@ -415,7 +410,7 @@ def test_a_failed_directory_takes_its_partitions_offline(play: Play) -> None:
         assert broker.replicas.counts().offline == 1
         assert fetch(broker.replicas, want(0), max_wait_ms=60_000).only[0].error_code == 56
         assert assume(broker, replace(REPLICATED, leader_epoch=6)) == [56]
-        assert broker.replicas.stop_replicas(3, [StopReplica(TP, 6)]) == {TP: 56}
+        assert broker.replicas.roles.stop([StopReplica(TP, 6)]) == {TP: 56}
 
     play(scenario)
 
@@ -519,7 +514,7 @@ def test_a_broker_that_leaves_follows_only_where_it_is_in_sync(
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         other = await broker.cluster.start_broker(2)
         broker.cluster.create(TP, (1, 2))
-        broker.replicas.leadership.is_leaving = True
+        broker.replicas.roles.is_leaving = True
         broker.cluster.elect(TP, 2, isr, tell=(2, 1))
         append(other.replicas, (TP, record_set(b"a")))
         await clock.sleep_ms(2_000)

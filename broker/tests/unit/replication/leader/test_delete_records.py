@@ -64,7 +64,7 @@ class Answers(list[dict[TopicPartition, DeletedRecords]]):
 
 def delete(broker: MemoryBroker, offset: int, tp: TopicPartition = TP) -> Answers:
     answers = Answers()
-    broker.replicas.delete_records({tp: offset}, TIMEOUT_MS, answers.append)
+    broker.replicas.deletion.delete({tp: offset}, TIMEOUT_MS, answers.append)
     return answers
 
 
@@ -130,7 +130,7 @@ def test_the_answer_waits_until_every_follower_begins_there(play: Play) -> None:
         await clock.sleep_ms(3000)
         assert cluster.brokers[2].partition(TP).log.log_start_offset == 7
         assert not answers
-        assert leader.replicas.delete_purgatory.watched == 1
+        assert leader.replicas.deletion.purgatory.watched == 1
         cluster.heal()
         await clock.sleep_ms(3000)
         assert answers.only == (0, 7)
@@ -193,7 +193,7 @@ def test_several_partitions_answer_together(play: Play) -> None:
         leader = await fill(cluster)
         answers = Answers()
         cluster.cut(2)
-        leader.replicas.delete_records({TP: 5, ELSEWHERE: 1}, TIMEOUT_MS, answers.append)
+        leader.replicas.deletion.delete({TP: 5, ELSEWHERE: 1}, TIMEOUT_MS, answers.append)
         assert not answers
         cluster.heal()
         await clock.sleep_ms(5000)

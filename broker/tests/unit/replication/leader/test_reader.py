@@ -34,7 +34,7 @@ def test_aborted_transactions_come_with_committed_reads_alone(tmp_path: Path) ->
     async def main() -> None:
         cluster = MemoryCluster(tmp_path, VirtualClock())
         broker = await cluster.start_broker(1)
-        broker.replicas.apply_leader_and_isr(3, [(TP, TOPIC_ID, STATE)])
+        broker.replicas.roles.apply([(TP, TOPIC_ID, STATE)])
         partition = broker.partition(TP)
         for producer_id in (1, 2, 3):
             records = batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)

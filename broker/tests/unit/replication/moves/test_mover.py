@@ -15,8 +15,10 @@ from odradek.base.errors import StorageError
 from odradek.base.types import TopicPartition
 from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import stamp
-from odradek.replication.manager import FetchParams, LeaderAndIsrState, StopReplica
 from odradek.replication.moves.mover import Throttle
+from odradek.replication.partition import LeaderAndIsrState
+from odradek.replication.requests import FetchParams
+from odradek.replication.roles import StopReplica
 from odradek.replication.sessions.fetch_session import FetchPartition
 from odradek_testkit.loop import ManualClock, VirtualClock, run_virtual
 from odradek_testkit.replicas import TOPIC_ID, MemoryBroker, MemoryCluster, record_set
@@ -61,7 +63,7 @@ def play(tmp_path: Path) -> Play:
 
 
 def assume(broker: MemoryBroker, state: LeaderAndIsrState = STATE, *tps: TopicPartition) -> list[int]:
-    codes = broker.replicas.apply_leader_and_isr(state.controller_epoch, [(tp, TOPIC_ID, state) for tp in tps or (TP,)])
+    codes = broker.replicas.roles.apply([(tp, TOPIC_ID, state) for tp in tps or (TP,)])
     return list(codes.values())
 
 
@@ -114,7 +116,7 @@ def test_a_move_under_load_loses_nothing_and_keeps_the_order(play: Play) -> None
         append(broker, 100)
         old = broker.partition(TP).log
         target = elsewhere(broker)
-        assert broker.replicas.alter_log_dirs({TP: target}) == {TP: 0}
+        assert broker.replicas.log_dirs.alter({TP: target}) == {TP: 0}
         assert broker.replicas.mover.moving == 1
         assert broker.replicas.mover.max_lag() == 100
         written = 100
@@ -142,7 +144,7 @@ def test_bytes_are_equal_after_a_move(play: Play) -> None:
         assume(broker)
         append(broker, 60)
         before = content(broker.partition(TP).log)
-        broker.replicas.alter_log_dirs({TP: elsewhere(broker)})
+        broker.replicas.log_dirs.alter({TP: elsewhere(broker)})
         assert content(await moved(broker)) == before
 
     play(scenario)
@@ -154,7 +156,7 @@ def test_high_watermarks_follow_to_the_other_directory(play: Play) -> None:
         append(broker, 5)
         await clock.sleep_ms(6000)
         target = elsewhere(broker)
-        broker.replicas.alter_log_dirs({TP: target})
+        broker.replicas.log_dirs.alter({TP: target})
         await moved(broker)
         await clock.sleep_ms(6000)
         assert (Path(target) / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 5\n"
@@ -170,7 +172,7 @@ def test_a_parked_fetch_is_answered_from_the_new_log(play: Play) -> None:
         answers: list[Any] = []
         entry = FetchPartition("t", 0, 2, 1 << 20)
         broker.replicas.fetch(FetchParams(60_000, 1, 1 << 20), [entry], answers.append)
-        broker.replicas.alter_log_dirs({TP: elsewhere(broker)})
+        broker.replicas.log_dirs.alter({TP: elsewhere(broker)})
         await moved(broker)
         assert not answers
         append(broker, 1)
@@ -196,7 +198,7 @@ def test_a_cut_of_the_current_log_cuts_the_future_one(play: Play) -> None:
 
         copy(5, 20, b"kept")
         copy(6, 20, b"lost")
-        broker.replicas.alter_log_dirs({TP: elsewhere(broker)})
+        broker.replicas.log_dirs.alter({TP: elsewhere(broker)})
         future = broker.logs.future(TP)
         assert future is not None
         await copied(future, 30)
@@ -215,7 +217,7 @@ def test_a_log_that_starts_anew_is_copied_anew(play: Play) -> None:
         assume(broker)
         append(broker, 40)
         log = broker.partition(TP).log
-        broker.replicas.alter_log_dirs({TP: elsewhere(broker)})
+        broker.replicas.log_dirs.alter({TP: elsewhere(broker)})
         future = broker.logs.future(TP)
         assert future is not None
         await copied(future, 20)
@@ -234,7 +236,7 @@ def test_the_log_start_is_taken_over_even_within_a_batch(play: Play) -> None:
         append(broker, 30)
         log = broker.partition(TP).log
         log.delete_records_before(1)
-        broker.replicas.alter_log_dirs({TP: elsewhere(broker)})
+        broker.replicas.log_dirs.alter({TP: elsewhere(broker)})
         future = broker.logs.future(TP)
         assert future is not None
         await copied(future, 25)
@@ -252,7 +254,7 @@ def test_a_future_log_that_retention_overtakes_starts_where_the_current_one_does
         assume(broker)
         append(broker, 100)
         log = broker.partition(TP).log
-        broker.replicas.alter_log_dirs({TP: elsewhere(broker)})
+        broker.replicas.log_dirs.alter({TP: elsewhere(broker)})
         log.delete_records_before(90)
         log.delete_expired(clock.wall_ms())
         after = await moved(broker)
@@ -278,7 +280,7 @@ def test_a_future_log_that_retention_overtakes_starts_where_the_current_one_does
 def test_what_is_refused(play: Play, tp: TopicPartition, path: str, code: int) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
-        assert broker.replicas.alter_log_dirs({tp: path.format(disk=elsewhere(broker))}) == {tp: code}
+        assert broker.replicas.log_dirs.alter({tp: path.format(disk=elsewhere(broker))}) == {tp: code}
 
     play(scenario)
 
@@ -286,7 +288,7 @@ def test_what_is_refused(play: Play, tp: TopicPartition, path: str, code: int) -
 def test_a_wish_for_a_replica_that_is_not_here_yet_is_remembered(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         for number, tp in enumerate((TP, OTHER)):
-            broker.replicas.alter_log_dirs({tp: disk(broker, 1)})
+            broker.replicas.log_dirs.alter({tp: disk(broker, 1)})
             assume(broker, STATE, tp)
             assert broker.logs.directory_of(tp) == disk(broker, 1), number
 
@@ -299,14 +301,14 @@ def test_the_directory_that_it_lies_in_and_the_one_it_moves_to_change_nothing(pl
         append(broker, 50)
         here, there = broker.logs.directory_of(TP), elsewhere(broker)
         assert here is not None
-        assert broker.replicas.alter_log_dirs({TP: here}) == {TP: 0}
+        assert broker.replicas.log_dirs.alter({TP: here}) == {TP: 0}
         assert broker.logs.future(TP) is None
-        broker.replicas.alter_log_dirs({TP: there})
+        broker.replicas.log_dirs.alter({TP: there})
         future = broker.logs.future(TP)
-        assert broker.replicas.alter_log_dirs({TP: there + "/"}) == {TP: 0}
+        assert broker.replicas.log_dirs.alter({TP: there + "/"}) == {TP: 0}
         assert broker.logs.future(TP) is future
         # Back to where it is: the move is given up.
-        assert broker.replicas.alter_log_dirs({TP: here}) == {TP: 0}
+        assert broker.replicas.log_dirs.alter({TP: here}) == {TP: 0}
         assert broker.logs.future(TP) is None
         await clock.sleep_ms(5000)
         assert broker.logs.directory_of(TP) == here
@@ -320,9 +322,9 @@ def test_a_deleted_replica_ends_its_move(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
         append(broker, 50)
-        broker.replicas.alter_log_dirs({TP: elsewhere(broker)})
+        broker.replicas.log_dirs.alter({TP: elsewhere(broker)})
         await asyncio.sleep(0)
-        codes = broker.replicas.stop_replicas(3, [StopReplica(TP, leader_epoch=-2, delete=True)])
+        codes = broker.replicas.roles.stop([StopReplica(TP, leader_epoch=-2, delete=True)])
         assert codes == {TP: 0}
         await clock.sleep_ms(5000)
         assert broker.replicas.mover.moving == 0
@@ -338,8 +340,8 @@ def test_an_offline_replica_does_not_move(play: Play) -> None:
         log = broker.partition(TP).log
         broker.logs.directory_failed(log, StorageError("dead", path=log.directory))
         await clock.sleep_ms(1)
-        assert broker.replicas.alter_log_dirs({TP: target}) == {TP: 56}
-        assert broker.replicas.alter_log_dirs({TP: log.directory.rpartition("/")[0]}) == {TP: 56}
+        assert broker.replicas.log_dirs.alter({TP: target}) == {TP: 56}
+        assert broker.replicas.log_dirs.alter({TP: log.directory.rpartition("/")[0]}) == {TP: 56}
 
     play(scenario)
 
@@ -352,7 +354,7 @@ def test_a_move_goes_on_after_a_restart(play: Play, tmp_path: Path) -> None:
         assume(broker)
         append(broker, 200)
         target = elsewhere(broker)
-        broker.replicas.alter_log_dirs({TP: target})
+        broker.replicas.log_dirs.alter({TP: target})
         future = broker.logs.future(TP)
         assert future is not None
         await copied(future, 50)
@@ -381,7 +383,7 @@ def test_a_target_without_room_is_tried_again(play: Play) -> None:
         append(broker, 50)
         target = elsewhere(broker)
         broker.logs.space.refusals[target] = "no room"
-        broker.replicas.alter_log_dirs({TP: target})
+        broker.replicas.log_dirs.alter({TP: target})
         await clock.sleep_ms(100)
         append(broker, 1)
         future = broker.logs.future(TP)
@@ -418,13 +420,13 @@ def test_compaction_keeps_away_while_a_log_moves(play: Play, end: str) -> None:
         append(broker, 50)
         here = broker.logs.directory_of(TP)
         assert here is not None
-        broker.replicas.alter_log_dirs({TP: elsewhere(broker)})
+        broker.replicas.log_dirs.alter({TP: elsewhere(broker)})
         await asyncio.sleep(0.001)
         assert cleaning.paused == {TP: 1}
         if end == "swap":
             await moved(broker)
         elif end == "cancel":
-            broker.replicas.alter_log_dirs({TP: here})
+            broker.replicas.log_dirs.alter({TP: here})
         else:
             await broker.replicas.mover.close()
         await clock.sleep_ms(100)
@@ -439,7 +441,7 @@ def test_as_many_moves_at_once_as_there_are_directories(play: Play) -> None:
         assume(broker, STATE, *partitions)
         for tp in partitions:
             append(broker, 50, tp)
-        broker.replicas.alter_log_dirs({tp: elsewhere(broker, tp) for tp in partitions})
+        broker.replicas.log_dirs.alter({tp: elsewhere(broker, tp) for tp in partitions})
         await asyncio.sleep(0.001)
         begun = [tp for tp in partitions if (future := broker.logs.future(tp)) is not None and future.log_end_offset]
         assert len(begun) == 2
@@ -470,7 +472,7 @@ def test_a_throttled_move_takes_its_time(tmp_path: Path) -> None:
         append(broker, 150)
         size = broker.partition(TP).log.size_bytes
         started_ms = clock.monotonic_ms()
-        broker.replicas.alter_log_dirs({TP: elsewhere(broker)})
+        broker.replicas.log_dirs.alter({TP: elsewhere(broker)})
         await moved(broker)
         assert clock.monotonic_ms() - started_ms >= size - 3000
         await cluster.close()
@@ -488,7 +490,7 @@ def test_another_rate_holds_for_a_move_under_way(tmp_path: Path) -> None:
         append(broker, 150)
         size = broker.partition(TP).log.size_bytes
         started_ms = clock.monotonic_ms()
-        broker.replicas.alter_log_dirs({TP: elsewhere(broker)})
+        broker.replicas.log_dirs.alter({TP: elsewhere(broker)})
         await clock.sleep_ms(1)
         rate = {"replica.alter.log.dirs.io.max.bytes.per.second": "1000000"}
         broker.replicas.mover.reconfigure(broker.config.with_dynamic(rate))

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.base.types import TopicPartition
 from odradek.protocol.apis import API_TABLE, ApiKey
-from odradek.replication.manager import AppendRequest
+from odradek.replication.requests import AppendRequest
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import record_set
 from odradek_testkit.server import MemoryServer

@@ -81,7 +81,7 @@ def two_controllers(scene: Scene, undo: ExitStack) -> None:
 
 
 def older_controller(scene: Scene, undo: ExitStack) -> None:
-    leadership = scene.broker(0).replicas.leadership
+    leadership = scene.broker(0).replicas.roles
     put(scene, leadership, "controller_epoch", leadership.controller_epoch - 1, undo)
 
 
@@ -213,7 +213,7 @@ def test_a_machine_that_stood_still_is_not_looked_into() -> None:
         invariants = Invariants(world)
         invariants.look()
         assert machine.broker is not None
-        leadership = machine.broker.replicas.leadership
+        leadership = machine.broker.replicas.roles
         leadership.controller_epoch = -7
         invariants.look()
         stir(world)

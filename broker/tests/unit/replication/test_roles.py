@@ -19,7 +19,8 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.base.types import ZERO_UUID, TopicPartition
-from odradek.replication.manager import LeaderAndIsrState, StopReplica
+from odradek.replication.partition import LeaderAndIsrState
+from odradek.replication.roles import StopReplica
 from odradek_testkit.loop import VirtualClock
 from odradek_testkit.replicas import LED, REPLICATED, TOPIC_ID, MemoryBroker, assume
 
@@ -51,19 +52,19 @@ def test_look_up_raises_what_is_wrong(play: Play) -> None:
 def test_listeners_hear_of_roles_once(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         heard: list[object] = []
-        broker.replicas.add_listener(lambda tp, epoch: heard.append((tp, epoch)), heard.append)
+        broker.replicas.roles.add_listener(lambda tp, epoch: heard.append((tp, epoch)), heard.append)
         assume(broker)
         assume(broker, replace(LED, leader_epoch=6))
         assume(broker, replace(LED, leader_epoch=7, leader=2, replicas=(1, 2)))
         assume(broker, replace(LED, leader_epoch=8))
-        broker.replicas.stop_replicas(3, [StopReplica(TP, -2, delete=True)])
+        broker.replicas.roles.stop([StopReplica(TP, -2, delete=True)])
         assert heard == [(TP, 5), TP, (TP, 8), TP]
 
     play(scenario)
 
 
 def test_old_news_are_refused(play: Play, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "odradek.replication.leadership")
+    caplog.set_level(logging.DEBUG, "odradek.replication.roles")
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assert assume(broker) == [0]
@@ -74,11 +75,11 @@ def test_old_news_are_refused(play: Play, caplog: pytest.LogCaptureFixture) -> N
         assert caplog.records[-2].levelno == logging.WARNING
         assert assume(broker, replace(LED, leader_epoch=6, replicas=(2, 3))) == [3]
         other_topic = [(TP, UUID(int=3), replace(LED, leader_epoch=6))]
-        assert broker.replicas.apply_leader_and_isr(3, other_topic) == {TP: 103}
+        assert broker.replicas.roles.apply(other_topic) == {TP: 103}
         with pytest.raises(StaleControllerEpochError):
             assume(broker, replace(LED, controller_epoch=2, leader_epoch=9))
         with pytest.raises(StaleControllerEpochError):
-            broker.replicas.stop_replicas(2, [StopReplica(TP, 9)])
+            broker.replicas.roles.admit(2)
         assert broker.partition(TP).leader_epoch == 5
 
     play(scenario)
@@ -89,7 +90,7 @@ def test_a_topics_id_is_taken_without_a_new_epoch(play: Play) -> None:
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         def tell(topic_id: UUID, state: LeaderAndIsrState) -> int:
-            return broker.replicas.apply_leader_and_isr(3, [(TP, topic_id, state)])[TP]
+            return broker.replicas.roles.apply([(TP, topic_id, state)])[TP]
 
         for state in (LED, replace(REPLICATED, leader=2, leader_epoch=6)):
             assert tell(ZERO_UUID, state) == 0
@@ -112,21 +113,21 @@ def test_a_role_ends_when_the_replica_was_moved_away(play: Play, state: LeaderAn
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker, state)
         heard: list[object] = []
-        broker.replicas.add_listener(lambda tp, epoch: heard.append((tp, epoch)), heard.append)
-        broker.replicas.moved_away(TP, state.leader_epoch)
+        broker.replicas.roles.add_listener(lambda tp, epoch: heard.append((tp, epoch)), heard.append)
+        broker.replicas.roles.moved_away(TP, state.leader_epoch)
         assert broker.replicas.partition(TP).leader_epoch == state.leader_epoch
-        broker.replicas.moved_away(TP, state.leader_epoch + 1)
+        broker.replicas.roles.moved_away(TP, state.leader_epoch + 1)
         with pytest.raises(UnknownTopicOrPartitionError):
             broker.replicas.partition(TP)
         assert heard == [TP]
-        broker.replicas.moved_away(TP, state.leader_epoch + 2)
+        broker.replicas.roles.moved_away(TP, state.leader_epoch + 2)
         # What is left of it goes when it is deleted, or is taken up again.
         log = broker.logs.get(TP)
         assert log is not None
         assert assume(broker, replace(state, leader_epoch=state.leader_epoch + 3)) == [0]
         assert broker.partition(TP).log is log
-        broker.replicas.moved_away(TP, state.leader_epoch + 4)
-        assert broker.replicas.stop_replicas(3, [StopReplica(TP, -2, delete=True)]) == {TP: 0}
+        broker.replicas.roles.moved_away(TP, state.leader_epoch + 4)
+        assert broker.replicas.roles.stop([StopReplica(TP, -2, delete=True)]) == {TP: 0}
         assert broker.logs.get(TP) is None
 
     play(scenario)

@@ -1,7 +1,8 @@
-"""Carries out the controller's decisions: roles, stopped replicas, epochs.
+"""Carries out the controller's decisions: roles of replicas, stopped replicas and controller epochs.
 
-`manager` passes LeaderAndIsr and StopReplica states and gets an error code per partition. Requests of a replaced
-controller and older leader epochs are refused, so that a late request changes nothing.
+`server/control` passes the states of LeaderAndIsr and StopReplica requests and gets an error code for each partition.
+`role_plan` decides what a state changes. Requests of a replaced controller and older leader epochs are refused, so that
+a late request changes nothing.
 
 A role change has a fixed order, so that no incomplete role is visible: the old fetcher stops, the partition changes its
 role, waiting requests are rechecked, the fetcher for the new leader starts, and the listeners (the coordinators) are
@@ -18,19 +19,18 @@ from uuid import UUID
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import (
     FencedLeaderEpochError,
-    InconsistentTopicIdError,
     KafkaStorageError,
     ProtocolError,
     StaleControllerEpochError,
     StorageError,
-    UnknownTopicOrPartitionError,
 )
 from odradek.base.ports import Clock
-from odradek.base.types import NO_BROKER, NO_EPOCH, ZERO_UUID, TopicPartition
+from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
 from odradek.log.manager import LogManager
 from odradek.replication.follower.fetchers import FetcherManager
 from odradek.replication.high_watermarks import HighWatermarks
 from odradek.replication.partition import LeaderAndIsrState, Partition, Role
+from odradek.replication.role_plan import RoleChange, RoleKnownError, RoleStep, plan_roles
 from odradek.replication.table import HostedPartition, PartitionTable
 
 EPOCH_DURING_DELETE: Final = -2
@@ -48,12 +48,8 @@ class StopReplica(NamedTuple):
     delete: bool = False
 
 
-class _NoNewsError(StaleControllerEpochError):
-    """The role is already known: a new controller sends the state of every partition again."""
-
-
-class Leadership:
-    """The roles of the partitions in one table."""
+class ReplicaRoles:
+    """The roles of the partitions in one table, and the epoch of the controller that assigns them."""
 
     def __init__(
         self,
@@ -66,9 +62,13 @@ class Leadership:
         fetchers: FetcherManager,
         marks: HighWatermarks,
         on_change: Callable[[TopicPartition], None],
-        on_reign: Callable[[HostedPartition], None] = lambda partition: None,
+        on_lead: Callable[[HostedPartition], None],
+        on_applied: Callable[[HostedPartition], None],
     ) -> None:
-        """`on_change` completes what waits for a partition; `on_reign` runs for each epoch that this broker leads."""
+        """`on_change` completes what waits for a partition. `on_lead` runs for each epoch that this broker leads.
+
+        `on_applied` runs for each partition of a LeaderAndIsr request that is hosted here, whether it changed or not.
+        """
         self._table: Final = table
         self._logs: Final = log_manager
         self._clock: Final = clock
@@ -77,7 +77,8 @@ class Leadership:
         self._fetchers: Final = fetchers
         self._marks: Final = marks
         self._on_change: Final = on_change
-        self._on_reign: Final = on_reign
+        self._on_lead: Final = on_lead
+        self._on_applied: Final = on_applied
         self._leader_listeners: list[Callable[[TopicPartition, int], None]] = []
         self._follower_listeners: list[Callable[[TopicPartition], None]] = []
         self.controller_epoch: int = NO_EPOCH
@@ -92,71 +93,72 @@ class Leadership:
         self._leader_listeners.append(on_leader)
         self._follower_listeners.append(on_follower)
 
-    # Roles
-
-    def apply(
-        self, controller_epoch: int, states: Sequence[tuple[TopicPartition, UUID, LeaderAndIsrState]]
-    ) -> dict[TopicPartition, int]:
-        """Change the roles. Returns an error code for each partition."""
-        self._check_controller(controller_epoch)
-        codes: dict[TopicPartition, int] = {}
-        for topic_partition, topic_id, state in states:
-            try:
-                self._apply(topic_partition, topic_id, state)
-                codes[topic_partition] = 0
-            except (StorageError, KafkaStorageError):
-                logger.exception("%s cannot take its role", topic_partition)
-                self.take_offline(topic_partition)
-                codes[topic_partition] = KafkaStorageError.code
-            except ProtocolError as error:
-                level = logging.DEBUG if isinstance(error, _NoNewsError) else logging.WARNING
-                logger.log(level, "%s: LeaderAndIsr refused: %s", topic_partition, error)
-                codes[topic_partition] = error.code
-        led = sum(not codes[tp] and state.leader == self._config.broker_id for tp, _, state in states)
-        taken = sum(not code for code in codes.values())
-        logger.info("controller epoch %d: now leads %d and follows %d partitions", controller_epoch, led, taken - led)
-        return codes
-
-    def _apply(self, topic_partition: TopicPartition, topic_id: UUID, state: LeaderAndIsrState) -> None:
-        partition = self._table.online.get(topic_partition)
-        if topic_partition in self._table.offline:
-            raise KafkaStorageError(f"the log directory of {topic_partition} has failed")
-        if self._config.broker_id not in state.replicas:
-            raise UnknownTopicOrPartitionError(f"{topic_partition} is not assigned to this broker")
-        if partition is not None:
-            self._check_id(partition, topic_id)
-            if self._is_id_alone(partition, topic_id, state):
-                self._take_id(partition, topic_id)
-                return
-            self._check_news(partition, state)
-        else:
-            partition = self._host(topic_partition, topic_id, is_new=state.is_new)
-        if state.leader == self._config.broker_id:
-            self._lead(partition, state)
-        else:
-            self._follow(partition, state)
-
-    @staticmethod
-    def _check_id(partition: HostedPartition, topic_id: UUID) -> None:
-        known_id = partition.log.topic_id
-        if known_id is not None and topic_id not in (ZERO_UUID, known_id):
-            raise InconsistentTopicIdError(f"{partition.topic_partition} has topic id {known_id}, not {topic_id}")
-
-    @staticmethod
-    def _check_news(partition: HostedPartition, state: LeaderAndIsrState) -> None:
-        if state.leader_epoch == partition.leader_epoch:
-            raise _NoNewsError(f"leader epoch {state.leader_epoch} is known already")
-        if state.leader_epoch < partition.leader_epoch:
+    def check_controller(self, controller_epoch: int) -> None:
+        """Raise `StaleControllerEpochError` if a later controller was admitted."""
+        if controller_epoch < self.controller_epoch:
             raise StaleControllerEpochError(
-                f"leader epoch {state.leader_epoch} is below {partition.leader_epoch}, which is known already"
+                f"The request has controller epoch {controller_epoch}; the current one is {self.controller_epoch}."
             )
 
-    @staticmethod
-    def _is_id_alone(partition: HostedPartition, topic_id: UUID, state: LeaderAndIsrState) -> bool:
-        """Whether only the topic id is new: an upgrade to topic ids does not start a new leader epoch."""
-        return state.leader_epoch == partition.leader_epoch and partition.log.topic_id is None and topic_id != ZERO_UUID
+    def admit(self, controller_epoch: int) -> None:
+        """Accept requests of this controller, and no longer those of earlier ones. Raises as `check_controller`."""
+        self.check_controller(controller_epoch)
+        self.controller_epoch = controller_epoch
 
-    def _take_id(self, partition: HostedPartition, topic_id: UUID) -> None:
+    # Roles
+
+    def apply(self, states: Sequence[tuple[TopicPartition, UUID, LeaderAndIsrState]]) -> dict[TopicPartition, int]:
+        """Change the roles as an admitted controller decided. Returns an error code for each partition."""
+        table, broker_id = self._table, self._config.broker_id
+        codes = {
+            change.topic_partition: self._apply(change)
+            for change in plan_roles(states, online=table.online, offline=table.offline, broker_id=broker_id)
+        }
+        led = sum(not codes[tp] and state.leader == broker_id for tp, _, state in states)
+        taken = sum(not code for code in codes.values())
+        logger.info(
+            "controller epoch %d: now leads %d and follows %d partitions", self.controller_epoch, led, taken - led
+        )
+        for topic_partition in codes:
+            partition = table.online.get(topic_partition)
+            if partition is not None:
+                self._on_applied(partition)
+        return codes
+
+    def _apply(self, change: RoleChange) -> int:
+        """Carry out one change; returns its error code."""
+        topic_partition, _, _, step = change
+        if isinstance(step, ProtocolError):
+            if isinstance(step, KafkaStorageError):
+                self.take_offline(topic_partition)
+            level = logging.DEBUG if isinstance(step, RoleKnownError) else logging.WARNING
+            logger.log(level, "%s: LeaderAndIsr refused: %s", topic_partition, step)
+            return step.code
+        try:
+            self._carry_out(change, step)
+        except (StorageError, KafkaStorageError):
+            logger.exception("%s cannot take its role", topic_partition)
+            self.take_offline(topic_partition)
+            return KafkaStorageError.code
+        except ProtocolError as error:
+            logger.warning("%s: LeaderAndIsr refused: %s", topic_partition, error)
+            return error.code
+        return 0
+
+    def _carry_out(self, change: RoleChange, step: RoleStep) -> None:
+        topic_partition, topic_id, state, _ = change
+        partition = self._table.online.get(topic_partition)
+        if partition is None:
+            partition = self._host(topic_partition, topic_id, is_new=state.is_new)
+        match step:
+            case RoleStep.ADOPT_TOPIC_ID:
+                self._adopt_topic_id(partition, topic_id)
+            case RoleStep.LEAD:
+                self._lead(partition, state)
+            case RoleStep.FOLLOW:
+                self._follow(partition, state)
+
+    def _adopt_topic_id(self, partition: HostedPartition, topic_id: UUID) -> None:
         self._logs.get_or_create(partition.topic_partition, topic_id, partition.log.config)
         if partition.role is Role.FOLLOWER and partition.leader_id != NO_BROKER:
             self._fetchers.add(partition)  # from now on, fetch it by id
@@ -187,7 +189,7 @@ class Leadership:
         logger.debug("%s: leader in epoch %d, in-sync set %s", topic_partition, state.leader_epoch, state.isr)
         partition.advance(now_ms)
         self._on_change(topic_partition)
-        self._on_reign(partition)
+        self._on_lead(partition)
         if is_new_leader:
             for listener in self._leader_listeners:
                 listener(topic_partition, state.leader_epoch)
@@ -205,9 +207,8 @@ class Leadership:
 
     # End of roles
 
-    def stop(self, controller_epoch: int, stops: Sequence[StopReplica]) -> dict[TopicPartition, int]:
-        """Stop replicas, and delete them if requested. Returns an error code for each."""
-        self._check_controller(controller_epoch)
+    def stop(self, stops: Sequence[StopReplica]) -> dict[TopicPartition, int]:
+        """Stop replicas, and delete them if requested, as an admitted controller decided. Returns error codes."""
         codes: dict[TopicPartition, int] = {}
         for stop in stops:
             try:
@@ -266,10 +267,3 @@ class Leadership:
         self._on_change(topic_partition)
         for listener in self._follower_listeners:
             listener(topic_partition)
-
-    def _check_controller(self, controller_epoch: int) -> None:
-        if controller_epoch < self.controller_epoch:
-            raise StaleControllerEpochError(
-                f"controller epoch {controller_epoch} is below {self.controller_epoch}, which is known already"
-            )
-        self.controller_epoch = controller_epoch
