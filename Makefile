@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := broker operator spark tests images
 LEVEL ?= short
+JOBS ?= auto
+PARALLEL := -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
 
@@ -51,13 +53,13 @@ lint: $(STAMP) ## Formatting, lint, types and import contracts
 	@PYTHONPATH=broker:operator:spark $(BIN)/lint-imports
 
 .PHONY: test
-test: check-java lint ## Lint, types, house rules and every test that needs no Kubernetes
-	@$(BIN)/pytest -m "not java and not interop and not e2e"
-	@$(BIN)/pytest -m "java and not interop and not e2e"
+test: check-java lint ## Lint, types, house rules and every test that needs no Kubernetes; JOBS=2 test processes
+	@$(BIN)/pytest $(PARALLEL) -m "not java and not interop and not e2e"
+	@$(BIN)/pytest $(PARALLEL) --maxprocesses 2 -m "java and not interop and not e2e"
 
 .PHONY: unit
-unit: $(STAMP) ## Only the tests that need no Java: seconds, for work in progress
-	@$(BIN)/pytest -m "not java and not interop and not e2e"
+unit: $(STAMP) ## Only the tests that need no Java, for work in progress
+	@$(BIN)/pytest $(PARALLEL) -m "not java and not interop and not e2e"
 
 .PHONY: interop
 interop: check-java $(STAMP) ## Against real Apache Kafka tools and clients from Maven Central (needs mvn)
