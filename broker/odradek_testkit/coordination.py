@@ -106,8 +106,8 @@ class Server:
     async def join(self, version: int, group_id: str = "group", **changes: object) -> Any:
         message: dict[str, object] = {
             "group_id": group_id,
-            "session_timeout": 10_000,
-            "rebalance_timeout": 60_000,
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
             "member_id": "",
             "group_instance_id": None,
             "protocol_type": "consumer",
@@ -156,7 +156,7 @@ class Server:
             "generation_id_or_member_epoch": -1,
             "member_id": "",
             "group_instance_id": None,
-            "retention_time": -1,
+            "retention_time_ms": -1,
             "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
         }
         answer = await self.ask(ApiKey.OFFSET_COMMIT, version, message | changes)

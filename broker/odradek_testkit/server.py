@@ -75,7 +75,7 @@ class MemoryController:
 
     async def alter_partition(self, request: Any) -> Message:
         """Accept nothing, and say so."""
-        return {"throttle_time": 0, "error_code": NotControllerError.code, "topics": ()}
+        return {"throttle_time_ms": 0, "error_code": NotControllerError.code, "topics": ()}
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """What the test put into `remaining`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.base.errors import (
@@ -24,8 +24,12 @@ from odradek.base.errors import (
 from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import ClusterView
 from odradek.network.channel import Channel
-from odradek.protocol.apis import ApiKey
-from odradek.protocol.codec import Message
+from odradek.protocol.codec import Message, Response
+from odradek.protocol.messages.internal import (
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    ControlledShutdownResponse,
+)
 from odradek.replication.requests import CommittedIsr
 
 logger = logging.getLogger(__name__)
@@ -78,9 +82,9 @@ class ControllerLink:
     async def controlled_shutdown(self) -> list[TopicPartition]:
         """Ask for this broker's leaderships to move; the partitions that it still leads."""
         message: Message = {"broker_id": self._broker_id, "broker_epoch": self._broker_epoch()}
-        response = await self._ask(ApiKey.CONTROLLED_SHUTDOWN, message)
+        response = await self._ask(ControlledShutdownResponse, message)
         if response.error_code:
-            raise error_for(int(response.error_code), "the controller refused the controlled shutdown")
+            raise error_for(response.error_code, "the controller refused the controlled shutdown")
         return [TopicPartition(item.topic_name, item.partition_index) for item in response.remaining_partitions]
 
     async def close(self) -> None:
@@ -133,15 +137,15 @@ class ControllerLink:
         }
         # Topics have no ids under an inter-broker protocol below 2.8: these go by name.
         highest = NAMED_TOPICS_UNTIL if ZERO_UUID in ids.values() else None
-        response = await self._ask(ApiKey.ALTER_PARTITION, message, highest=highest)
+        response = await self._ask(AlterPartitionResponse, message, highest=highest)
         if response.error_code:
-            raise error_for(int(response.error_code), "the controller refused AlterPartition")
+            raise error_for(response.error_code, "the controller refused AlterPartition")
         _settle_all(topics, {topic_id: name for name, topic_id in ids.items()}, response)
 
-    async def _ask(self, api_key: ApiKey, message: Message, *, highest: int | None = None) -> Any:
+    async def _ask(self, expected: type[Response], message: Message, *, highest: int | None = None) -> Response:
         channel = await self._current_channel()
-        version = channel.pick(api_key)
-        return await channel.ask(api_key, version if highest is None else min(version, highest), message)
+        version = channel.pick(expected.API_KEY)
+        return await channel.ask(expected, version if highest is None else min(version, highest), message)
 
     async def _current_channel(self) -> Channel:
         # One at a time, or two requests would each open a channel and one of these be forgotten.
@@ -181,33 +185,33 @@ def _fail(proposals: Iterable[_Proposal], error: ProtocolError) -> None:
             proposal.outcome.set_exception(error)
 
 
-def _settle_all(topics: Mapping[str, list[_Proposal]], names: Mapping[UUID, str], response: Any) -> None:
+def _settle_all(
+    topics: Mapping[str, list[_Proposal]], names: Mapping[UUID, str], response: AlterPartitionResponse
+) -> None:
     """Give each proposal its part of the answer, which names topics in versions 0 and 1 and gives their ids later."""
-    answers: dict[tuple[str | None, int], Any] = {}
+    answers: dict[tuple[str | None, int], AlterPartitionResponsePartitionData] = {}
     for topic in response.topics:
-        name = topic.topic_name if hasattr(topic, "topic_name") else names.get(topic.topic_id)
+        name = topic.topic_name or names.get(topic.topic_id)
         answers |= {(name, partition.partition_index): partition for partition in topic.partitions}
     for name, proposals in topics.items():
         for proposal in proposals:
             _settle(proposal, answers.get((name, proposal.topic_partition.partition)))
 
 
-def _settle(proposal: _Proposal, answer: Any) -> None:
+def _settle(proposal: _Proposal, answer: AlterPartitionResponsePartitionData | None) -> None:
     if proposal.outcome.done():
         return
     if answer is None:
         proposal.outcome.set_exception(error_for(-1, "the controller left the partition out of its answer"))
     elif answer.error_code:
-        error = error_for(
-            int(answer.error_code), f"the controller refused the in-sync set of {proposal.topic_partition}"
-        )
+        error = error_for(answer.error_code, f"the controller refused the in-sync set of {proposal.topic_partition}")
         proposal.outcome.set_exception(error)
     else:
         proposal.outcome.set_result(
             CommittedIsr(
                 leader=answer.leader_id,
                 leader_epoch=answer.leader_epoch,
-                isr=tuple(answer.isr),
+                isr=answer.isr,
                 partition_epoch=answer.partition_epoch,
             )
         )

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
+from odradek.base.error_names import ERROR_NAMES
 from odradek.controller.runtime import ControllerRuntime
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.directories.space import DiskSpace, Room
@@ -223,7 +222,4 @@ def _controller(collector: BrokerCollector, controller: ControllerRuntime) -> No
 
 def _error_name(code: int) -> str:
     """The protocol's name of an error, such as NOT_CONTROLLER; the number of one that is not in its table."""
-    try:
-        return ErrorCode(code).name.upper()
-    except ValueError:
-        return str(code)
+    return ERROR_NAMES.get(code, str(code))

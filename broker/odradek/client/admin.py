@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from odradek.base.errors import (
     NONE,
@@ -50,8 +50,22 @@ from odradek.client.models import (
 )
 from odradek.client.offsets import fetch_committed, list_offsets
 from odradek.client.settings import ClientSettings
-from odradek.protocol.apis import ApiKey
-from odradek.protocol.codec import Message
+from odradek.protocol.codec import Message, Response
+from odradek.protocol.messages.cluster import DescribeClusterResponse
+from odradek.protocol.messages.configs import (
+    DescribeConfigsResponse,
+    DescribeConfigsResponseResourceResult,
+    IncrementalAlterConfigsResponse,
+)
+from odradek.protocol.messages.groups import (
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseDescribedGroup,
+    DescribeGroupsResponseDescribedGroupMember,
+    ListGroupsResponse,
+)
+from odradek.protocol.messages.log_dirs import DescribeLogDirsResponse, DescribeLogDirsResponseResult
+from odradek.protocol.messages.topics import CreatePartitionsResponse, CreateTopicsResponse, DeleteTopicsResponse
 
 _BROKER_RESOURCES: Final = (4, 8)
 OFFSET_SPECS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
@@ -100,11 +114,11 @@ class Admin:
         def message(names: Sequence[str]) -> Message:
             return {
                 "topics": [_creatable(wanted[name]) for name in names],
-                "timeout": self._settings.request_timeout_ms,
+                "timeout_ms": self._settings.request_timeout_ms,
                 "validate_only": validate_only,
             }
 
-        await self._change(ApiKey.CREATE_TOPICS, message, _topic_outcomes, wanted, TopicAlreadyExistsError.code)
+        await self._change(CreateTopicsResponse, message, _topic_outcomes, wanted, TopicAlreadyExistsError.code)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics; the brokers may take longer to be rid of them. Raises `UnknownTopicOrPartitionError`, ..."""
@@ -113,13 +127,13 @@ class Admin:
             return {
                 "topics": [{"name": name, "topic_id": None} for name in names],
                 "topic_names": names,
-                "timeout": self._settings.request_timeout_ms,
+                "timeout_ms": self._settings.request_timeout_ms,
             }
 
-        def outcomes(response: Any) -> list[Outcome]:
-            return [(str(r.name), int(r.error_code), getattr(r, "error_message", None)) for r in response.responses]
+        def outcomes(response: DeleteTopicsResponse) -> list[Outcome]:
+            return [(str(r.name), r.error_code, r.error_message) for r in response.responses]
 
-        await self._change(ApiKey.DELETE_TOPICS, message, outcomes, names, UnknownTopicOrPartitionError.code)
+        await self._change(DeleteTopicsResponse, message, outcomes, names, UnknownTopicOrPartitionError.code)
 
     async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
         """Let topics grow to these numbers of partitions. Raises `InvalidPartitionsError` when they have as many."""
@@ -127,23 +141,23 @@ class Admin:
         def message(names: Sequence[str]) -> Message:
             return {
                 "topics": [{"name": name, "count": counts[name], "assignments": None} for name in names],
-                "timeout": self._settings.request_timeout_ms,
+                "timeout_ms": self._settings.request_timeout_ms,
                 "validate_only": validate_only,
             }
 
-        def outcomes(response: Any) -> list[Outcome]:
-            return [(str(r.name), int(r.error_code), r.error_message) for r in response.results]
+        def outcomes(response: CreatePartitionsResponse) -> list[Outcome]:
+            return [(r.name, r.error_code, r.error_message) for r in response.results]
 
         before = await self._cluster.fresh_view(counts)
         grow = all(name in before.topics and len(before.topics[name].partitions) < counts[name] for name in counts)
         done_before = InvalidPartitionsError.code if grow else NONE
-        await self._change(ApiKey.CREATE_PARTITIONS, message, outcomes, counts, done_before)
+        await self._change(CreatePartitionsResponse, message, outcomes, counts, done_before)
 
     async def _change(
         self,
-        api_key: ApiKey,
+        expected: type[Response],
         message: Callable[[Sequence[str]], Message],
-        outcomes: Callable[[Any], list[Outcome]],
+        outcomes: Callable[[Response], list[Outcome]],
         names: Iterable[str],
         done_before: int,
     ) -> None:
@@ -156,7 +170,7 @@ class Admin:
             if not left:
                 return None
             try:
-                response = await self._cluster.ask_controller(api_key, message(left))
+                response = await self._cluster.ask_controller(expected, message(left))
             except (NetworkError, RequestTimedOutError):
                 answer_lost = True
                 raise
@@ -173,7 +187,7 @@ class Admin:
                 raise failure
             return failure
 
-        failure = await self._cluster.retrying(attempt, self._cluster.deadline(f"the {api_key.name} request"))
+        failure = await self._cluster.retrying(attempt, self._cluster.deadline(f"the {expected.API_KEY.name} request"))
         if failure is not None:
             raise failure
 
@@ -194,14 +208,14 @@ class Admin:
         """Brokers and controller."""
 
         async def attempt() -> ClusterDescription:
-            response = await self._cluster.ask_any(ApiKey.DESCRIBE_CLUSTER, {})
-            _check(response, "the cluster cannot be described")
+            response = await self._cluster.ask_any(DescribeClusterResponse, {})
+            _check(response.error_code, response.error_message, "the cluster cannot be described")
             return ClusterDescription(
                 cluster_id=response.cluster_id,
-                controller_id=int(response.controller_id),
+                controller_id=response.controller_id,
                 brokers=tuple(
-                    BrokerDescription(node_id=int(b.broker_id), host=b.host, port=int(b.port), rack=b.rack)
-                    for b in sorted(response.brokers, key=lambda broker: int(broker.broker_id))
+                    BrokerDescription(node_id=b.broker_id, host=b.host, port=b.port, rack=b.rack)
+                    for b in sorted(response.brokers, key=lambda broker: broker.broker_id)
                 ),
             )
 
@@ -215,10 +229,8 @@ class Admin:
 
     async def _log_dirs_of(self, broker: int) -> list[LogDirDescription]:
         async def attempt() -> list[LogDirDescription]:
-            response = await self._cluster.ask(broker, ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
-            code = int(getattr(response, "error_code", NONE))
-            if code:
-                raise error_for(code, f"the log directories of broker {broker} cannot be described")
+            response = await self._cluster.ask(broker, DescribeLogDirsResponse, {"topics": None})
+            _check(response.error_code, None, f"the log directories of broker {broker} cannot be described")
             return [_described_log_dir(result) for result in response.results]
 
         return await self._retrying(attempt, "describing log directories")
@@ -240,10 +252,11 @@ class Admin:
                 "include_synonyms": False,
                 "include_documentation": False,
             }
-            response = await self._ask_one(node, ApiKey.DESCRIBE_CONFIGS, message)
+            response = await self._ask_one(node, DescribeConfigsResponse, message)
             for result in response.results:
-                resource = ConfigResource(int(result.resource_type), result.resource_name)
-                _check(result, f"the configuration of {resource.name!r} cannot be described")
+                resource = ConfigResource(result.resource_type, result.resource_name)
+                what = f"the configuration of {resource.name!r} cannot be described"
+                _check(result.error_code, result.error_message, what)
                 found[resource] = {entry.name: _config_entry(entry) for entry in result.configs}
         return found
 
@@ -266,17 +279,18 @@ class Admin:
                 ],
                 "validate_only": validate_only,
             }
-            response = await self._ask_one(node, ApiKey.INCREMENTAL_ALTER_CONFIGS, message)
+            response = await self._ask_one(node, IncrementalAlterConfigsResponse, message)
             for result in response.responses:
-                _check(result, f"the configuration of {result.resource_name!r} cannot be altered")
+                what = f"the configuration of {result.resource_name!r} cannot be altered"
+                _check(result.error_code, result.error_message, what)
 
-    async def _ask_one(self, node: int | None, api_key: ApiKey, message: Message) -> Any:
-        async def attempt() -> Any:
+    async def _ask_one(self, node: int | None, expected: type[Response], message: Message) -> Response:
+        async def attempt() -> Response:
             if node is None:
-                return await self._cluster.ask_any(api_key, message)
-            return await self._cluster.ask(node, api_key, message)
+                return await self._cluster.ask_any(expected, message)
+            return await self._cluster.ask(node, expected, message)
 
-        return await self._retrying(attempt, f"the {api_key.name} request")
+        return await self._retrying(attempt, f"the {expected.API_KEY.name} request")
 
     # ------------------------------------------------------------------------------------------------ groups
 
@@ -285,13 +299,13 @@ class Admin:
 
         async def of(node: int) -> list[GroupListing]:
             async def attempt() -> list[GroupListing]:
-                response = await self._cluster.ask(node, ApiKey.LIST_GROUPS, {})
-                _check(response, f"broker {node} cannot list its groups")
+                response = await self._cluster.ask(node, ListGroupsResponse, {})
+                _check(response.error_code, None, f"broker {node} cannot list its groups")
                 return [
                     GroupListing(
-                        group_id=str(group.group_id),
+                        group_id=group.group_id,
                         protocol_type=group.protocol_type,
-                        state=getattr(group, "group_state", ""),
+                        state=group.group_state,
                     )
                     for group in response.groups
                 ]
@@ -311,13 +325,13 @@ class Admin:
         async def attempt() -> GroupDescription:
             coordinator = await self._cluster.coordinator(group_id)
             message: Message = {"groups": [group_id], "include_authorized_operations": False}
-            response = await self._cluster.ask_coordinator(group_id, ApiKey.DESCRIBE_GROUPS, message)
+            response = await self._cluster.ask_coordinator(group_id, DescribeGroupsResponse, message)
             group = response.groups[0]
             if group.error_code == GroupIdNotFoundError.code:
                 return GroupDescription(
                     group_id=group_id, state="Dead", protocol_type="", protocol="", coordinator=coordinator
                 )
-            self._check_group(group, group_id)
+            self._check_group(group.error_code, group_id)
             return _described_group(group, coordinator)
 
         return await self._retrying(attempt, f"describing group {group_id}")
@@ -330,14 +344,14 @@ class Admin:
     async def _delete_group(self, group_id: str) -> None:
         async def attempt() -> None:
             message: Message = {"groups_names": [group_id]}
-            response = await self._cluster.ask_coordinator(group_id, ApiKey.DELETE_GROUPS, message)
-            self._check_group(response.results[0], group_id)
+            response = await self._cluster.ask_coordinator(group_id, DeleteGroupsResponse, message)
+            self._check_group(response.results[0].error_code, group_id)
 
         await self._retrying(attempt, f"deleting group {group_id}")
 
-    def _check_group(self, answer: Any, group_id: str) -> None:
+    def _check_group(self, code: int, group_id: str) -> None:
         try:
-            _check(answer, f"group {group_id} is refused")
+            _check(code, None, f"group {group_id} is refused")
         except ProtocolError as error:
             if error.retriable:
                 self._cluster.forget_coordinator(group_id)
@@ -369,11 +383,10 @@ def _may_pass(error: ProtocolError) -> bool:
     return error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
 
 
-def _check(answer: Any, what: str) -> None:
-    """Raise the error of an answer, or of one part of it."""
-    if answer.error_code:
-        text = getattr(answer, "error_message", None)
-        raise error_for(int(answer.error_code), f"{what}: {text}" if text else what)
+def _check(code: int, text: str | None, what: str) -> None:
+    """Raise the error of an answer, or of one part of it; `text` is what the broker says about it."""
+    if code:
+        raise error_for(code, f"{what}: {text}" if text else what)
 
 
 def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
@@ -397,8 +410,8 @@ def _creatable(topic: NewTopic) -> Message:
     }
 
 
-def _topic_outcomes(response: Any) -> list[Outcome]:
-    return [(str(topic.name), int(topic.error_code), topic.error_message) for topic in response.topics]
+def _topic_outcomes(response: CreateTopicsResponse) -> list[Outcome]:
+    return [(topic.name, topic.error_code, topic.error_message) for topic in response.topics]
 
 
 def _described_topic(name: str, topic: TopicView | None) -> TopicDescription:
@@ -424,39 +437,39 @@ def _described_topic(name: str, topic: TopicView | None) -> TopicDescription:
     )
 
 
-def _described_log_dir(result: Any) -> LogDirDescription:
+def _described_log_dir(result: DescribeLogDirsResponseResult) -> LogDirDescription:
     return LogDirDescription(
         path=result.log_dir,
-        error_code=int(result.error_code),
+        error_code=result.error_code,
         replicas={
-            TopicPartition(str(topic.name), int(replica.partition_index)): ReplicaSize(
-                size_bytes=int(replica.partition_size),
-                offset_lag=int(replica.offset_lag),
-                future=bool(replica.is_future_key),
+            TopicPartition(topic.name, replica.partition_index): ReplicaSize(
+                size_bytes=replica.partition_size,
+                offset_lag=replica.offset_lag,
+                future=replica.is_future_key,
             )
             for topic in result.topics
             for replica in topic.partitions
         },
-        total_bytes=int(getattr(result, "total_bytes", -1)),
-        usable_bytes=int(getattr(result, "usable_bytes", -1)),
+        total_bytes=result.total_bytes,
+        usable_bytes=result.usable_bytes,
     )
 
 
-def _config_entry(entry: Any) -> ConfigEntry:
+def _config_entry(entry: DescribeConfigsResponseResourceResult) -> ConfigEntry:
     return ConfigEntry(
         name=entry.name,
         value=entry.value,
-        source=int(entry.config_source),
-        read_only=bool(entry.read_only),
-        sensitive=bool(entry.is_sensitive),
-        config_type=int(getattr(entry, "config_type", 0)),
-        documentation=getattr(entry, "documentation", None),
+        source=entry.config_source,
+        read_only=entry.read_only,
+        sensitive=entry.is_sensitive,
+        config_type=entry.config_type,
+        documentation=entry.documentation or None,
     )
 
 
-def _described_group(group: Any, coordinator: int) -> GroupDescription:
+def _described_group(group: DescribeGroupsResponseDescribedGroup, coordinator: int) -> GroupDescription:
     return GroupDescription(
-        group_id=str(group.group_id),
+        group_id=group.group_id,
         state=group.group_state,
         protocol_type=group.protocol_type,
         protocol=group.protocol_data,
@@ -465,13 +478,15 @@ def _described_group(group: Any, coordinator: int) -> GroupDescription:
     )
 
 
-def _described_member(group: Any, member: Any) -> MemberDescription:
+def _described_member(
+    group: DescribeGroupsResponseDescribedGroup, member: DescribeGroupsResponseDescribedGroupMember
+) -> MemberDescription:
     # Only consumers' assignments have a format that is known here.
     of_consumer = group.protocol_type == PROTOCOL_TYPE
     return MemberDescription(
         member_id=member.member_id,
-        group_instance_id=getattr(member, "group_instance_id", None),
+        group_instance_id=member.group_instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        assignment=decode_assignment(bytes(member.member_assignment)) if of_consumer else (),
+        assignment=decode_assignment(member.member_assignment) if of_consumer else (),
     )

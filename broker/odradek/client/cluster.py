@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from odradek.base.errors import (
     BY_CODE,
@@ -29,8 +29,9 @@ from odradek.client.connections import Connect, Connections, Link, connector
 from odradek.client.metadata import Backoff, ClusterView, Node, RefreshSchedule, TopicView, view_of
 from odradek.client.settings import ClientSettings, as_settings
 from odradek.client.tasks import TaskOwner, finish
-from odradek.protocol.apis import ApiKey
-from odradek.protocol.codec import Message
+from odradek.protocol.codec import Message, Response
+from odradek.protocol.messages.cluster import MetadataResponse
+from odradek.protocol.messages.groups import FindCoordinatorResponse
 
 T = TypeVar("T")
 
@@ -205,7 +206,7 @@ class Cluster:
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }
-        response = await self.ask_any(ApiKey.METADATA, message)
+        response = await self.ask_any(MetadataResponse, message)
         answer = view_of(response)
         if not answer.nodes:
             raise BrokerNotAvailableError("a broker knows of no live broker")
@@ -245,16 +246,23 @@ class Cluster:
         return node
 
     async def ask(
-        self, node_id: int, api_key: ApiKey, message: Message, *, purpose: str = "", timeout_ms: float | None = None
-    ) -> Any:
-        """One broker's answer, as an entity; `timeout_ms` replaces `request_timeout_ms`. No retry.
+        self,
+        node_id: int,
+        expected: type[Response],
+        message: Message,
+        *,
+        purpose: str = "",
+        timeout_ms: float | None = None,
+    ) -> Response:
+        """One broker's response, an object of the class `expected`. No retry.
 
-        Raises `NetworkError` and `RequestTimedOutError`; codes inside the answer are the caller's to look at.
+        `timeout_ms` replaces `request_timeout_ms`. Raises `NetworkError` and `RequestTimedOutError`; codes inside the
+        answer are the caller's to look at.
         """
         channel = await self.connection(node_id, purpose)
-        return await channel.ask(api_key, channel.pick(api_key), message, timeout_ms=timeout_ms)
+        return await channel.ask(expected, channel.pick(expected.API_KEY), message, timeout_ms=timeout_ms)
 
-    async def ask_any(self, api_key: ApiKey, message: Message) -> Any:
+    async def ask_any(self, expected: type[Response], message: Message) -> Response:
         """The answer of any broker: known ones in random order, then the bootstrap list. Raises the last failure."""
         nodes = list(self._view.nodes.values())
         start = int(self.clock.random() * len(nodes)) if nodes else 0
@@ -265,26 +273,26 @@ class Cluster:
         for node in candidates:
             try:
                 channel = await self._connections.get(node, "")
-                return await channel.ask(api_key, channel.pick(api_key), message)
+                return await channel.ask(expected, channel.pick(expected.API_KEY), message)
             except (NetworkError, RequestTimedOutError) as error:
                 failure = error
         raise failure
 
-    async def ask_controller(self, api_key: ApiKey, message: Message) -> Any:
+    async def ask_controller(self, expected: type[Response], message: Message) -> Response:
         """The controller's answer; `NotControllerError` while none is known. No retry."""
         controller = self._view.controller_id
         if controller not in self._view.nodes:
             self.request_refresh()
             raise NotControllerError("no controller is known")
-        return await self.ask(controller, api_key, message)
+        return await self.ask(controller, expected, message)
 
     async def ask_coordinator(
-        self, group_id: str, api_key: ApiKey, message: Message, *, timeout_ms: float | None = None
-    ) -> Any:
+        self, group_id: str, expected: type[Response], message: Message, *, timeout_ms: float | None = None
+    ) -> Response:
         """The answer of a group's coordinator, looked up when it is not known. No retry."""
         node_id = await self.coordinator(group_id)
         try:
-            return await self.ask(node_id, api_key, message, purpose=f"group {group_id}", timeout_ms=timeout_ms)
+            return await self.ask(node_id, expected, message, purpose=f"group {group_id}", timeout_ms=timeout_ms)
         except (NetworkError, RequestTimedOutError):
             self.forget_coordinator(group_id)
             raise
@@ -295,15 +303,15 @@ class Cluster:
         if known is not None:
             return known
         message = {"key": group_id, "key_type": _GROUP_KEY_TYPE, "coordinator_keys": [group_id]}
-        response = await self.ask_any(ApiKey.FIND_COORDINATOR, message)
-        found = response.coordinators[0] if getattr(response, "coordinators", None) else response
+        response = await self.ask_any(FindCoordinatorResponse, message)
+        found = response.coordinators[0] if response.coordinators else response
         if found.error_code:
-            raise error_for(int(found.error_code), f"group {group_id} has no coordinator")
+            raise error_for(found.error_code, f"group {group_id} has no coordinator")
         if found.node_id not in self._view.nodes:
             self.request_refresh()
             raise CoordinatorNotAvailableError(f"broker {found.node_id}, coordinator of {group_id}, is not known yet")
         self._coordinators[group_id] = found.node_id
-        return int(found.node_id)
+        return found.node_id
 
     def forget_coordinator(self, group_id: str) -> None:
         """The group moved, or its coordinator does not answer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from odradek.base.errors import NetworkError, OdradekError
 from odradek.base.ports import Buffer, Clock
@@ -18,7 +18,7 @@ from odradek.client.settings import ClientSettings
 from odradek.client.tasks import TaskOwner
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.protocol.apis import ApiKey
-from odradek.protocol.codec import Message
+from odradek.protocol.codec import Message, Response
 
 Key = tuple[int, str]
 
@@ -35,8 +35,10 @@ class Link(Protocol):
         """The highest version that both sides speak."""
         ...
 
-    async def ask(self, api_key: ApiKey, version: int, message: Message, *, timeout_ms: float | None = None) -> Any:
-        """Send a request and return the entity of its response."""
+    async def ask(
+        self, expected: type[Response], version: int, message: Message, *, timeout_ms: float | None = None
+    ) -> Response:
+        """Send a request and return its response, an object of the class `expected`."""
         ...
 
     async def call(

@@ -17,7 +17,7 @@ from odradek.base.errors import UnknownTopicOrPartitionError
 from odradek.base.types import NO_BROKER, NO_EPOCH, ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
-    from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+    from odradek.protocol.messages.cluster import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
 _NONE: Final = 0
 _JITTER: Final = 0.2
@@ -124,9 +124,9 @@ def _merged(known: TopicView | None, found: TopicView) -> TopicView:
 def view_of(response: MetadataResponse) -> ClusterView:
     """Read a Metadata response of any version from 1 on."""
     return ClusterView(
-        cluster_id=getattr(response, "cluster_id", None),
-        controller_id=getattr(response, "controller_id", NO_BROKER),
-        nodes={b.node_id: Node(b.node_id, b.host, b.port, getattr(b, "rack", None)) for b in response.brokers},
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+        nodes={b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
         topics={str(topic.name): _topic_of(topic) for topic in response.topics if topic.name is not None},
     )
 
@@ -134,10 +134,10 @@ def view_of(response: MetadataResponse) -> ClusterView:
 def _topic_of(topic: MetadataResponseTopic) -> TopicView:
     return TopicView(
         name=str(topic.name),
-        topic_id=getattr(topic, "topic_id", None) or ZERO_UUID,
+        topic_id=topic.topic_id,
         internal=topic.is_internal,
         partitions={p.partition_index: _partition_of(p) for p in sorted(topic.partitions, key=_index)},
-        error_code=int(topic.error_code),
+        error_code=topic.error_code,
     )
 
 
@@ -149,10 +149,10 @@ def _partition_of(partition: MetadataResponsePartition) -> PartitionView:
     return PartitionView(
         partition.partition_index,
         partition.leader_id,
-        getattr(partition, "leader_epoch", NO_EPOCH),
-        tuple(partition.replica_nodes),
-        tuple(partition.isr_nodes),
-        tuple(getattr(partition, "offline_replicas", ())),
+        partition.leader_epoch,
+        partition.replica_nodes,
+        partition.isr_nodes,
+        partition.offline_replicas,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.base.errors import (
     CoordinatorNotAvailableError,
@@ -21,7 +21,8 @@ from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.metadata import topics_of
 from odradek.client.models import ListedOffset, OffsetAndMetadata
-from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.fetch import ListOffsetsResponse
+from odradek.protocol.messages.offsets import OffsetCommitResponse, OffsetFetchResponse
 
 _CONSUMER_REPLICA: Final = -1
 
@@ -76,7 +77,7 @@ async def _ask_leaders(
     if leaderless := by_leader.pop(NO_BROKER, None):
         failure = _without_leader(cluster, leaderless[0])
     requests = (
-        cluster.ask(leader, ApiKey.LIST_OFFSETS, _list_offsets_message(cluster, wanted, partitions, read_committed))
+        cluster.ask(leader, ListOffsetsResponse, _list_offsets_message(cluster, wanted, partitions, read_committed))
         for leader, partitions in by_leader.items()
     )
     for answer in await asyncio.gather(*requests, return_exceptions=True):
@@ -126,17 +127,17 @@ def _list_offsets_message(
     }
 
 
-def _take_offsets(response: Any, found: dict[TopicPartition, ListedOffset]) -> ProtocolError | None:
+def _take_offsets(response: ListOffsetsResponse, found: dict[TopicPartition, ListedOffset]) -> ProtocolError | None:
     failure: ProtocolError | None = None
     for topic in response.topics:
         for item in topic.partitions:
-            partition = TopicPartition(str(topic.name), int(item.partition_index))
+            partition = TopicPartition(topic.name, item.partition_index)
             if item.error_code:
-                error = error_for(int(item.error_code), f"the offsets of partition {partition} cannot be listed")
+                error = error_for(item.error_code, f"the offsets of partition {partition} cannot be listed")
                 failure = _worse(failure, error)
             else:
-                epoch = int(getattr(item, "leader_epoch", -1))
-                found[partition] = ListedOffset(int(item.offset), int(item.timestamp), epoch)
+                epoch = item.leader_epoch
+                found[partition] = ListedOffset(item.offset, item.timestamp, epoch)
     return failure
 
 
@@ -169,13 +170,13 @@ async def commit_offsets(
     }
 
     async def attempt() -> None:
-        response = await cluster.ask_coordinator(group_id, ApiKey.OFFSET_COMMIT, message)
+        response = await cluster.ask_coordinator(group_id, OffsetCommitResponse, message)
         failure: ProtocolError | None = None
         for topic in response.topics:
             for item in topic.partitions:
                 if item.error_code:
                     text = f"group {group_id} cannot commit {topic.name}-{item.partition_index}"
-                    failure = _worse(failure, error_for(int(item.error_code), text))
+                    failure = _worse(failure, error_for(item.error_code, text))
         _raise_group_error(cluster, group_id, failure)
 
     await cluster.retrying(attempt, deadline)
@@ -215,20 +216,20 @@ async def fetch_committed(
     }
 
     async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
-        response = await cluster.ask_coordinator(group_id, ApiKey.OFFSET_FETCH, message)
-        answer = response.groups[0] if hasattr(response, "groups") else response
-        code = int(getattr(answer, "error_code", 0))
+        response = await cluster.ask_coordinator(group_id, OffsetFetchResponse, message)
+        answer = response.groups[0] if response.groups else response
+        code = answer.error_code
         failure = error_for(code, f"the offsets of group {group_id} cannot be read") if code else None
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic in answer.topics:
             for item in topic.partitions:
                 if item.error_code:
                     text = f"the offset of group {group_id} in {topic.name}-{item.partition_index} cannot be read"
-                    failure = _worse(failure, error_for(int(item.error_code), text))
+                    failure = _worse(failure, error_for(item.error_code, text))
                 elif item.committed_offset != NO_OFFSET:
-                    epoch = int(getattr(item, "committed_leader_epoch", -1))
-                    position = OffsetAndMetadata(int(item.committed_offset), item.metadata or "", epoch)
-                    found[TopicPartition(str(topic.name), int(item.partition_index))] = position
+                    epoch = item.committed_leader_epoch
+                    position = OffsetAndMetadata(item.committed_offset, item.metadata or "", epoch)
+                    found[TopicPartition(topic.name, item.partition_index)] = position
         _raise_group_error(cluster, group_id, failure)
         return found
 

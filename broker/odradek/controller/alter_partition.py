@@ -1,4 +1,4 @@
-"""AlterPartition from the entity of a request to the message of its response.
+"""AlterPartition from a request to the message of its response.
 
 Called by the runtime while this broker reigns. Which change is accepted is decided in `isr`.
 """
@@ -6,7 +6,7 @@ Called by the runtime while this broker reigns. Which change is accepted is deci
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from odradek.base.errors import (
     IneligibleReplicaError,
@@ -16,11 +16,12 @@ from odradek.base.errors import (
     StaleBrokerEpochError,
     UnknownTopicIdError,
 )
-from odradek.base.types import ZERO_UUID, TopicPartition
+from odradek.base.types import TopicPartition
 from odradek.controller.context import ControllerContext, Leadership
 from odradek.controller.isr_rules import IsrChange, decide
 from odradek.controller.plans import StateWrite
 from odradek.controller.reign import Reign
+from odradek.protocol.messages.internal import AlterPartitionRequest, AlterPartitionRequestTopicData
 
 Message = dict[str, object]
 
@@ -30,7 +31,7 @@ OPERATION_NOT_ATTEMPTED: Final = 55
 
 def refused(error: type[ProtocolError]) -> Message:
     """A response that refuses the whole request."""
-    return {"throttle_time": 0, "error_code": error.code, "topics": ()}
+    return {"throttle_time_ms": 0, "error_code": error.code, "topics": ()}
 
 
 def refused_by_non_controller() -> Message:
@@ -38,7 +39,7 @@ def refused_by_non_controller() -> Message:
     return refused(NotControllerError)
 
 
-async def alter_partitions(reign: Reign, request: Any) -> Message:
+async def alter_partitions(reign: Reign, request: AlterPartitionRequest) -> Message:
     """Decide, write, tell every broker, and answer each partition with its state or its error."""
     context = reign.context
     live = context.brokers.get(request.broker_id)
@@ -62,53 +63,51 @@ async def alter_partitions(reign: Reign, request: Any) -> Message:
     # Also where a repeated request asks for what is there: the answer to the first one may have been lost.
     reign.moved |= context.reassigning & outcomes.keys()
     reign.flush()
-    return {"throttle_time": 0, "error_code": 0, "topics": _topics(context, request, outcomes)}
+    return {"throttle_time_ms": 0, "error_code": 0, "topics": _topics(context, request, outcomes)}
 
 
-def _changes(context: ControllerContext, request: Any) -> Iterator[IsrChange]:
+def _changes(context: ControllerContext, request: AlterPartitionRequest) -> Iterator[IsrChange]:
     for topic in request.topics:
         name = _name(context, topic)
         if name is None:
             continue
         for part in topic.partitions:
-            with_epochs = getattr(part, "new_isr_with_epochs", None)
-            isr = part.new_isr if with_epochs is None else (member.broker_id for member in with_epochs)
+            isr = part.new_isr or tuple(member.broker_id for member in part.new_isr_with_epochs)
             yield IsrChange(
-                partition=TopicPartition(name, int(part.partition_index)),
-                leader=int(request.broker_id),
-                leader_epoch=int(part.leader_epoch),
-                isr=tuple(int(member) for member in isr),
-                recovering=getattr(part, "leader_recovery_state", 0) == 1,
-                partition_epoch=int(part.partition_epoch),
+                partition=TopicPartition(name, part.partition_index),
+                leader=request.broker_id,
+                leader_epoch=part.leader_epoch,
+                isr=isr,
+                recovering=part.leader_recovery_state == 1,
+                partition_epoch=part.partition_epoch,
             )
 
 
 def _topics(
-    context: ControllerContext, request: Any, outcomes: Mapping[TopicPartition, Leadership | ProtocolError]
+    context: ControllerContext,
+    request: AlterPartitionRequest,
+    outcomes: Mapping[TopicPartition, Leadership | ProtocolError],
 ) -> list[Message]:
     topics: list[Message] = []
     for topic in request.topics:
         name = _name(context, topic)
-        is_named = hasattr(topic, "topic_name")
         parts = []
         for part in topic.partitions:
-            number = int(part.partition_index)
+            number = part.partition_index
             outcome: Leadership | ProtocolError = UnknownTopicIdError("")
             if name is not None:
                 outcome = outcomes[TopicPartition(name, number)]
             part_message = _partition(number, outcome)
-            if is_named and isinstance(outcome, IneligibleReplicaError):
+            if topic.topic_name and isinstance(outcome, IneligibleReplicaError):
                 part_message["error_code"] = OPERATION_NOT_ATTEMPTED
             parts.append(part_message)
-        identity = {"topic_name": name} if is_named else {"topic_id": topic.topic_id}
-        topics.append({**identity, "partitions": parts})
+        topics.append({"topic_name": topic.topic_name, "topic_id": topic.topic_id, "partitions": parts})
     return topics
 
 
-def _name(context: ControllerContext, topic: Any) -> str | None:
+def _name(context: ControllerContext, topic: AlterPartitionRequestTopicData) -> str | None:
     """Versions 0 and 1 name a topic; later ones give its id, which may be unknown."""
-    named: str | None = getattr(topic, "topic_name", None)
-    return context.topic_names.get(topic.topic_id or ZERO_UUID) if named is None else named
+    return topic.topic_name or context.topic_names.get(topic.topic_id)
 
 
 def _partition(number: int, outcome: Leadership | ProtocolError) -> Message:

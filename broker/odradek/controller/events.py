@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from odradek.controller.broker_requests.request_batch import BrokerRequest
+from odradek.protocol.messages.internal import LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse
 
 
 class ControllerState(IntEnum):
@@ -31,6 +31,10 @@ class ControllerState(IntEnum):
     UNCLEAN_LEADER_ELECTION_ENABLE = 13
     LIST_PARTITION_REASSIGNMENT = 15
     UPDATE_FEATURES = 17
+
+
+Response = LeaderAndIsrResponse | StopReplicaResponse | UpdateMetadataResponse
+"""What brokers answer to the controller."""
 
 
 class Event:
@@ -144,4 +148,4 @@ class Answered(Event):
     controller_state = ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED
 
     request: BrokerRequest
-    response: Any
+    response: Response

@@ -29,6 +29,7 @@ from odradek.controller.active import ActiveController
 from odradek.controller.alter_partition import alter_partitions, refused_by_non_controller
 from odradek.controller.broker_requests.answers import leader_and_isr_errors, stop_replica_errors
 from odradek.controller.broker_requests.dispatch import Connect, Dispatcher
+from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.controller.context import Replica
 from odradek.controller.controller_election import ControllerMovedError
 from odradek.controller.elections.candidates import ElectionKind
@@ -55,7 +56,7 @@ from odradek.controller.reassignment.reassigner import Wishes
 from odradek.controller.reign import Surroundings
 from odradek.controller.topics.topic_deletion import REASON_FAILED_REPLICA
 from odradek.metrics.quantiles import Quantiles
-from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.internal import AlterPartitionRequest, LeaderAndIsrResponse, StopReplicaResponse
 from odradek.zk import layout
 from odradek.zk.layout import ReplicaAssignment
 from odradek.zk.port import NotSent, SessionEvent, Watch, ZkClient, ZkError
@@ -194,8 +195,8 @@ class ControllerRuntime:
                 _refuse(event)
         self._queue.clear()
 
-    async def alter_partition(self, request: Any) -> dict[str, object]:
-        """Answer an AlterPartition entity (versions 0 to 3) with a message; errors are in it."""
+    async def alter_partition(self, request: AlterPartitionRequest) -> dict[str, object]:
+        """Answer an AlterPartition request with a message; errors are in it."""
         try:
             return await self._ask(lambda active: alter_partitions(active.reign, request), ControllerState.ISR_CHANGE)
         except NotControllerError:
@@ -436,11 +437,11 @@ class ControllerRuntime:
         live = active.context.brokers.get(request.broker)
         if live is None or live.epoch != request.broker_epoch:
             return
-        if int(response.error_code):
+        if response.error_code:
             log.warning("broker %d refused %s: error %d", request.broker, request.api_key.name, response.error_code)
-        if request.api_key is ApiKey.STOP_REPLICA:
-            await self._replicas_stopped(active, event)
-        elif request.api_key is ApiKey.LEADER_AND_ISR and not int(response.error_code):
+        if isinstance(response, StopReplicaResponse):
+            await self._replicas_stopped(active, request, response)
+        elif isinstance(response, LeaderAndIsrResponse) and not response.error_code:
             errors = leader_and_isr_errors(response, active.context.topic_names)
             failed = {part for part, code in errors.items() if code == KafkaStorageError.code}
             if failed or active.context.offline_directory_replicas:
@@ -449,10 +450,12 @@ class ControllerRuntime:
                     [Replica(part, request.broker) for part, code in errors.items() if not code],
                 )
 
-    async def _replicas_stopped(self, active: ActiveController, event: Answered) -> None:
-        errors = stop_replica_errors(event.response, event.request.deleting)
-        failed = [Replica(part, event.request.broker) for part, code in errors.items() if code]
-        deleted = [Replica(part, event.request.broker) for part, code in errors.items() if not code]
+    async def _replicas_stopped(
+        self, active: ActiveController, request: BrokerRequest, response: StopReplicaResponse
+    ) -> None:
+        errors = stop_replica_errors(response, request.deleting)
+        failed = [Replica(part, request.broker) for part, code in errors.items() if code]
+        deleted = [Replica(part, request.broker) for part, code in errors.items() if not code]
         if failed:
             await active.deleter.fail(failed, REASON_FAILED_REPLICA)
         if deleted:

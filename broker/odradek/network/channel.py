@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final, cast, overload
 
 from odradek.base.errors import (
     MalformedFrameError,
@@ -32,7 +32,8 @@ from odradek.base.errors import (
 from odradek.base.ports import Buffer
 from odradek.base.version import VERSION
 from odradek.protocol.apis import API_TABLE, ApiKey
-from odradek.protocol.codec import Message, decode_response, encode_request
+from odradek.protocol.codec import Message, Response, decode_response, encode_request
+from odradek.protocol.messages.cluster import ApiVersionsResponse
 
 _LENGTH: Final = Struct(">i")
 _CORRELATION_ID: Final = Struct(">i")
@@ -154,15 +155,31 @@ class Channel(asyncio.BufferedProtocol):
         code = _error_code(frame)
         if code:
             raise error_for(code, f"{self.peer} refused to tell its versions")
-        response = decode_response(ApiKey.API_VERSIONS, version, frame)
+        response = decode_response(ApiVersionsResponse, version, frame)
         self._versions = MappingProxyType(
-            {int(row.api_key): (int(row.min_version), int(row.max_version)) for row in response.api_keys}
+            {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         )
         return self._versions
 
-    async def ask(self, api_key: ApiKey, version: int, message: Message, *, timeout_ms: float | None = None) -> Any:
-        """Send one request and return the response's entity. Raises as `call`; `ValueError` for a wrong message."""
-        return decode_response(api_key, version, await self._call_message(api_key, version, message, timeout_ms))
+    @overload
+    async def ask(
+        self, expected: type[Response], version: int, message: Message, *, timeout_ms: float | None = None
+    ) -> Response: ...
+
+    @overload
+    async def ask(
+        self, expected: ApiKey, version: int, message: Message, *, timeout_ms: float | None = None
+    ) -> Any: ...
+
+    async def ask(
+        self, expected: ApiKey | type[Any], version: int, message: Message, *, timeout_ms: float | None = None
+    ) -> Any:
+        """Send one request and return its response, whose class or API is `expected`.
+
+        Raises as `call`; `ValueError` for a wrong message.
+        """
+        api_key = expected if isinstance(expected, ApiKey) else expected.API_KEY
+        return decode_response(expected, version, await self._call_message(api_key, version, message, timeout_ms))
 
     async def _call_message(
         self, api_key: ApiKey, version: int, message: Message, timeout_ms: float | None = None

@@ -1,6 +1,6 @@
 """Requests and responses as typed values: headers, and one decode and one encode for every API but Produce and Fetch.
 
-Enters: frames without their length prefix, or messages. Leaves: entities, or frames with their length prefix.
+Enters: frames without their length prefix, or messages. Leaves: message objects, or frames with their length prefix.
 Called by the server's dispatch, the controller, the followers and the client.
 Invariant: a bad frame raises `MalformedFrameError` or `UnsupportedVersionError` and nothing else, in time and memory
 proportional to its size; a message that does not fit its schema raises `ValueError`, because that is a bug of ours.
@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar, overload
 
 from odradek.base.errors import MalformedFrameError, UnsupportedVersionError
 from odradek.protocol.apis import API_TABLE, Api, ApiKey, api
-from odradek.protocol.decoder import decoder
-from odradek.protocol.encoder import Encode, EncodedElements, KnownNames, KnownNamesOf, Message, compile_encoder
+from odradek.protocol.decoder import Decode, decoder
+from odradek.protocol.encoder import Encode, EncodedElements, Message, compile_encoder
 from odradek.protocol.schema import schema_of
 from odradek.protocol.wire import DEFAULT_ELEMENT_BUDGET, Reader, base128, legacy_string
 
 __all__ = [
+    "ApiMessage",
     "EncodedElements",
     "Message",
     "RequestHeader",
@@ -54,6 +55,15 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
 
+
+class ApiMessage(Protocol):
+    """A request or a response: its class knows its API."""
+
+    API_KEY: ClassVar[ApiKey]
+
+
+Response = TypeVar("Response", bound=ApiMessage)
+_Struct = TypeVar("_Struct")
 
 _ROWS: Final[dict[int, Api]] = {int(key): row for key, row in API_TABLE.items()}
 _CONTROLLED_SHUTDOWN: Final = ApiKey.CONTROLLED_SHUTDOWN
@@ -117,73 +127,56 @@ def _decode_short_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]
 
 
 def decode_request(header: RequestHeader, frame: bytes | memoryview, position: int) -> Any:
-    """The body of a request as kio's entity of its version; it owns its memory.
+    """The body of a request, an object of its API's request class; it owns its memory.
 
     Bytes after the last field are passed over, as Apache Kafka does: librdkafka 2.16 sends three with each Metadata 12
     request for all topics. `MalformedFrameError` for everything else wrong with the bytes, `UnsupportedVersionError`
     when the version is not served.
     """
-    row = API_TABLE[header.api_key]
+    key, version, _, _ = header
+    decode = _REQUEST_DECODERS.get((key, version))
+    row = API_TABLE[key]
+    if decode is None:
+        row.check(version)
+        decode = _REQUEST_DECODERS[key, version] = decoder(schema_of(row.request_type, version))
     budget = BROKER_ELEMENT_BUDGET if row.internal else DEFAULT_ELEMENT_BUDGET
-    # One copy: slices of bytes decode faster than those of a memoryview, and the entity must own what it keeps.
-    return decoder(row.request_type(header.api_version))(Reader(bytes(frame[position:]), element_budget=budget))
+    # One copy: slices of bytes decode faster than those of a memoryview, and the message must own what it keeps.
+    return decode(Reader(bytes(frame[position:]), element_budget=budget))
+
+
+_REQUEST_DECODERS: Final[dict[tuple[ApiKey, int], Decode]] = {}
 
 
 def decode_struct(
-    entity_type: type[Any],
+    message_type: type[_Struct],
+    version: int,
     data: bytes | memoryview,
     position: int = 0,
     *,
     element_budget: int = DEFAULT_ELEMENT_BUDGET,
-) -> Any:
-    """An entity of any kio type, such as the consumer protocol's, that must end where the data ends."""
+) -> _Struct:
+    """An object of any message class, such as the consumer protocol's, that must end where the data ends."""
     reader = Reader(bytes(data[position:]), element_budget=element_budget)
-    entity = decoder(entity_type)(reader)
+    message: _Struct = decoder(schema_of(message_type, version))(reader)
     reader.expect_end()
-    return entity
+    return message
 
 
-def encode_struct(entity_type: type[Any], message: Message) -> bytes:
-    """The bytes of any kio type, without header and length; `ValueError` when the message does not fit it."""
+def encode_struct(message_type: type[Any], version: int, message: Message) -> bytes:
+    """The bytes of any message, without header and length; `ValueError` when it does not fit its class."""
     out = bytearray()
-    _data_encoder(entity_type)(out, message)
+    _encoder(message_type, version)(out, message)
     return bytes(out)
 
 
-_DATA_ENCODERS: Final[dict[int, Encode]] = {}
-"""By identity of the schema; schemas are never dropped."""
+_ENCODERS: Final[dict[tuple[type[Any], int], Encode]] = {}
 
 
-def _data_encoder(entity_type: type[Any]) -> Encode:
-    schema = schema_of(entity_type)
-    encode = _DATA_ENCODERS.get(id(schema))
+def _encoder(message_type: type[Any], version: int) -> Encode:
+    encode = _ENCODERS.get((message_type, version))
     if encode is None:
-        known = KnownNames()
-        known.add(schema)
-        encode = _DATA_ENCODERS[id(schema)] = compile_encoder(schema, KnownNamesOf(lambda: known))
+        encode = _ENCODERS[message_type, version] = compile_encoder(schema_of(message_type, version))
     return encode
-
-
-_ENCODERS: Final[dict[tuple[ApiKey, int, str], Encode]] = {}
-
-
-def _encoder(row: Api, version: int, direction: str) -> Encode:
-    encode = _ENCODERS.get((row.key, version, direction))
-    if encode is None:
-        encode = _ENCODERS[row.key, version, direction] = _make_encoder(row, version, direction)
-    return encode
-
-
-def _make_encoder(row: Api, version: int, direction: str) -> Encode:
-    entity_type = row.request_type(version) if direction == "request" else row.response_type(version)
-    return compile_encoder(schema_of(entity_type), KnownNamesOf(lambda: _known_names(row, direction)))
-
-
-def _known_names(row: Api, direction: str) -> KnownNames:
-    known = KnownNames()
-    for each in range(row.min_version, row.max_version + 1):
-        known.add(schema_of(row.request_type(each) if direction == "request" else row.response_type(each)))
-    return known
 
 
 def encode_response(api_key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
@@ -192,7 +185,8 @@ def encode_response(api_key: ApiKey, version: int, correlation_id: int, message:
     out = bytearray(_RESPONSE_START.size)
     if row.response_header_version(version):
         out.append(0)
-    _encoder(row, version, "response")(out, message)
+    row.check(version)
+    _encoder(row.response_type, version)(out, message)
     _RESPONSE_START.pack_into(out, 0, len(out) - 4, correlation_id)
     return bytes(out)
 
@@ -222,12 +216,13 @@ _ELEMENT_ENCODERS: Final[dict[tuple[ApiKey, int, tuple[str, ...]], Encode]] = {}
 
 
 def _make_element_encoder(row: Api, version: int, path: tuple[str, ...]) -> Encode:
-    schema, known = schema_of(row.response_type(version)), KnownNamesOf(lambda: _known_names(row, "response"))
+    row.check(version)
+    schema = schema_of(row.response_type, version)
     for name in path:
         inner = next(item.struct for item in schema.fields if item.name == name and item.is_array)
         assert inner is not None, f"{name} is no array of structs"
-        schema, known = inner, known.inner(name)
-    return compile_encoder(schema, known)
+        schema = inner
+    return compile_encoder(schema)
 
 
 def encode_response_header(api_key: ApiKey, version: int, correlation_id: int, body_bytes: int) -> bytes:
@@ -252,7 +247,9 @@ def encode_request(
 ) -> bytes:
     """A whole request frame with its length prefix; `ValueError` when the message does not fit the API."""
     body = bytearray()
-    _encoder(api(api_key), version, "request")(body, message)
+    row = api(api_key)
+    row.check(version)
+    _encoder(row.request_type, version)(body, message)
     return encode_request_header(api_key, version, correlation_id, client_id, body_bytes=len(body)) + body
 
 
@@ -265,11 +262,21 @@ def decode_response_header(api_key: ApiKey, version: int, frame: bytes | memoryv
     return correlation_id, reader.position
 
 
-def decode_response(api_key: ApiKey, version: int, frame: bytes | memoryview) -> Any:
-    """A response frame, header included, as kio's entity of its version; its correlation id is not looked at.
+@overload
+def decode_response(expected: type[Response], version: int, frame: bytes | memoryview) -> Response: ...
 
+
+@overload
+def decode_response(expected: ApiKey, version: int, frame: bytes | memoryview) -> Any: ...
+
+
+def decode_response(expected: ApiKey | type[Any], version: int, frame: bytes | memoryview) -> Any:
+    """The body of a response frame, header included; its correlation id is not looked at.
+
+    `expected` is the class of the response, or its API's key where the class is not known before the program runs.
     `MalformedFrameError` for everything wrong with the bytes.
     """
-    _, position = decode_response_header(api_key, version, frame)
-    entity_type = API_TABLE[api_key].response_type(version)
-    return decode_struct(entity_type, frame, position, element_budget=BROKER_ELEMENT_BUDGET)
+    row = API_TABLE[expected if isinstance(expected, ApiKey) else expected.API_KEY]
+    row.check(version)
+    _, position = decode_response_header(row.key, version, frame)
+    return decode_struct(row.response_type, version, frame, position, element_budget=BROKER_ELEMENT_BUDGET)

@@ -1,70 +1,23 @@
-"""Decoders compiled from schemas: a frame's bytes become an entity, in one pass and with every length checked.
+"""Decoders compiled from schemas: a frame's bytes become a message, in one pass and with every length checked.
 
-Enters: an entity type once, then readers. Leaves: entities that own their memory. Called by `codec`.
-
-kio's native reader is not used on what arrives from a socket: it reserves memory for an array's announced count before
-it looks at what remains, and one count of two billion aborts the process; it also refuses unknown tagged fields, which
-KIP-482 demands to skip, and booleans and error codes that Kafka accepts. For valid frames both give equal entities; the
-property tests hold them together. Consecutive integers are read by one `Struct`, and entities are filled through their
-slot descriptors, which costs half of their keyword constructor.
+Enters: a schema once, then readers. Leaves: messages that own their memory. Called by `codec`.
+Consecutive numbers are read by one `Struct`, and messages are filled through their slot descriptors, which costs half
+of their keyword constructor. A field that the version lacks gets its default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields
-from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-
 from odradek.base.errors import MalformedFrameError
-from odradek.protocol.schema import FIXED_FORMATS, REQUIRED, FieldSchema, StructSchema, schema_of
+from odradek.protocol.schema import FIXED_FORMATS, FieldSchema, StructSchema
 from odradek.protocol.wire import Reader
 
 Decode = Callable[[Reader], Any]
 _Setter = Callable[[Any, Any], None]
 _Step = Callable[[Reader, Any], None]
-
-_PLAIN: Final = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float64", "bool"})
-_ERRORS: Final[dict[int, ErrorCode]] = {int(code): code for code in ErrorCode}
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
-_MAX_MS: Final = timedelta.max // timedelta(milliseconds=1) - 86_400_000
-_MAX_EPOCH_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _error_code(code: int) -> ErrorCode:
-    """A code of a newer broker reads as the general error, as Kafka's clients read it."""
-    return _ERRORS.get(code, ErrorCode.unknown_server_error)
-
-
-def _timedelta(milliseconds: int) -> timedelta:
-    """Durations beyond what a timedelta holds (some 2.7 million years) count as that."""
-    return timedelta(milliseconds=min(max(milliseconds, -_MAX_MS), _MAX_MS))
-
-
-def _datetime(milliseconds: int) -> datetime | None:
-    """A time; negative stands for none."""
-    if milliseconds < 0:
-        return None
-    if milliseconds > _MAX_EPOCH_MS:
-        raise MalformedFrameError(f"timestamp {milliseconds} is after the year 9999")
-    return _EPOCH + timedelta(milliseconds=milliseconds)
-
-
-_CONVERSIONS: Final[dict[str, Callable[[int], object]]] = {
-    "error_code": _error_code,
-    "timedelta_i32": _timedelta,
-    "timedelta_i64": _timedelta,
-    "datetime_i64": _datetime,
-}
-
-
-def _uuid(reader: Reader) -> object:
-    """kio's entities have None for the zero id."""
-    value = reader.uuid()
-    return value if value.int else None
 
 
 _STRINGS: Final[dict[tuple[bool, bool], Decode]] = {
@@ -83,28 +36,25 @@ _BLOBS: Final[dict[tuple[bool, bool], Decode]] = {
 
 def _fixed(kind: str) -> Decode:
     layout = Struct(">" + FIXED_FORMATS[kind])
-    convert = _CONVERSIONS.get(kind)
-    if convert is None:
-        return lambda reader: reader.unpack(layout)[0]
-    return lambda reader: convert(reader.unpack(layout)[0])
+    return lambda reader: reader.unpack(layout)[0]
 
 
 def _element(field: FieldSchema, flexible: bool, nullable: bool) -> Decode:
     """Decode of one value of the field, or of one element of its array."""
     if field.struct is not None:
-        return _nullable_struct(field.struct) if nullable else _compiled(field.struct)
+        return _nullable_struct(field.struct) if nullable else decoder(field.struct)
     if field.kind == "string":
         return _STRINGS[flexible, nullable]
     if field.kind in ("bytes", "records"):
         return _BLOBS[flexible, nullable]
     if field.kind == "uuid":
-        return _uuid
+        return Reader.uuid
     return _fixed(field.kind)
 
 
 def _nullable_struct(schema: StructSchema) -> Decode:
     """A struct behind a marker byte, negative for null (KIP-893)."""
-    decode = _compiled(schema)
+    decode = decoder(schema)
     return lambda reader: decode(reader) if reader.int8() >= 0 else None
 
 
@@ -120,7 +70,7 @@ def _array(field: FieldSchema, flexible: bool) -> Decode:
     length = Reader.compact_array_length if flexible else Reader.array_length
     element_bytes = _element_bytes(field)
     nullable = field.nullable
-    if field.kind in _PLAIN:
+    if field.kind in FIXED_FORMATS:
         return _plain_array(field, length, element_bytes)
     decode = _element(field, flexible, False)
 
@@ -182,7 +132,7 @@ def _steps(schema: StructSchema) -> list[_Step]:
     steps: list[_Step] = []
     run: list[FieldSchema] = []
     for field in schema.fields:
-        if field.kind in _PLAIN and not field.is_array:
+        if field.kind in FIXED_FORMATS and not field.is_array:
             run.append(field)
             continue
         if run:
@@ -194,30 +144,10 @@ def _steps(schema: StructSchema) -> list[_Step]:
     return steps
 
 
-def implicit_default(field: FieldSchema) -> object:
-    """The value of a tagged field that a frame does not carry, when its schema names none."""
-    if field.is_array:
-        return ()
-    if field.struct is not None:
-        make: Any = field.struct.entity_type
-        return make(**{inner.name: implicit_default(inner) for inner in field.struct.fields})
-    if field.kind in FIXED_FORMATS:
-        convert = _CONVERSIONS.get(field.kind)
-        if convert is not None:
-            return convert(0)
-        return False if field.kind == "bool" else 0
-    return {"string": "", "uuid": None}.get(field.kind, b"")
-
-
 def _tag_step(schema: StructSchema) -> _Step:
     """Read the section of tagged fields: known ones into the entity, unknown ones skipped, absent ones by default."""
     by_tag = {field.tag: (_setter(schema.entity_type, field.name), _value(field, True)) for field in schema.tagged}
-    declared = {field.name: field.default for field in fields(schema.entity_type)}
-    defaults: list[tuple[_Setter, object]] = []
-    for field in schema.tagged:
-        default = declared[field.name]
-        chosen = implicit_default(field) if default is MISSING or field.default is REQUIRED else default
-        defaults.append((_setter(schema.entity_type, field.name), chosen))
+    defaults = [(_setter(schema.entity_type, field.name), field.unset) for field in schema.tagged]
 
     def step(reader: Reader, entity: Any) -> None:
         for setter, default in defaults:
@@ -251,15 +181,32 @@ _DECODERS: Final[dict[int, Decode]] = {}
 """By identity of the schema; schemas are never dropped."""
 
 
-def _compiled(schema: StructSchema) -> Decode:
+def decoder(schema: StructSchema) -> Decode:
+    """The decoder of a schema: takes a reader, gives the message; `MalformedFrameError` for every bad frame."""
     decode = _DECODERS.get(id(schema))
     if decode is None:
         decode = _DECODERS[id(schema)] = _compile(schema)
     return decode
 
 
+def _absent_step(schema: StructSchema) -> _Step:
+    """Give the fields that the version lacks their defaults."""
+    defaults = [(_setter(schema.entity_type, name), default) for name, default in schema.absent]
+    if len(defaults) == 1:
+        ((only, value),) = defaults
+        return lambda _reader, entity: only(entity, value)
+
+    def step(_reader: Reader, entity: Any) -> None:
+        for setter, default in defaults:
+            setter(entity, default)
+
+    return step
+
+
 def _compile(schema: StructSchema) -> Decode:
     steps = _steps(schema)
+    if schema.absent:
+        steps.append(_absent_step(schema))
     if schema.flexible:
         steps.append(_tag_step(schema) if schema.tagged else _skip_step)
     new = object.__new__
@@ -272,8 +219,3 @@ def _compile(schema: StructSchema) -> Decode:
         return entity
 
     return decode
-
-
-def decoder(entity_type: type[Any]) -> Decode:
-    """The decoder of an entity type: takes a reader, gives the entity; `MalformedFrameError` for every bad frame."""
-    return _compiled(schema_of(entity_type))

@@ -1,17 +1,15 @@
-"""Encoders compiled from schemas: a message (plain mappings and sequences) becomes bytes without an entity between.
+"""Encoders compiled from schemas: a message (plain mappings and sequences) becomes bytes without an object between.
 
-Enters: an entity type once, then messages. Leaves: bytes appended to a buffer. Called by `codec`.
-A message is the union of the fields of all versions of its API. What the version at hand lacks is left out; what it
-has and the message lacks takes the schema's default. A name that no version has, or a missing value without a default,
-is a bug of ours and raises `ValueError`. Integers are wire values: milliseconds for times, codes for errors.
-Consecutive numbers are packed by one `Struct`; the property tests hold the bytes to kio's own writer. An array may be
-given as `EncodedElements`, for what is sent again and again.
+Enters: a schema once, then messages. Leaves: bytes appended to a buffer. Called by `codec`.
+A message has the field names of its class, which are those of all versions. A field that the version at hand lacks is
+left out; a field that the message lacks takes the schema's default. A name that no version has, or a missing value
+without a default, is a bug of ours and raises `ValueError`. Consecutive numbers are packed by one `Struct`. An array
+may be given as `EncodedElements`, for what is sent again and again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 from struct import Struct
 from struct import error as struct_error
@@ -21,7 +19,7 @@ from odradek.protocol.schema import FIXED_FORMATS, REQUIRED, FieldSchema, Struct
 from odradek.protocol.wire import base128, compact_string, legacy_string
 
 Message = Mapping[str, object]
-"""Fields of one struct by kio's names; nested mappings for structs, sequences for arrays, None for null."""
+"""Fields of one struct by name; nested mappings for structs, sequences for arrays, None for null."""
 
 Encode = Callable[[bytearray, Any], None]
 
@@ -37,51 +35,6 @@ _NO_UUID: Final = bytes(16)
 _INT32: Final = Struct(">i")
 _REMEMBERED_NUMBERS: Final = 8
 _REMEMBERED_TUPLES: Final = 512
-
-
-@dataclass(slots=True)
-class KnownNames:
-    """The fields that any version of an API has, as a tree that follows its structs."""
-
-    names: set[str] = field(default_factory=set)
-    structs: dict[str, KnownNames] = field(default_factory=dict)
-
-    def add(self, schema: StructSchema) -> None:
-        """Take in the fields of one more version."""
-        for item in (*schema.fields, *schema.tagged):
-            self.names.add(item.name)
-            if item.struct is not None:
-                self.structs.setdefault(item.name, KnownNames()).add(item.struct)
-
-
-class KnownNamesOf:
-    """The tree at one path, looked up when a message first has a name that its version lacks.
-
-    Late, because it needs every version of the API imported.
-    """
-
-    __slots__ = ("_found", "_load")
-
-    def __init__(self, load: Callable[[], KnownNames]) -> None:
-        """`load` gives the tree; it is called at most once."""
-        self._load = load
-        self._found: KnownNames | None = None
-
-    def tree(self) -> KnownNames:
-        """The names of all versions at this path."""
-        if self._found is None:
-            self._found = self._load()
-        return self._found
-
-    def inner(self, name: str) -> KnownNamesOf:
-        """The lookup for the struct in the field `name`."""
-        return KnownNamesOf(lambda: self.tree().structs.get(name, KnownNames()))
-
-    def check(self, message: Message, place: str) -> None:
-        """Raise `ValueError` when the message has a name that no version has."""
-        unknown = message.keys() - self.tree().names
-        if unknown:
-            raise ValueError(f"no version of {place} has the field {', '.join(sorted(unknown))}")
 
 
 def _string(value: str | None, *, flexible: bool, nullable: bool) -> bytes:
@@ -116,12 +69,6 @@ def _encode_uuid(out: bytearray, value: Any) -> None:
 
 def _fixed_encoder(kind: str) -> Encode:
     pack = Struct(">" + FIXED_FORMATS[kind]).pack
-    if kind == "datetime_i64":
-
-        def encode_time(out: bytearray, value: int | None) -> None:
-            out += pack(-1 if value is None else value)
-
-        return encode_time
 
     def encode(out: bytearray, value: int) -> None:
         out += pack(value)
@@ -142,9 +89,9 @@ def _nullable_struct(encode_struct: Encode) -> Encode:
     return encode
 
 
-def _element(item: FieldSchema, flexible: bool, nullable: bool, known: KnownNamesOf) -> Encode:
+def _element(item: FieldSchema, flexible: bool, nullable: bool) -> Encode:
     if item.struct is not None:
-        encode = compile_encoder(item.struct, known.inner(item.name))
+        encode = compile_encoder(item.struct)
         return _nullable_struct(encode) if nullable else encode
     if item.kind == "string":
         return _string_encoder(flexible, nullable)
@@ -155,11 +102,11 @@ def _element(item: FieldSchema, flexible: bool, nullable: bool, known: KnownName
     return _fixed_encoder(item.kind)
 
 
-def _array(item: FieldSchema, flexible: bool, known: KnownNamesOf) -> Encode:
+def _array(item: FieldSchema, flexible: bool) -> Encode:
     encode_length: Callable[[int], bytes] = (lambda count: base128(count + 1)) if flexible else _INT32.pack
     if item.kind in FIXED_FORMATS:
         return _numbers(item, encode_length)
-    encode_all = _each(_element(item, flexible, False, known))
+    encode_all = _each(_element(item, flexible, False))
 
     def encode(out: bytearray, values: Sequence[Any] | None) -> None:
         if type(values) is EncodedElements:
@@ -210,8 +157,8 @@ def _numbers(item: FieldSchema, encode_length: Callable[[int], bytes]) -> Encode
     return encode
 
 
-def _value(item: FieldSchema, flexible: bool, known: KnownNamesOf) -> Encode:
-    return _array(item, flexible, known) if item.is_array else _element(item, flexible, item.nullable, known)
+def _value(item: FieldSchema, flexible: bool) -> Encode:
+    return _array(item, flexible) if item.is_array else _element(item, flexible, item.nullable)
 
 
 def _picked(message: Message, item: FieldSchema, place: str) -> object:
@@ -246,8 +193,8 @@ def _run_encoder(run: list[FieldSchema], place: str) -> Encode:
     return encode
 
 
-def _single_encoder(item: FieldSchema, schema: StructSchema, known: KnownNamesOf) -> Encode:
-    encode_value = _value(item, schema.flexible, known)
+def _single_encoder(item: FieldSchema, schema: StructSchema) -> Encode:
+    encode_value = _value(item, schema.flexible)
     place = schema.entity_type.__name__
 
     def encode(out: bytearray, message: Message) -> None:
@@ -257,10 +204,10 @@ def _single_encoder(item: FieldSchema, schema: StructSchema, known: KnownNamesOf
 
 
 def _is_run_kind(item: FieldSchema) -> bool:
-    return item.kind in FIXED_FORMATS and item.kind != "datetime_i64" and not item.is_array
+    return item.kind in FIXED_FORMATS and not item.is_array
 
 
-def _plain_steps(schema: StructSchema, known: KnownNamesOf) -> list[Encode]:
+def _plain_steps(schema: StructSchema) -> list[Encode]:
     steps: list[Encode] = []
     run: list[FieldSchema] = []
     place = schema.entity_type.__name__
@@ -271,7 +218,7 @@ def _plain_steps(schema: StructSchema, known: KnownNamesOf) -> list[Encode]:
         if run:
             steps.append(_run_encoder(run, place))
             run = []
-        steps.append(_single_encoder(item, schema, known))
+        steps.append(_single_encoder(item, schema))
     if run:
         steps.append(_run_encoder(run, place))
     return steps
@@ -279,24 +226,18 @@ def _plain_steps(schema: StructSchema, known: KnownNamesOf) -> list[Encode]:
 
 def _default_bytes(item: FieldSchema, encode: Encode) -> bytes | None:
     """What a tagged field's default looks like on the wire, None where that is null."""
-    out = bytearray()
     if item.default is None:
-        return bytes(_NO_UUID) if item.kind == "uuid" else None
-    if item.struct is not None:
-        encode(out, {})
-        return bytes(out)
-    default = item.default
-    if default is REQUIRED:
-        default = {"string": "", "bytes": b"", "records": b""}.get(item.kind, () if item.is_array else 0)
-    encode(out, default)
+        return None
+    out = bytearray()
+    encode(out, {} if item.struct is not None and not item.is_array else item.default)
     return bytes(out)
 
 
-def _tagged_step(schema: StructSchema, known: KnownNamesOf) -> Encode:
+def _tagged_step(schema: StructSchema) -> Encode:
     """The section of tagged fields, those with their default left out (KIP-482)."""
     rows: list[tuple[str, int, Encode, bytes | None]] = []
     for item in schema.tagged:
-        encode_value = _value(item, True, known)
+        encode_value = _value(item, True)
         rows.append((item.name, cast(int, item.tag), encode_value, _default_bytes(item, encode_value)))
 
     def encode(out: bytearray, message: Message) -> None:
@@ -321,17 +262,18 @@ def _no_tagged_step(out: bytearray, _message: Message) -> None:
     out.append(0)
 
 
-def compile_encoder(schema: StructSchema, known: KnownNamesOf) -> Encode:
+def compile_encoder(schema: StructSchema) -> Encode:
     """The encoder of one struct: appends a message's bytes to a buffer; `ValueError` when the message does not fit."""
     place = schema.entity_type.__name__
-    names = frozenset(item.name for item in (*schema.fields, *schema.tagged))
-    steps = _plain_steps(schema, known)
+    names = frozenset(item.name for item in (*schema.fields, *schema.tagged)) | {name for name, _ in schema.absent}
+    steps = _plain_steps(schema)
     if schema.flexible:
-        steps.append(_tagged_step(schema, known) if schema.tagged else _no_tagged_step)
+        steps.append(_tagged_step(schema) if schema.tagged else _no_tagged_step)
 
     def encode(out: bytearray, message: Message) -> None:
         if not message.keys() <= names:
-            known.check(message, place)
+            unknown = ", ".join(sorted(message.keys() - names))
+            raise ValueError(f"no version of {place} has the field {unknown}")
         try:
             for step in steps:
                 step(out, message)

@@ -1,15 +1,15 @@
-"""What an entity type looks like on the wire, read from its dataclass.
+"""What a message looks like on the wire in one version, read from its class.
 
-Enters: a kio entity type, or one of `interbroker` in the same form. Leaves: a `StructSchema`, from which the codec
-compiles a decoder and an encoder. Invariant: every kind of field that the served APIs have is understood; an unknown
-one raises `TypeError` when the schema is read, not when a frame arrives.
+Enters: a class of `messages` and a version. Leaves: a `StructSchema`, from which the codec compiles a decoder and an
+encoder. An unknown kind of field raises `TypeError` when the schema is read, not when a frame arrives.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from types import NoneType, UnionType
-from typing import Any, Final, get_args, get_origin
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from odradek.protocol.fields import METADATA_KEY, Versions, Wire
 
 
 class Required:
@@ -30,10 +30,6 @@ FIXED_FORMATS: Final = {
     "uint64": "Q",
     "float64": "d",
     "bool": "?",
-    "error_code": "h",
-    "timedelta_i32": "i",
-    "timedelta_i64": "q",
-    "datetime_i64": "q",
 }
 """`struct` code of every kind with a fixed size, except `uuid`."""
 
@@ -43,10 +39,10 @@ STRUCT_KIND: Final = "struct"
 
 @dataclass(frozen=True, slots=True)
 class FieldSchema:
-    """One field: its name and kind (a kio type name, or `STRUCT_KIND`), and how it may be absent.
+    """One field: its name and kind (a primitive of Kafka's protocol, or `STRUCT_KIND`), and how it may be absent.
 
-    `nullable` speaks of the array where the field is one. `default` is a wire value: milliseconds for times, a bare
-    integer for an error code, `REQUIRED` where the schema has none.
+    `nullable` speaks of the array where the field is one. `default` is what a message that lacks the field stands for,
+    `REQUIRED` when it must have it. `unset` is the value in a decoded message when the frame lacks a tagged field.
     """
 
     name: str
@@ -55,6 +51,7 @@ class FieldSchema:
     nullable: bool
     tag: int | None
     default: object
+    unset: object
     struct: StructSchema | None
 
     @property
@@ -73,12 +70,17 @@ class FieldSchema:
 
 @dataclass(frozen=True, slots=True)
 class StructSchema:
-    """One entity type: `fields` in the order of the wire, `tagged` by tag."""
+    """One struct in one version: `fields` in the order of the wire, `tagged` by tag.
+
+    `absent` has the names and defaults of the fields that the version lacks.
+    """
 
     entity_type: type[Any]
+    version: int
     flexible: bool
     fields: tuple[FieldSchema, ...]
     tagged: tuple[FieldSchema, ...]
+    absent: tuple[tuple[str, object], ...]
 
     @property
     def min_bytes(self) -> int:
@@ -86,69 +88,55 @@ class StructSchema:
         return max(1, sum(field.min_bytes for field in self.fields) + (1 if self.flexible else 0))
 
 
-def _without_none(annotation: Any) -> tuple[Any, bool]:
-    if get_origin(annotation) is UnionType:
-        inner = [argument for argument in get_args(annotation) if argument is not NoneType]
-        if len(inner) != 1:
-            raise TypeError(f"a field may only be a union with None, not {annotation}")
-        return inner[0], True
-    return annotation, False
+def _message_default(name: str, form: Wire, default: object, is_tagged: bool) -> object:
+    """What a message that lacks the field stands for.
 
-
-def _wire_default(field: Any, kind: str) -> object:
-    """The default in wire terms."""
-    default = field.default
-    if default is MISSING:
-        return _implied(field.name, kind)
-    if default is None or kind in ("string", "bytes", "records", "uuid", STRUCT_KIND) or isinstance(default, tuple):
-        found: object = default
-        return found
-    if kind.startswith("timedelta"):
-        return round(default.total_seconds() * 1000)
-    if kind.startswith("datetime"):
-        return round(default.timestamp() * 1000)
-    return int(default) if kind != "float64" else float(default)
-
-
-def _implied(name: str, kind: str) -> object:
-    """Kafka's implied default where leaving a field out can only mean that: no delay, no flag, no id.
-
-    Counts, codes, texts and arrays stay required: a response without its error code is a bug.
+    Kafka's implied default counts only where leaving a field out can mean nothing else: no delay, no flag, no id, an
+    empty list of plain values, a tagged field that is not sent. Counts, codes, texts and arrays of structs stay
+    required: a response without its error code is a bug.
     """
-    if name == "throttle_time":
-        return 0
-    return {"bool": False, "uuid": None}.get(kind, REQUIRED)
+    is_struct = isinstance(form.kind, type)
+    is_list = form.is_array and not is_struct
+    is_plain = form.kind in ("bool", "uuid") and not form.is_array
+    if form.has_default or is_tagged or is_list or is_plain or name == "throttle_time_ms":
+        return default
+    return REQUIRED
 
 
-def _field_schema(field: Any) -> FieldSchema:
-    annotation, nullable = _without_none(field.type)
-    is_array = get_origin(annotation) is tuple
-    if is_array:
-        annotation, _ = _without_none(get_args(annotation)[0])
-    struct = schema_of(annotation) if isinstance(annotation, type) and is_dataclass(annotation) else None
-    kind = STRUCT_KIND if struct is not None else field.metadata["kafka_type"]
+def _field_schema(name: str, form: Wire, default: object, version: int, flexible: bool) -> FieldSchema:
+    struct = _read_schema(form.kind, version, flexible) if isinstance(form.kind, type) else None
+    kind = STRUCT_KIND if isinstance(form.kind, type) else form.kind
     if kind != STRUCT_KIND and kind not in FIXED_FORMATS and kind not in VARIABLE_KINDS:
-        raise TypeError(f"field {field.name} has the unknown kind {kind}")
-    tag = field.metadata.get("tag")
-    return FieldSchema(field.name, kind, is_array, nullable, tag, _wire_default(field, kind), struct)
+        raise TypeError(f"field {name} has the unknown kind {kind}")
+    tag = form.tag if version in form.tagged else None
+    if tag is not None and not flexible:
+        raise TypeError(f"field {name} is tagged in version {version}, which is not flexible")
+    nullable = version in form.nullable
+    chosen = _message_default(name, form, default, tag is not None)
+    return FieldSchema(name, kind, form.is_array, nullable, tag, chosen, default, struct)
 
 
-_SCHEMAS: Final[dict[int, StructSchema]] = {}
-"""By identity of the entity type, which its schema keeps alive; there are as many as versions in use."""
+_SCHEMAS: Final[dict[tuple[type[Any], int], StructSchema]] = {}
 
 
-def schema_of(entity_type: type[Any]) -> StructSchema:
-    """The schema of an entity type; read once. `TypeError` when a field is of an unknown kind."""
-    schema = _SCHEMAS.get(id(entity_type))
+def schema_of(message_type: type[Any], version: int) -> StructSchema:
+    """The schema of a message in one version; read once. `TypeError` when a field is of an unknown kind."""
+    schema = _SCHEMAS.get((message_type, version))
     if schema is None:
-        schema = _SCHEMAS[id(entity_type)] = _read_schema(entity_type)
+        flexible = version in Versions(message_type.FLEXIBLE)
+        schema = _SCHEMAS[message_type, version] = _read_schema(message_type, version, flexible)
     return schema
 
 
-def _read_schema(entity_type: type[Any]) -> StructSchema:
-    found = [_field_schema(field) for field in fields(entity_type)]
+def _read_schema(entity_type: type[Any], version: int, flexible: bool) -> StructSchema:
+    found: list[FieldSchema] = []
+    absent: list[tuple[str, object]] = []
+    for field in fields(entity_type):
+        form: Wire = field.metadata[METADATA_KEY]
+        if version in form.versions:
+            found.append(_field_schema(field.name, form, field.default, version, flexible))
+        else:
+            absent.append((field.name, field.default))
     tagged = sorted((field for field in found if field.tag is not None), key=lambda field: field.tag or 0)
-    flexible: bool = entity_type.__flexible__
-    if tagged and not flexible:
-        raise TypeError(f"{entity_type.__name__} has tagged fields but is not flexible")
-    return StructSchema(entity_type, flexible, tuple(f for f in found if f.tag is None), tuple(tagged))
+    plain = tuple(field for field in found if field.tag is None)
+    return StructSchema(entity_type, version, flexible, plain, tuple(tagged), tuple(absent))

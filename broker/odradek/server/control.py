@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from odradek.base.errors import NONE, InvalidRequestError, StaleBrokerEpochError
@@ -20,18 +20,36 @@ from odradek.base.types import NO_EPOCH, ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import Broker, ClusterView, PartitionState
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.internal import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
+    LeaderAndIsrRequest,
+    LeaderAndIsrRequestPartitionState,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+    UpdateMetadataRequestBroker,
+    UpdateMetadataRequestPartitionState,
+)
 from odradek.replication.manager import ReplicaManager
 from odradek.replication.partition import LeaderAndIsrState
 from odradek.replication.roles import StopReplica
 from odradek.server.configs.config_store import ConfigStore
-from odradek.server.dispatch import Handler, RequestContext
-from odradek.server.fields import field, items
+from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.senders import ControllerCheck
 from odradek.zk.port import ConnectionLost, SessionExpired
 
 logger = logging.getLogger(__name__)
 
 SECURITY_PROTOCOLS: Final = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
+ENDPOINTS_SINCE: Final = 1
+"""First UpdateMetadata version with endpoints; before it, a broker has one host and port."""
+
+LISTENER_NAMES_SINCE: Final = 3
+"""First UpdateMetadata version that names listeners (KIP-103)."""
+
+ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+
 TOPIC_STATES_SINCE: Final = 5
 """LeaderAndIsr responses group errors by topic id from this version on."""
 RETRY_MS: Final = 1000
@@ -41,7 +59,7 @@ RETRY_MS: Final = 1000
 class Controller(Protocol):
     """What the controller of this process answers."""
 
-    async def alter_partition(self, request: Any) -> Message:
+    async def alter_partition(self, request: AlterPartitionRequest) -> Message:
         """Commit proposed in-sync sets; `NotControllerError` when another broker is the controller."""
         ...
 
@@ -87,16 +105,18 @@ class ControlHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {
-            ApiKey.LEADER_AND_ISR: self.leader_and_isr,
-            ApiKey.UPDATE_METADATA: self.update_metadata,
-            ApiKey.STOP_REPLICA: self.stop_replica,
-            ApiKey.CONTROLLED_SHUTDOWN: self.controlled_shutdown,
-            ApiKey.ALTER_PARTITION: self.alter_partition,
-            ApiKey.ALLOCATE_PRODUCER_IDS: self.allocate_producer_ids,
-        }
+        return dict(
+            [
+                route(LeaderAndIsrRequest, self.leader_and_isr),
+                route(UpdateMetadataRequest, self.update_metadata),
+                route(StopReplicaRequest, self.stop_replica),
+                route(ControlledShutdownRequest, self.controlled_shutdown),
+                route(AlterPartitionRequest, self.alter_partition),
+                route(AllocateProducerIdsRequest, self.allocate_producer_ids),
+            ]
+        )
 
-    async def _admit(self, request: Any) -> None:
+    async def _admit(self, request: ControllerRequest) -> None:
         """Refuse what is stale, or of another cluster.
 
         A listener is open before the broker is registered. What comes then is meant for its former life, whose session
@@ -109,20 +129,20 @@ class ControlHandlers:
             await self._controllers.check(
                 request.controller_id,
                 request.controller_epoch,
-                field(request, "broker_epoch", NO_EPOCH),
+                request.broker_epoch,
                 self._broker_epoch(),
             )
             self._check_sender(request)
         self._replicas.roles.admit(request.controller_epoch)
 
-    def _check_sender(self, request: Any) -> None:
-        epoch = field(request, "broker_epoch", NO_EPOCH)
+    def _check_sender(self, request: ControllerRequest) -> None:
+        epoch = request.broker_epoch
         own = self._broker_epoch()
         if epoch > NO_EPOCH and (epoch < own or own == NO_EPOCH):
             raise StaleBrokerEpochError(f"The request is for an earlier life of this broker: epoch {epoch}, now {own}.")
         self._replicas.roles.check_controller(request.controller_epoch)
 
-    async def leader_and_isr(self, context: RequestContext, request: Any) -> Message:
+    async def leader_and_isr(self, context: RequestContext, request: LeaderAndIsrRequest) -> Message:
         """Lead or follow partitions as the controller decided."""
         await self._admit(request)
         states = list(_leader_and_isr_states(request))
@@ -148,7 +168,7 @@ class ControlHandlers:
             ],
         }
 
-    async def _load_settings(self, request: Any, topics: Collection[str]) -> None:
+    async def _load_settings(self, request: LeaderAndIsrRequest, topics: Collection[str]) -> None:
         """Read the settings of topics, however long ZooKeeper is away.
 
         A role that was refused would not be given again before the controller's next change; and a log with the wrong
@@ -163,116 +183,115 @@ class ControlHandlers:
                 await self._clock.sleep_ms(RETRY_MS)
         self._check_sender(request)
 
-    async def update_metadata(self, context: RequestContext, request: Any) -> Message:
+    async def update_metadata(self, context: RequestContext, request: UpdateMetadataRequest) -> Message:
         """Swap the image of the cluster for the next one."""
         await self._admit(request)
         partitions = list(_partition_states(request))
         self._view.image = self._view.image.updated(
             controller_id=request.controller_id,
-            brokers=[_broker(item) for item in request.live_brokers],
+            brokers=[_broker(item, context.api_version) for item in request.live_brokers],
             partitions=partitions,
         )
         self._image_changed([topic_partition for topic_partition, _, _ in partitions])
         return {"error_code": NONE}
 
-    async def stop_replica(self, context: RequestContext, request: Any) -> Message:
+    async def stop_replica(self, context: RequestContext, request: StopReplicaRequest) -> Message:
         """Stop following or leading, and delete the log where that is asked."""
         await self._admit(request)
         codes = self._replicas.roles.stop(list(_stops(request)))
         return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
 
-    async def controlled_shutdown(self, context: RequestContext, request: Any) -> Message:
+    async def controlled_shutdown(self, context: RequestContext, request: ControlledShutdownRequest) -> Message:
         """Move leaderships away from a broker that is about to stop."""
-        remaining = await self._controller.controlled_shutdown(
-            request.broker_id, field(request, "broker_epoch", NO_EPOCH)
-        )
+        remaining = await self._controller.controlled_shutdown(request.broker_id, request.broker_epoch)
         return {
             "error_code": NONE,
             "remaining_partitions": [{"topic_name": tp.topic, "partition_index": tp.partition} for tp in remaining],
         }
 
-    async def alter_partition(self, context: RequestContext, request: Any) -> Message:
+    async def alter_partition(self, context: RequestContext, request: AlterPartitionRequest) -> Message:
         """Commit in-sync sets that leaders propose (KIP-497)."""
         return await self._controller.alter_partition(request)
 
-    async def allocate_producer_ids(self, context: RequestContext, request: Any) -> Message:
+    async def allocate_producer_ids(self, context: RequestContext, request: AllocateProducerIdsRequest) -> Message:
         """Give a broker ids for its idempotent producers: Kafka's ask the controller since 3.0 (KIP-730)."""
         first, size = await self._controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
-        return {"throttle_time": 0, "error_code": NONE, "producer_id_start": first, "producer_id_len": size}
+        return {"throttle_time_ms": 0, "error_code": NONE, "producer_id_start": first, "producer_id_len": size}
 
 
-def _leader_and_isr_states(request: Any) -> Iterator[tuple[TopicPartition, UUID, LeaderAndIsrState]]:
-    for name, topic_id, item in _states(request):
-        yield (
-            TopicPartition(name, item.partition_index),
-            topic_id,
-            LeaderAndIsrState(
-                controller_epoch=item.controller_epoch,
-                leader=item.leader,
-                leader_epoch=item.leader_epoch,
-                isr=tuple(item.isr),
-                replicas=tuple(item.replicas),
-                partition_epoch=item.partition_epoch,
-                adding_replicas=tuple(items(item, "adding_replicas")),
-                removing_replicas=tuple(items(item, "removing_replicas")),
-                is_new=field(item, "is_new", False),
-            ),
-        )
-
-
-def _partition_states(request: Any) -> Iterator[tuple[TopicPartition, UUID, PartitionState]]:
-    for name, topic_id, item in _states(request):
-        yield (
-            TopicPartition(name, item.partition_index),
-            topic_id,
-            PartitionState(
-                leader=item.leader,
-                leader_epoch=item.leader_epoch,
-                isr=tuple(item.isr),
-                replicas=tuple(item.replicas),
-                offline_replicas=tuple(items(item, "offline_replicas")),
-                controller_epoch=item.controller_epoch,
-                partition_epoch=item.zk_version,
-            ),
-        )
-
-
-def _states(request: Any) -> Iterator[tuple[str, UUID, Any]]:
-    """(topic, its id, state), whether the version groups partitions by topic or not."""
-    for topic in items(request, "topic_states"):
-        topic_id = field(topic, "topic_id", ZERO_UUID)
+def _leader_and_isr_states(
+    request: LeaderAndIsrRequest,
+) -> Iterator[tuple[TopicPartition, UUID, LeaderAndIsrState]]:
+    """(partition, id of its topic, state), whether the version groups partitions by topic or not."""
+    for topic in request.topic_states:
         for item in topic.partition_states:
-            yield topic.topic_name, topic_id, item
-    for item in items(request, "ungrouped_partition_states"):
-        yield item.topic_name, ZERO_UUID, item
+            yield TopicPartition(topic.topic_name, item.partition_index), topic.topic_id, _leader_and_isr_state(item)
+    for item in request.ungrouped_partition_states:
+        yield TopicPartition(item.topic_name, item.partition_index), ZERO_UUID, _leader_and_isr_state(item)
 
 
-def _stops(request: Any) -> Iterator[StopReplica]:
-    for topic in items(request, "topic_states"):
+def _leader_and_isr_state(item: LeaderAndIsrRequestPartitionState) -> LeaderAndIsrState:
+    return LeaderAndIsrState(
+        controller_epoch=item.controller_epoch,
+        leader=item.leader,
+        leader_epoch=item.leader_epoch,
+        isr=item.isr,
+        replicas=item.replicas,
+        partition_epoch=item.partition_epoch,
+        adding_replicas=item.adding_replicas,
+        removing_replicas=item.removing_replicas,
+        is_new=item.is_new,
+    )
+
+
+def _partition_states(request: UpdateMetadataRequest) -> Iterator[tuple[TopicPartition, UUID, PartitionState]]:
+    """(partition, id of its topic, state), whether the version groups partitions by topic or not."""
+    for topic in request.topic_states:
         for item in topic.partition_states:
-            partition = TopicPartition(topic.topic_name, item.partition_index)
+            yield TopicPartition(topic.topic_name, item.partition_index), topic.topic_id, _partition_state(item)
+    for item in request.ungrouped_partition_states:
+        yield TopicPartition(item.topic_name, item.partition_index), ZERO_UUID, _partition_state(item)
+
+
+def _partition_state(item: UpdateMetadataRequestPartitionState) -> PartitionState:
+    return PartitionState(
+        leader=item.leader,
+        leader_epoch=item.leader_epoch,
+        isr=item.isr,
+        replicas=item.replicas,
+        offline_replicas=item.offline_replicas,
+        controller_epoch=item.controller_epoch,
+        partition_epoch=item.zk_version,
+    )
+
+
+def _stops(request: StopReplicaRequest) -> Iterator[StopReplica]:
+    for topic_state in request.topic_states:
+        for item in topic_state.partition_states:
+            partition = TopicPartition(topic_state.topic_name, item.partition_index)
             yield StopReplica(partition, item.leader_epoch, item.delete_partition)
-    delete = field(request, "delete_partitions", False)
-    for topic in items(request, "topics"):
+    for topic in request.topics:
         for number in topic.partition_indexes:
-            yield StopReplica(TopicPartition(topic.name, number), NO_EPOCH, delete)
-    for item in items(request, "ungrouped_partitions"):
-        yield StopReplica(TopicPartition(item.topic_name, item.partition_index), NO_EPOCH, delete)
+            yield StopReplica(TopicPartition(topic.name, number), NO_EPOCH, request.delete_partitions)
+    for single in request.ungrouped_partitions:
+        yield StopReplica(
+            TopicPartition(single.topic_name, single.partition_index), NO_EPOCH, request.delete_partitions
+        )
 
 
-def _broker(item: Any) -> Broker:
+def _broker(item: UpdateMetadataRequestBroker, version: int) -> Broker:
     endpoints = tuple(
         Endpoint(
-            field(end, "listener", _security_protocol(end.security_protocol)),
+            end.listener if version >= LISTENER_NAMES_SINCE else _security_protocol(end.security_protocol),
             end.host,
             end.port,
             _security_protocol(end.security_protocol),
         )
-        for end in items(item, "endpoints")
+        for end in item.endpoints
     )
-    if hasattr(item, "v0_host"):
+    if version < ENDPOINTS_SINCE:
         endpoints = (Endpoint("PLAINTEXT", item.v0_host, item.v0_port),)
-    return Broker(broker_id=item.id, endpoints=endpoints, rack=field(item, "rack", None))
+    return Broker(broker_id=item.id, endpoints=endpoints, rack=item.rack)
 
 
 def _security_protocol(number: int) -> str:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from odradek.base.errors import OdradekError, ProtocolError, UnknownServerError, UnsupportedVersionError
 from odradek.base.ports import Clock
@@ -21,7 +21,7 @@ from odradek.metrics.requests import RequestSample, RequestStats
 from odradek.network.connection import Request
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
-from odradek.protocol.codec import Message
+from odradek.protocol.codec import ApiMessage, Message
 from odradek.server.failures import failure, wire_error
 from odradek.server.senders import InterBrokerListeners
 
@@ -40,7 +40,17 @@ class RequestContext:
 
 
 Handler = Callable[[RequestContext, Any], Awaitable[Message]]
-"""Handles a decoded request (the kio entity of its version) and returns the union message of the response."""
+"""Handles a decoded request, which is of its API's request class, and returns the message of the response."""
+
+_Request = TypeVar("_Request", bound=ApiMessage)
+
+
+def route(
+    request_type: type[_Request], handler: Callable[[RequestContext, _Request], Awaitable[Message]]
+) -> tuple[ApiKey, Handler]:
+    """An API with its handler. The type checker sees that the handler takes the requests that the codec gives it."""
+    return request_type.API_KEY, handler
+
 
 DirectHandler = Callable[[Request], None]
 """Decodes, acts and answers by itself, synchronously or through a callback."""

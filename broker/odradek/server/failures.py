@@ -8,7 +8,7 @@ is built from the request. `server/dispatch` alone calls `failure`; handlers tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from odradek.base.errors import (
     ConfigError,
@@ -23,12 +23,25 @@ from odradek.base.errors import (
 )
 from odradek.base.types import ZERO_UUID
 from odradek.protocol.apis import API_TABLE, ApiKey
-from odradek.protocol.codec import Message
+from odradek.protocol.codec import ApiMessage, Message
+from odradek.protocol.messages.cluster import MetadataRequest
+from odradek.protocol.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from odradek.protocol.messages.fetch import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from odradek.protocol.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, FindCoordinatorRequest
+from odradek.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
+from odradek.protocol.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from odradek.protocol.messages.produce import DescribeProducersRequest
+from odradek.protocol.messages.replicas import ElectLeadersRequest
+from odradek.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from odradek.protocol.schema import REQUIRED, FieldSchema, schema_of
-from odradek.server.fields import field, items
 from odradek.zk.port import ConnectionLost, SessionExpired, TooLarge
 
 _Fields = Mapping[str, object]
+_Request = TypeVar("_Request", bound=ApiMessage)
 
 
 def wire_error(error: OdradekError) -> ProtocolError:
@@ -50,12 +63,15 @@ def wire_error(error: OdradekError) -> ProtocolError:
     return UnknownServerError(str(error))
 
 
-def failure(api_key: ApiKey, version: int, request: Any, error: ProtocolError) -> Message | None:
-    """The response that tells a failed request, or None where the protocol has no place for it."""
+def failure(api_key: ApiKey, version: int, request: object, error: ProtocolError) -> Message | None:
+    """The response that tells a failed request, or None where the protocol has no place for it.
+
+    `request` is an object of the API's request class.
+    """
     build = _PER_ITEM.get(api_key)
     if build is not None:
         return build(request, error)
-    schema = schema_of(API_TABLE[api_key].response_type(version))
+    schema = schema_of(API_TABLE[api_key].response_type, version)
     if not any(item.name == "error_code" for item in schema.fields):
         return None
     return {**{item.name: _empty(item) for item in schema.fields if item.default is REQUIRED}, "error_code": error.code}
@@ -68,86 +84,84 @@ def _empty(item: FieldSchema) -> object:
     return {"string": "", "bytes": b""}.get(item.kind, 0)
 
 
-def _topics(request: Any, error: ProtocolError, name: str, number: str, partition_fields: _Fields) -> Message:
-    """One error for each partition of each topic: `name` and `number` are the fields that identify them."""
+def _topics(topics: Iterable[tuple[str, Iterable[int]]], error: ProtocolError, **fields: object) -> Message:
+    """One error for each partition of each topic; `fields` is what else an answer about a partition has."""
     return {
-        "throttle_time": 0,
+        "throttle_time_ms": 0,
         "topics": [
             {
-                name: getattr(topic, name),
-                "partitions": [
-                    {number: getattr(partition, number), "error_code": error.code, **partition_fields}
-                    for partition in topic.partitions
-                ],
+                "name": name,
+                "partitions": [{"partition_index": number, "error_code": error.code, **fields} for number in numbers],
             }
-            for topic in request.topics
+            for name, numbers in topics
         ],
     }
 
 
-def _named(items: Iterable[Any], error: ProtocolError, *names: str) -> list[dict[str, object]]:
-    return [
-        {**{name: getattr(item, name) for name in names}, "error_code": error.code, "error_message": str(error)}
-        for item in items
-    ]
+def _told(error: ProtocolError, **fields: object) -> dict[str, object]:
+    return {**fields, "error_code": error.code, "error_message": str(error)}
 
 
-def _metadata(request: Any, error: ProtocolError) -> Message:
+def _metadata(request: MetadataRequest, error: ProtocolError) -> Message:
     topics: list[Message] = [
-        {
-            "name": topic.name or "",
-            "topic_id": field(topic, "topic_id", ZERO_UUID),
-            "error_code": error.code,
-            "partitions": [],
-        }
-        for topic in items(request, "topics")
+        {"name": topic.name or "", "topic_id": topic.topic_id, "error_code": error.code, "partitions": []}
+        for topic in request.topics or ()
     ]
-    return {"throttle_time": 0, "brokers": [], "topics": topics}
+    return {"throttle_time_ms": 0, "brokers": [], "topics": topics}
 
 
-def _create_topics(request: Any, error: ProtocolError) -> Message:
-    return {
-        "throttle_time": 0,
-        "topics": [{**item, "topic_id": None, "configs": []} for item in _named(request.topics, error, "name")],
-    }
+def _create_topics(request: CreateTopicsRequest, error: ProtocolError) -> Message:
+    topics = [_told(error, name=topic.name, topic_id=ZERO_UUID, configs=[]) for topic in request.topics]
+    return {"throttle_time_ms": 0, "topics": topics}
 
 
-def _delete_topics(request: Any, error: ProtocolError) -> Message:
-    wanted = [(topic.name, field(topic, "topic_id", ZERO_UUID)) for topic in items(request, "topics")]
-    wanted += [(name, ZERO_UUID) for name in items(request, "topic_names")]
+def _delete_topics(request: DeleteTopicsRequest, error: ProtocolError) -> Message:
+    responses = [_told(error, name=topic.name, topic_id=topic.topic_id) for topic in request.topics]
+    responses += [_told(error, name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+    return {"throttle_time_ms": 0, "responses": responses}
+
+
+def _create_partitions(request: CreatePartitionsRequest, error: ProtocolError) -> Message:
+    return {"throttle_time_ms": 0, "results": [_told(error, name=topic.name) for topic in request.topics]}
+
+
+def _describe_configs(request: DescribeConfigsRequest, error: ProtocolError) -> Message:
+    results = [
+        _told(error, resource_type=item.resource_type, resource_name=item.resource_name, configs=[])
+        for item in request.resources
+    ]
+    return {"throttle_time_ms": 0, "results": results}
+
+
+def _alter_configs(request: AlterConfigsRequest | IncrementalAlterConfigsRequest, error: ProtocolError) -> Message:
     responses = [
-        {"name": name, "topic_id": topic_id, "error_code": error.code, "error_message": str(error)}
-        for name, topic_id in wanted
+        _told(error, resource_type=item.resource_type, resource_name=item.resource_name) for item in request.resources
     ]
-    return {"throttle_time": 0, "responses": responses}
+    return {"throttle_time_ms": 0, "responses": responses}
 
 
-def _create_partitions(request: Any, error: ProtocolError) -> Message:
-    return {"throttle_time": 0, "results": _named(request.topics, error, "name")}
+def _list_offsets(request: ListOffsetsRequest, error: ProtocolError) -> Message:
+    topics = ((topic.name, (item.partition_index for item in topic.partitions)) for topic in request.topics)
+    return _topics(topics, error)
 
 
-def _describe_configs(request: Any, error: ProtocolError) -> Message:
-    items = _named(request.resources, error, "resource_type", "resource_name")
-    return {"throttle_time": 0, "results": [{**item, "configs": []} for item in items]}
+def _epochs(request: OffsetForLeaderEpochRequest, error: ProtocolError) -> Message:
+    topics = [
+        {
+            "topic": topic.topic,
+            "partitions": [{"partition": item.partition, "error_code": error.code} for item in topic.partitions],
+        }
+        for topic in request.topics
+    ]
+    return {"throttle_time_ms": 0, "topics": topics}
 
 
-def _alter_configs(request: Any, error: ProtocolError) -> Message:
-    return {"throttle_time": 0, "responses": _named(request.resources, error, "resource_type", "resource_name")}
+def _offset_commit(request: OffsetCommitRequest, error: ProtocolError) -> Message:
+    topics = ((topic.name, (item.partition_index for item in topic.partitions)) for topic in request.topics)
+    return _topics(topics, error)
 
 
-def _list_offsets(request: Any, error: ProtocolError) -> Message:
-    return _topics(request, error, "name", "partition_index", {})
-
-
-def _epochs(request: Any, error: ProtocolError) -> Message:
-    return _topics(request, error, "topic", "partition", {})
-
-
-def _offset_commit(request: Any, error: ProtocolError) -> Message:
-    return _topics(request, error, "name", "partition_index", {})
-
-
-def _describe_groups(request: Any, error: ProtocolError) -> Message:
+def _describe_groups(request: DescribeGroupsRequest, error: ProtocolError) -> Message:
     groups = [
         {
             "group_id": group,
@@ -159,47 +173,37 @@ def _describe_groups(request: Any, error: ProtocolError) -> Message:
         }
         for group in request.groups
     ]
-    return {"throttle_time": 0, "groups": groups}
+    return {"throttle_time_ms": 0, "groups": groups}
 
 
-def _delete_groups(request: Any, error: ProtocolError) -> Message:
+def _delete_groups(request: DeleteGroupsRequest, error: ProtocolError) -> Message:
     return {
-        "throttle_time": 0,
+        "throttle_time_ms": 0,
         "results": [{"group_id": group, "error_code": error.code} for group in request.groups_names],
     }
 
 
-def _offset_fetch(request: Any, error: ProtocolError) -> Message:
-    nothing: _Fields = {"committed_offset": -1, "metadata": ""}
-    if not hasattr(request, "groups"):
-        topics = [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {"partition_index": number, "error_code": error.code, **nothing}
-                    for number in topic.partition_indexes
-                ],
-            }
-            for topic in items(request, "topics")
-        ]
-        return {"throttle_time": 0, "topics": topics, "error_code": error.code}
+def _offset_fetch(request: OffsetFetchRequest, error: ProtocolError) -> Message:
+    # A request has one group or a list of groups, by its version; the answer's version leaves the other one out.
+    topics = ((topic.name, topic.partition_indexes) for topic in request.topics or ())
     groups = [{"group_id": group.group_id, "topics": (), "error_code": error.code} for group in request.groups]
-    return {"throttle_time": 0, "groups": groups}
+    single = _topics(topics, error, committed_offset=-1, metadata="")
+    return {**single, "error_code": error.code, "groups": groups}
 
 
-def _find_coordinator(request: Any, error: ProtocolError) -> Message:
+def _find_coordinator(request: FindCoordinatorRequest, error: ProtocolError) -> Message:
     nowhere: _Fields = {"node_id": -1, "host": "", "port": -1, "error_code": error.code, "error_message": str(error)}
-    coordinators = [{"key": key, **nowhere} for key in getattr(request, "coordinator_keys", ())]
-    return {"throttle_time": 0, **nowhere, "coordinators": coordinators}
+    coordinators = [{"key": key, **nowhere} for key in request.coordinator_keys]
+    return {"throttle_time_ms": 0, **nowhere, "coordinators": coordinators}
 
 
-def _describe_log_dirs(request: Any, error: ProtocolError) -> Message:
+def _describe_log_dirs(request: DescribeLogDirsRequest, error: ProtocolError) -> Message:
     # Before version 3 there is no place but a directory's own error.
     result = {"error_code": error.code, "log_dir": "", "topics": ()}
-    return {"throttle_time": 0, "error_code": error.code, "results": [result]}
+    return {"throttle_time_ms": 0, "error_code": error.code, "results": [result]}
 
 
-def _alter_log_dirs(request: Any, error: ProtocolError) -> Message:
+def _alter_log_dirs(request: AlterReplicaLogDirsRequest, error: ProtocolError) -> Message:
     numbers: dict[str, dict[int, None]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
@@ -211,75 +215,68 @@ def _alter_log_dirs(request: Any, error: ProtocolError) -> Message:
         }
         for name, partitions in numbers.items()
     ]
-    return {"throttle_time": 0, "results": results}
+    return {"throttle_time_ms": 0, "results": results}
 
 
-def _delete_records(request: Any, error: ProtocolError) -> Message:
-    return _topics(request, error, "name", "partition_index", {"low_watermark": -1})
+def _delete_records(request: DeleteRecordsRequest, error: ProtocolError) -> Message:
+    topics = ((topic.name, (item.partition_index for item in topic.partitions)) for topic in request.topics)
+    return _topics(topics, error, low_watermark=-1)
 
 
-def _describe_producers(request: Any, error: ProtocolError) -> Message:
-    topics = [
-        {
-            "name": topic.name,
-            "partitions": [
-                {
-                    "partition_index": number,
-                    "error_code": error.code,
-                    "error_message": str(error),
-                    "active_producers": (),
-                }
-                for number in topic.partition_indexes
-            ],
-        }
-        for topic in request.topics
-    ]
-    return {"throttle_time": 0, "topics": topics}
+def _describe_producers(request: DescribeProducersRequest, error: ProtocolError) -> Message:
+    topics = ((topic.name, topic.partition_indexes) for topic in request.topics)
+    return _topics(topics, error, error_message=str(error), active_producers=())
 
 
-def _elect_leaders(request: Any, error: ProtocolError) -> Message:
+def _elect_leaders(request: ElectLeadersRequest, error: ProtocolError) -> Message:
     # Version 0 has no error of the whole; clients of later ones look at either.
     results = [
         {
             "topic": topic.topic,
-            "partition_result": [
-                {"partition_id": number, "error_code": error.code, "error_message": str(error)}
-                for number in topic.partitions
-            ],
+            "partition_result": [_told(error, partition_id=number) for number in topic.partitions],
         }
-        for topic in items(request, "topic_partitions")
+        for topic in request.topic_partitions or ()
     ]
-    return {"throttle_time": 0, "error_code": error.code, "replica_election_results": results}
+    return {"throttle_time_ms": 0, "error_code": error.code, "replica_election_results": results}
 
 
-def _whole_with_message(name: str) -> Callable[[Any, ProtocolError], Message]:
-    def build(request: Any, error: ProtocolError) -> Message:
-        return {"throttle_time": 0, "error_code": error.code, "error_message": str(error), name: ()}
+def _whole_with_message(name: str) -> Callable[[object, ProtocolError], Message]:
+    def build(_request: object, error: ProtocolError) -> Message:
+        return {"throttle_time_ms": 0, "error_code": error.code, "error_message": str(error), name: ()}
 
     return build
 
 
-_PER_ITEM: Final[Mapping[ApiKey, Callable[[Any, ProtocolError], Message]]] = {
-    ApiKey.METADATA: _metadata,
-    ApiKey.CREATE_TOPICS: _create_topics,
-    ApiKey.DELETE_TOPICS: _delete_topics,
-    ApiKey.CREATE_PARTITIONS: _create_partitions,
-    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
-    ApiKey.ALTER_CONFIGS: _alter_configs,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
-    ApiKey.LIST_OFFSETS: _list_offsets,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _epochs,
-    ApiKey.OFFSET_COMMIT: _offset_commit,
-    ApiKey.OFFSET_FETCH: _offset_fetch,
-    ApiKey.FIND_COORDINATOR: _find_coordinator,
-    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_log_dirs,
-    ApiKey.DELETE_RECORDS: _delete_records,
-    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
-    ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
-    ApiKey.DESCRIBE_GROUPS: _describe_groups,
-    ApiKey.DELETE_GROUPS: _delete_groups,
-    ApiKey.ELECT_LEADERS: _elect_leaders,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _whole_with_message("responses"),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _whole_with_message("topics"),
-    ApiKey.UPDATE_FEATURES: _whole_with_message("results"),
-}
+_Build = Callable[[Any, ProtocolError], Message]
+
+
+def _of(request_type: type[_Request], build: Callable[[_Request, ProtocolError], Message]) -> tuple[ApiKey, _Build]:
+    return request_type.API_KEY, build
+
+
+_PER_ITEM: Final[Mapping[ApiKey, _Build]] = dict(
+    [
+        _of(MetadataRequest, _metadata),
+        _of(CreateTopicsRequest, _create_topics),
+        _of(DeleteTopicsRequest, _delete_topics),
+        _of(CreatePartitionsRequest, _create_partitions),
+        _of(DescribeConfigsRequest, _describe_configs),
+        _of(AlterConfigsRequest, _alter_configs),
+        _of(IncrementalAlterConfigsRequest, _alter_configs),
+        _of(ListOffsetsRequest, _list_offsets),
+        _of(OffsetForLeaderEpochRequest, _epochs),
+        _of(OffsetCommitRequest, _offset_commit),
+        _of(OffsetFetchRequest, _offset_fetch),
+        _of(FindCoordinatorRequest, _find_coordinator),
+        _of(AlterReplicaLogDirsRequest, _alter_log_dirs),
+        _of(DeleteRecordsRequest, _delete_records),
+        _of(DescribeProducersRequest, _describe_producers),
+        _of(DescribeLogDirsRequest, _describe_log_dirs),
+        _of(DescribeGroupsRequest, _describe_groups),
+        _of(DeleteGroupsRequest, _delete_groups),
+        _of(ElectLeadersRequest, _elect_leaders),
+        (ApiKey.ALTER_PARTITION_REASSIGNMENTS, _whole_with_message("responses")),
+        (ApiKey.LIST_PARTITION_REASSIGNMENTS, _whole_with_message("topics")),
+        (ApiKey.UPDATE_FEATURES, _whole_with_message("results")),
+    ]
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from odradek.base.errors import (
@@ -25,13 +25,21 @@ from odradek.base.types import NO_BROKER, ZERO_UUID
 from odradek.cluster import ClusterImage, ClusterView, Topic
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.cluster import (
+    ApiVersionsRequest,
+    DescribeClusterRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
 from odradek.server.admin.features import NOTHING_FINALIZED, Finalized
-from odradek.server.dispatch import Handler, RequestContext
-from odradek.server.fields import field
+from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.topic_entries import Absent, Form, TopicEntries
 
 TOPIC_IDS_SINCE: Final = 12
 """First Metadata version in which a topic may be asked for by its id alone (KIP-516)."""
+
+SOFTWARE_SINCE: Final = 3
+"""First ApiVersions version in which a client says what software it is (KIP-511)."""
 
 BROKER_ENDPOINTS: Final = 1
 CONTROLLER_ENDPOINTS: Final = 2
@@ -86,21 +94,23 @@ class MetadataHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {
-            ApiKey.API_VERSIONS: self.api_versions,
-            ApiKey.METADATA: self.metadata,
-            ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
-        }
+        return dict(
+            [
+                route(ApiVersionsRequest, self.api_versions),
+                route(MetadataRequest, self.metadata),
+                route(DescribeClusterRequest, self.describe_cluster),
+            ]
+        )
 
-    async def api_versions(self, context: RequestContext, request: Any) -> Message:
+    async def api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> Message:
         """The API table, requests between brokers included (KIP-35, KIP-511), and finalized features (KIP-584).
 
         Brokers in ZooKeeper mode support no feature that could be finalized; what others finalized is told as it is.
         Raises `InvalidRequestError` for a client software's name or version that is not allowed.
         """
-        for name in ("client_software_name", "client_software_version"):
-            if _SOFTWARE.fullmatch(field(request, name, "unknown")) is None:
-                raise InvalidRequestError(f"{name} has characters that are not allowed")
+        if context.api_version >= SOFTWARE_SINCE:
+            _check_software("client_software_name", request.client_software_name)
+            _check_software("client_software_version", request.client_software_version)
         keys = [
             {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
             for api in API_TABLE.values()
@@ -109,7 +119,7 @@ class MetadataHandlers:
         return {
             "error_code": NONE,
             "api_keys": keys,
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "supported_features": (),
             "finalized_features_epoch": epoch,
             "finalized_features": [
@@ -118,24 +128,24 @@ class MetadataHandlers:
             ],
         }
 
-    async def metadata(self, context: RequestContext, request: Any) -> Message:
+    async def metadata(self, context: RequestContext, request: MetadataRequest) -> Message:
         """Brokers, controller and topics: all, or those that are asked for."""
         image, wanted = self._view.image, request.topics
         form = Form(
             version=context.api_version,
             listener=context.listener,
-            operations=field(request, "include_topic_authorized_operations", False),
+            operations=request.include_topic_authorized_operations,
         )
         if wanted is None or (context.api_version == 0 and not wanted):
             topics = await self._entries.every(image, form)
         else:
             _check_named(wanted, context.api_version)
-            asked = dict.fromkeys((item.name, field(item, "topic_id", ZERO_UUID)) for item in wanted)
+            asked = dict.fromkeys((item.name, item.topic_id) for item in wanted)
             found = [_found(image, name, topic_id) for name, topic_id in asked]
             topics = await self._entries.some(image, form, found)
             await self._create_missing(request, found)
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "brokers": broker_entries(image, context.listener, "node_id"),
             "cluster_id": self._identity.cluster_id,
             "controller_id": image.controller_id,
@@ -143,27 +153,27 @@ class MetadataHandlers:
             "cluster_authorized_operations": _cluster_operations(request),
         }
 
-    async def _create_missing(self, request: Any, found: Iterable[Topic | Absent]) -> None:
+    async def _create_missing(self, request: MetadataRequest, found: Iterable[Topic | Absent]) -> None:
         missing = [
             str(one.name)
             for one in found
             if isinstance(one, Absent) and one.error_code == UnknownTopicOrPartitionError.code
         ]
-        if missing and self._identity.auto_create_topics and field(request, "allow_auto_topic_creation", True):
+        if missing and self._identity.auto_create_topics and request.allow_auto_topic_creation:
             # As in Kafka the client is told "unknown, try again": it comes back when the topic has its leaders.
             await self._creator.auto_create(missing)
 
-    async def describe_cluster(self, context: RequestContext, request: Any) -> Message:
+    async def describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> Message:
         """Brokers and controller, for admin clients (KIP-700)."""
         image = self._view.image
-        endpoints = field(request, "endpoint_type", BROKER_ENDPOINTS)
+        endpoints = request.endpoint_type
         error_code, message = NONE, None
         if endpoints == CONTROLLER_ENDPOINTS:
             error_code, message = MISMATCHED_ENDPOINT_TYPE, "Controllers are brokers here: ask for those of brokers."
         elif endpoints != BROKER_ENDPOINTS:
             error_code, message = UNSUPPORTED_ENDPOINT_TYPE, f"There is no endpoint type {endpoints}."
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "error_code": error_code,
             "error_message": message,
             "endpoint_type": BROKER_ENDPOINTS,
@@ -174,10 +184,15 @@ class MetadataHandlers:
         }
 
 
-def _check_named(wanted: Iterable[Any], version: int) -> None:
+def _check_software(field: str, value: str) -> None:
+    if _SOFTWARE.fullmatch(value) is None:
+        raise InvalidRequestError(f"{field} has characters that are not allowed")
+
+
+def _check_named(wanted: Iterable[MetadataRequestTopic], version: int) -> None:
     """Raise `InvalidRequestError` unless each topic is named, or from version 12 on given by its id."""
     for item in wanted:
-        topic_id = field(item, "topic_id", ZERO_UUID)
+        topic_id = item.topic_id
         if topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
             raise InvalidRequestError(f"Topics cannot be asked for by id in version {version}.")
         if item.name is None and topic_id == ZERO_UUID:
@@ -202,8 +217,8 @@ def _found(image: ClusterImage, name: str | None, topic_id: UUID) -> Topic | Abs
     return Absent(name, ZERO_UUID, code)
 
 
-def _cluster_operations(request: Any) -> int:
-    return CLUSTER_OPERATIONS if field(request, "include_cluster_authorized_operations", False) else NOT_ASKED
+def _cluster_operations(request: MetadataRequest | DescribeClusterRequest) -> int:
+    return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
 
 
 def broker_entries(image: ClusterImage, listener: str, id_field: str) -> list[dict[str, object]]:

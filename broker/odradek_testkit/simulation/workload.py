@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from odradek.base.errors import NONE, OdradekError, error_for
 from odradek.base.types import TopicPartition
@@ -17,7 +17,7 @@ from odradek.client.admin import Admin
 from odradek.client.cluster import Cluster
 from odradek.client.models import ConfigChange, ConfigResource, NewTopic
 from odradek.client.settings import ClientSettings
-from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.replicas import AlterPartitionReassignmentsResponse, ElectLeadersResponse
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.history import AdminOutcome, History
 from odradek_testkit.simulation.plan import (
@@ -45,6 +45,9 @@ DRAIN_MS: Final = 90_000.0
 _LOOK_MS: Final = 250.0
 _OPERATION_MS: Final = 30_000
 _CREATION_MS: Final = 60_000
+
+
+_Answer = TypeVar("_Answer", AlterPartitionReassignmentsResponse, ElectLeadersResponse)
 
 
 class Workload:
@@ -202,26 +205,25 @@ class _Hands:
 
     async def _reassign(self, topic: str, partition: int, replicas: tuple[int, ...] | None) -> None:
         wish = {"partition_index": partition, "replicas": None if replicas is None else list(replicas)}
-        message = {"timeout": _OPERATION_MS, "topics": [{"name": topic, "partitions": [wish]}]}
-        response = await self._ask_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, message)
-        code = int(response.responses[0].partitions[0].error_code)
+        message = {"timeout_ms": _OPERATION_MS, "topics": [{"name": topic, "partitions": [wish]}]}
+        response = await self._ask_controller(AlterPartitionReassignmentsResponse, message)
+        code = response.responses[0].partitions[0].error_code
         if code != NONE:
             raise error_for(code, "refused")
 
     async def _elect(self) -> None:
         await self._ask_controller(
-            ApiKey.ELECT_LEADERS, {"topic_partitions": None, "timeout": _OPERATION_MS, "election_type": 0}
+            ElectLeadersResponse, {"topic_partitions": None, "timeout_ms": _OPERATION_MS, "election_type": 0}
         )
 
-    async def _ask_controller(self, api_key: ApiKey, message: dict[str, object]) -> Any:
-        async def attempt() -> Any:
-            response = await self._cluster.ask_controller(api_key, message)
-            code = int(response.error_code)
-            if code != NONE:
-                raise error_for(code, "refused")
+    async def _ask_controller(self, expected: type[_Answer], message: dict[str, object]) -> _Answer:
+        async def attempt() -> _Answer:
+            response = await self._cluster.ask_controller(expected, message)
+            if response.error_code != NONE:
+                raise error_for(response.error_code, "refused")
             return response
 
-        return await self._cluster.retrying(attempt, self._cluster.deadline(api_key.name))
+        return await self._cluster.retrying(attempt, self._cluster.deadline(expected.API_KEY.name))
 
 
 def _new_topic(topic: TopicPlan) -> NewTopic:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from timeit import repeat
+from typing import Any
 from uuid import UUID
 
 from kio.serial import entity_reader, entity_writer
 
 from odradek.base.types import TopicPartition
-from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import decode_header, decode_request, decode_response, encode_response
 from odradek.protocol.hotpath import (
     FetchedPartition,
@@ -47,12 +49,17 @@ def report(name: str, ours: Callable[[], object], kios: Callable[[], object] | N
     sys.stdout.write(f"{name:44s}{best_us(ours):10.1f}{theirs}\n")
 
 
+def kio_type(api: str, version: int, direction: str) -> Any:
+    """kio's class of a message."""
+    return getattr(import_module(f"kio.schema.{api.lower()}.v{version}.{direction}"), api + direction.capitalize())
+
+
 def produce(version: int, count: int) -> None:
     entries = [(TopicPartition("orders", number), memoryview(bytes(1000))) for number in range(count)]
     request = ProduceRequest(None, -1, 30_000, entries)
     frame = memoryview(b"".join(encode_produce_request(version, 1, "producer-1", request)))[4:]
     _, position = decode_header(frame)
-    read = entity_reader(API_TABLE[ApiKey.PRODUCE].request_type(version))
+    read = entity_reader(kio_type("Produce", version, "request"))
     rows = [ProducedPartition(tp, 0, 5, -1, 0) for tp, _ in entries]
     response = encode_produce_response(version, 1, rows)[4:]
     label = f"Produce {version}, {count} partitions"
@@ -73,7 +80,7 @@ def fetch(version: int, count: int) -> None:
     request = FetchRequest(500, 1, 50 << 20, entries)
     frame = memoryview(encode_fetch_request(version, 1, "consumer-1", request))[4:]
     _, position = decode_header(frame)
-    read = entity_reader(API_TABLE[ApiKey.FETCH].request_type(version))
+    read = entity_reader(kio_type("Fetch", version, "request"))
     raw = bytes(frame)
     rows = [FetchedPartition(topic, topic_id, number, 0, 9, 9, 0, b"r" * 1000) for number in range(count)]
     response = memoryview(b"".join(encode_fetch_response(version, 1, rows)))[4:]
@@ -98,11 +105,11 @@ def metadata(version: int, count: int) -> None:
     broker = {"node_id": 1, "host": "localhost", "port": 9092}
     message = {"brokers": [broker], "cluster_id": "c", "controller_id": 1, "topics": [topic]}
     frame = encode_response(ApiKey.METADATA, version, 1, message)[4:]
-    entity = decode_response(ApiKey.METADATA, version, frame)
-    entity_type = API_TABLE[ApiKey.METADATA].response_type(version)
+    entity_type = kio_type("Metadata", version, "response")
     read, write = entity_reader(entity_type), entity_writer(entity_type)
     label = f"Metadata {version}, {count} partitions"
     position = 5 if version >= 9 else 4
+    entity, _ = read(frame, position)
     report(
         f"{label}: encode response",
         lambda: encode_response(ApiKey.METADATA, version, 1, message),

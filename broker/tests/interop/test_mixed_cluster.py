@@ -210,7 +210,7 @@ async def _new_producer_id(port: int) -> int:
     try:
         await channel.negotiate()
         version = channel.pick(ApiKey.INIT_PRODUCER_ID)
-        asked = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+        asked = {"transactional_id": None, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
         async with asyncio.timeout(60):
             while True:
                 answer = await channel.ask(ApiKey.INIT_PRODUCER_ID, version, asked)

@@ -74,7 +74,7 @@ async def ask(cluster: RunningCluster, admin: Admin, api_key: ApiKey, message: M
 async def wish(cluster: RunningCluster, admin: Admin, topic: str, targets: list[list[int] | None]) -> list[int]:
     """Ask for replicas; the error code of each partition."""
     parts = [{"partition_index": number, "replicas": target} for number, target in enumerate(targets)]
-    message: Message = {"timeout": 30_000, "topics": [{"name": topic, "partitions": parts}]}
+    message: Message = {"timeout_ms": 30_000, "topics": [{"name": topic, "partitions": parts}]}
     response = await ask(cluster, admin, ApiKey.ALTER_PARTITION_REASSIGNMENTS, message)
     assert response.error_code == 0
     return [int(part.error_code) for each in response.responses for part in each.partitions]
@@ -120,7 +120,7 @@ class Move:
 
     async def _is_still(self) -> bool:
         listed = await ask(
-            self._cluster, self._admin, ApiKey.LIST_PARTITION_REASSIGNMENTS, {"timeout": 30_000, "topics": None}
+            self._cluster, self._admin, ApiKey.LIST_PARTITION_REASSIGNMENTS, {"timeout_ms": 30_000, "topics": None}
         )
         return int(listed.error_code) == 0 and not listed.topics
 
@@ -190,7 +190,7 @@ class Move:
 
     async def _elected(self) -> list[int]:
         named = [{"topic": self._topic, "partitions": list(range(PARTITIONS))}]
-        message: Message = {"election_type": 0, "topic_partitions": named, "timeout": 30_000}
+        message: Message = {"election_type": 0, "topic_partitions": named, "timeout_ms": 30_000}
         response = await ask(self._cluster, self._admin, ApiKey.ELECT_LEADERS, message)
         return [int(part.error_code) for each in response.replica_election_results for part in each.partition_result]
 

@@ -18,6 +18,10 @@ from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, 
 from odradek.client.cluster import Cluster
 from odradek.client.metadata import ClusterView
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.fetch import ListOffsetsResponse
+from odradek.protocol.messages.groups import DescribeGroupsResponse, ListGroupsResponse
+from odradek.protocol.messages.log_dirs import DescribeLogDirsResponse
+from odradek.protocol.messages.offsets import OffsetFetchResponse
 from odradek_operator.exporter import requests
 from odradek_operator.exporter.exporter_settings import ExporterSettings
 from odradek_operator.exporter.lag import LOOKS_BACK
@@ -86,7 +90,7 @@ class Collection:
                 # After the commits: an end that is newer than a commit makes a lag, an older one would hide it.
                 await self._offsets(node, led)
                 if with_sizes and led:
-                    response = await self._cluster.ask(node, ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
+                    response = await self._cluster.ask(node, DescribeLogDirsResponse, {"topics": None})
                     self.readings.sizes.put(requests.log_sizes(response, frozenset(led)), self._now())
             except ProtocolError as error:
                 level = logging.DEBUG if node in self.failing else logging.WARNING
@@ -95,17 +99,17 @@ class Collection:
         return True
 
     async def _groups(self, node: int) -> None:
-        listed = requests.listed_groups(await self._cluster.ask(node, ApiKey.LIST_GROUPS, {}))
+        listed = requests.listed_groups(await self._cluster.ask(node, ListGroupsResponse, {}))
         groups = self._bounded(group for group in listed if self._settings.groups.takes(group))
         self.readings.listed.put({node: frozenset(groups)}, self._now())
         for portion in portions(groups, GROUPS_AT_ONCE):
-            response = await self._cluster.ask(node, ApiKey.DESCRIBE_GROUPS, requests.describe_groups(portion))
+            response = await self._cluster.ask(node, DescribeGroupsResponse, requests.describe_groups(portion))
             self.readings.members.put(requests.described_groups(response), self._now())
         channel = await self._cluster.connection(node)
         takes_many = channel.pick(ApiKey.OFFSET_FETCH) >= requests.MANY_GROUPS_SINCE
         for portion in portions(groups, GROUPS_AT_ONCE if takes_many else 1):
-            response = await self._cluster.ask(node, ApiKey.OFFSET_FETCH, requests.fetch_commits(portion))
-            self.readings.commits.put(requests.fetched_commits(response, portion), self._now())
+            fetched = await self._cluster.ask(node, OffsetFetchResponse, requests.fetch_commits(portion))
+            self.readings.commits.put(requests.fetched_commits(fetched, portion), self._now())
 
     def _bounded(self, groups: Iterable[str]) -> list[str]:
         ordered = sorted(groups)
@@ -121,7 +125,7 @@ class Collection:
 
     async def _listed(self, node: int, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         message = requests.list_offsets(partitions, timestamp)
-        return requests.listed_offsets(await self._cluster.ask(node, ApiKey.LIST_OFFSETS, message))
+        return requests.listed_offsets(await self._cluster.ask(node, ListOffsetsResponse, message))
 
     async def _seed(self, led: dict[int, list[TopicPartition]], failed: frozenset[int]) -> None:
         """Where groups stand before all that was seen, ask once when the records they wait for were written."""

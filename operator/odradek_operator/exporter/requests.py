@@ -1,6 +1,6 @@
 """What the exporter asks of a broker and how it reads the answers: requests about many things at once.
 
-In: partitions, groups. Out: `Message`s that are not too large, and values out of the entities that come back. Called by
+In: partitions, groups. Out: `Message`s that are not too large, and values out of the responses. Called by
 `collection`. Invariant: what an answer refuses (a leader that moved, a group that is loading) is left out and nothing
 else; the next collection asks again.
 """
@@ -8,13 +8,17 @@ else; the next collection asks again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from odradek.base.errors import MalformedFrameError, error_for
 from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
 from odradek.client.offsets import grouped_by_topic
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.fetch import ListOffsetsResponse
+from odradek.protocol.messages.groups import DescribeGroupsResponse, ListGroupsResponse
+from odradek.protocol.messages.log_dirs import DescribeLogDirsResponse
+from odradek.protocol.messages.offsets import OffsetFetchResponse, OffsetFetchResponseGroup
 from odradek_operator.exporter.readings import Members
 
 PARTITIONS_AT_ONCE: Final = 5_000
@@ -56,21 +60,21 @@ def list_offsets(partitions: Iterable[TopicPartition], timestamp: int) -> Messag
     }
 
 
-def listed_offsets(response: Any) -> dict[TopicPartition, int]:
+def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, int]:
     """The offset of each partition; -1 where no record is as new as was asked for."""
     return {
-        TopicPartition(str(topic.name), int(item.partition_index)): int(item.offset)
+        TopicPartition(topic.name, item.partition_index): item.offset
         for topic in response.topics
         for item in topic.partitions
         if not item.error_code
     }
 
 
-def listed_groups(response: Any) -> frozenset[str]:
+def listed_groups(response: ListGroupsResponse) -> frozenset[str]:
     """The groups that a broker coordinates. Raises the answer's error."""
     if response.error_code:
-        raise error_for(int(response.error_code), "the groups cannot be listed")
-    return frozenset(str(group.group_id) for group in response.groups)
+        raise error_for(response.error_code, "the groups cannot be listed")
+    return frozenset(group.group_id for group in response.groups)
 
 
 def describe_groups(groups: Sequence[str]) -> Message:
@@ -78,16 +82,16 @@ def describe_groups(groups: Sequence[str]) -> Message:
     return {"groups": list(groups), "include_authorized_operations": False}
 
 
-def described_groups(response: Any) -> dict[str, Members]:
+def described_groups(response: DescribeGroupsResponse) -> dict[str, Members]:
     """The members of each group."""
     return {
-        str(group.group_id): Members(
+        group.group_id: Members(
             len(group.members),
             frozenset(
                 partition
                 for member in group.members
                 if group.protocol_type == PROTOCOL_TYPE
-                for partition in _assigned(bytes(member.member_assignment))
+                for partition in _assigned(member.member_assignment)
             ),
         )
         for group in response.groups
@@ -113,28 +117,28 @@ def fetch_commits(groups: Sequence[str]) -> Message:
     }
 
 
-def fetched_commits(response: Any, groups: Sequence[str]) -> dict[str, Mapping[TopicPartition, int]]:
+def fetched_commits(response: OffsetFetchResponse, groups: Sequence[str]) -> dict[str, Mapping[TopicPartition, int]]:
     """What each group has committed; the same `groups` as in the request."""
-    answers = response.groups if hasattr(response, "groups") else [response]
+    answers: Sequence[OffsetFetchResponse | OffsetFetchResponseGroup] = response.groups or (response,)
     return {
         group: {
-            TopicPartition(str(topic.name), int(item.partition_index)): int(item.committed_offset)
+            TopicPartition(topic.name, item.partition_index): item.committed_offset
             for topic in answer.topics
             for item in topic.partitions
             if not item.error_code and item.committed_offset >= 0
         }
         for group, answer in zip(groups, answers, strict=False)
-        if not getattr(answer, "error_code", 0)
+        if not answer.error_code
     }
 
 
-def log_sizes(response: Any, led: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+def log_sizes(response: DescribeLogDirsResponse, led: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
     """Bytes of those replicas of a broker that lead; what is on its way to another directory counts where it is."""
     sizes: dict[TopicPartition, int] = {}
     for directory in response.results:
         for topic in directory.topics:
             for replica in topic.partitions:
-                partition = TopicPartition(str(topic.name), int(replica.partition_index))
+                partition = TopicPartition(topic.name, replica.partition_index)
                 if partition in led and not replica.is_future_key:
-                    sizes[partition] = int(replica.partition_size)
+                    sizes[partition] = replica.partition_size
     return sizes

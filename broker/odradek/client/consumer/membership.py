@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from odradek.base.errors import (
     CoordinatorNotAvailableError,
@@ -55,7 +55,14 @@ from odradek.client.consumer.group_protocol import (
 from odradek.client.metadata import ClusterView
 from odradek.client.offsets import Membership
 from odradek.client.tasks import TaskOwner
-from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import Response
+from odradek.protocol.messages.membership import (
+    HeartbeatResponse,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -215,25 +222,25 @@ class GroupMember:
 
     async def _join_and_sync(self) -> Sequence[TopicPartition]:
         response = await self._ask(
-            ApiKey.JOIN_GROUP, self._join_message(), self._settings.max_poll_interval_ms + _JOIN_SLACK_MS
+            JoinGroupResponse, self._join_message(), self._settings.max_poll_interval_ms + _JOIN_SLACK_MS
         )
         if response.error_code == MemberIdRequiredError.code:
             self._member_id = response.member_id
-        self._check(response, "join")
+        self._check(response.error_code, "join")
         self._member_id = response.member_id
-        self._generation_id = int(response.generation_id)
+        self._generation_id = response.generation_id
         protocol = response.protocol_name or ""
         assignments: list[dict[str, object]] = []
         self._led_counts = None
         if response.leader == response.member_id:
             assignment = await self._assign(protocol, response.members)
-            if not getattr(response, "skip_assignment", False):
+            if not response.skip_assignment:
                 assignments = [
                     {"member_id": member, "assignment": encode_assignment(partitions)}
                     for member, partitions in assignment.items()
                 ]
         synced = await self._ask(
-            ApiKey.SYNC_GROUP,
+            SyncGroupResponse,
             {
                 **self._own_fields(),
                 "protocol_type": PROTOCOL_TYPE,
@@ -242,15 +249,15 @@ class GroupMember:
             },
             self._settings.max_poll_interval_ms + _JOIN_SLACK_MS,
         )
-        self._check(synced, "sync")
-        return decode_assignment(bytes(synced.assignment))
+        self._check(synced.error_code, "sync")
+        return decode_assignment(synced.assignment)
 
     def _join_message(self) -> dict[str, object]:
         metadata = encode_subscription(Subscription(topics=self._topics, rack_id=self._settings.client_rack or None))
         return {
             "group_id": self._group_id,
-            "session_timeout": self._settings.session_timeout_ms,
-            "rebalance_timeout": self._settings.max_poll_interval_ms,
+            "session_timeout_ms": self._settings.session_timeout_ms,
+            "rebalance_timeout_ms": self._settings.max_poll_interval_ms,
             "member_id": self._member_id,
             "group_instance_id": self._settings.group_instance_id,
             "protocol_type": PROTOCOL_TYPE,
@@ -268,22 +275,22 @@ class GroupMember:
             "group_instance_id": self._settings.group_instance_id,
         }
 
-    async def _ask(self, api_key: ApiKey, message: dict[str, object], timeout_ms: float) -> Any:
+    async def _ask(self, expected: type[Response], message: dict[str, object], timeout_ms: float) -> Response:
         timeout_ms = max(timeout_ms, self._settings.request_timeout_ms)
-        return await self._cluster.ask_coordinator(self._group_id, api_key, message, timeout_ms=timeout_ms)
+        return await self._cluster.ask_coordinator(self._group_id, expected, message, timeout_ms=timeout_ms)
 
-    def _check(self, response: Any, what: str) -> None:
-        if response.error_code:
-            raise error_for(int(response.error_code), f"group {self._group_id} refused a {what}")
+    def _check(self, code: int, what: str) -> None:
+        if code:
+            raise error_for(code, f"group {self._group_id} refused a {what}")
 
-    async def _assign(self, protocol: str, members: Sequence[Any]) -> Assignment:
+    async def _assign(self, protocol: str, members: Sequence[JoinGroupResponseMember]) -> Assignment:
         """What this member, being the leader, gives to each."""
         if protocol not in ASSIGNORS:
             raise InconsistentGroupProtocolError(
                 f"group {self._group_id} chose the assignor {protocol!r}, unknown here"
             )
         wanting = [
-            Member(member.member_id, decode_subscription(bytes(member.metadata)).topics, _instance_of(member))
+            Member(member.member_id, decode_subscription(member.metadata).topics, member.group_instance_id)
             for member in members
         ]
         topics = {topic for member in wanting for topic in member.topics}
@@ -311,8 +318,8 @@ class GroupMember:
                 self._lose()
                 continue
             try:
-                response = await self._ask(ApiKey.HEARTBEAT, self._own_fields(), self._settings.request_timeout_ms)
-                self._check(response, "heartbeat")
+                response = await self._ask(HeartbeatResponse, self._own_fields(), self._settings.request_timeout_ms)
+                self._check(response.error_code, "heartbeat")
             except ProtocolError as error:
                 self._after_heartbeat(error)
 
@@ -349,7 +356,7 @@ class GroupMember:
             "members": [{"member_id": self._member_id, "group_instance_id": None, "reason": None}],
         }
         try:
-            await self._ask(ApiKey.LEAVE_GROUP, message, self._settings.request_timeout_ms)
+            await self._ask(LeaveGroupResponse, message, self._settings.request_timeout_ms)
         except ProtocolError as error:
             _LOG.info("member %s could not leave %s: %s", self._member_id, self._group_id, error)
 
@@ -358,10 +365,6 @@ class GroupMember:
         if self._look_at_topics in self._cluster.on_change:
             self._cluster.on_change.remove(self._look_at_topics)
         await self._tasks.close()
-
-
-def _instance_of(member: Any) -> str | None:
-    return getattr(member, "group_instance_id", None)
 
 
 def _counts(view: ClusterView, topics: Iterable[str]) -> dict[str, int]:

@@ -35,7 +35,7 @@ from odradek.client.metadata import ClusterView
 from odradek.client.producer.accumulator import Accumulator, ProducerBatch
 from odradek.client.producer.sequences import Identity, PartitionSequences, Verdict, judge_plain
 from odradek.client.tasks import TaskOwner
-from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.produce import InitProducerIdResponse
 
 _NO_PRODUCER: Final = -1
 _LEADER_STAYS: Final = (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)
@@ -255,16 +255,16 @@ class Sender:
     async def _fetch_identity(self) -> None:
         message = {
             "transactional_id": None,
-            "transaction_timeout": 2**31 - 1,
+            "transaction_timeout_ms": 2**31 - 1,
             "producer_id": _NO_PRODUCER,
             "producer_epoch": -1,
         }
         failures = 0
         while self._identity is None:
             try:
-                response = await self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, message)
+                response = await self._cluster.ask_any(InitProducerIdResponse, message)
                 if response.error_code:
-                    raise error_for(int(response.error_code), "no producer id was given")
+                    raise error_for(response.error_code, "no producer id was given")
             except ProtocolError as error:
                 if not error.retriable:
                     for batch in self._accumulator.discard_waiting():
@@ -274,5 +274,5 @@ class Sender:
                 failures += 1
                 await self._clock.sleep_ms(self._cluster.backoff.delay_ms(failures, self._clock.random()))
             else:
-                self._identity = Identity(int(response.producer_id), int(response.producer_epoch))
+                self._identity = Identity(response.producer_id, response.producer_epoch)
         self.wake()

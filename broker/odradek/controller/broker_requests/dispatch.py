@@ -22,6 +22,7 @@ from odradek.controller.broker_requests.coalescing import coalesce
 from odradek.controller.broker_requests.old_versions import forms, is_grouped
 from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.controller.context import LiveBroker
+from odradek.controller.events import Response
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, decode_response
 from odradek.protocol.release_versions import highest_version
@@ -50,7 +51,7 @@ class BrokerChannel(Protocol):
         ...
 
     async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
-        """Send one request and return the response's entity."""
+        """Send one request and return the response."""
         ...
 
     async def call(self, encode: Callable[[int], Sequence[Buffer]]) -> memoryview:
@@ -65,7 +66,7 @@ class BrokerChannel(Protocol):
 Connect = Callable[[Endpoint], Awaitable[BrokerChannel]]
 """Opens a connection and negotiates its versions; raises `NetworkError` and its like."""
 
-OnResponse = Callable[[BrokerRequest, Any], None]
+OnResponse = Callable[[BrokerRequest, Response], None]
 
 
 class Dispatcher:
@@ -218,18 +219,19 @@ class _BrokerQueue:
         await self._hang_up()
         await self._dispatcher._clock.sleep_ms(RETRY_MS)
 
-    async def _attempt(self, channel: BrokerChannel, request: BrokerRequest) -> Any:
+    async def _attempt(self, channel: BrokerChannel, request: BrokerRequest) -> Response:
         api_key, shared = request.api_key, request.shared
         version = min(channel.pick(api_key), highest_version(api_key, self._dispatcher._protocol))
         if shared is None or not is_grouped(api_key, version):
-            response = None
-            for message in forms(api_key, version, request.message):
-                response = await channel.ask(api_key, version, message)
-            return response
+            answers: list[Response] = [
+                await channel.ask(api_key, version, message) for message in forms(api_key, version, request.message)
+            ]
+            return answers[-1]
         frame = await channel.call(
             lambda correlation_id: shared.frame(version, correlation_id, channel.client_id, request.broker_epoch)
         )
-        return decode_response(api_key, version, frame)
+        answer: Response = decode_response(api_key, version, frame)
+        return answer
 
     async def _hang_up(self) -> None:
         channel, self._channel = self._channel, None

@@ -78,7 +78,7 @@ _LISTS: Final[Mapping[ApiKey, Sequence[str]]] = {
 @lru_cache(maxsize=32)
 def _epoch_place(api_key: ApiKey, version: int) -> int:
     """Where the broker epoch begins in the body; found by writing two of them."""
-    empty: dict[str, object] = {"controller_id": 0, "controller_epoch": 0, **dict.fromkeys(_LISTS[api_key], ())}
+    empty = {"controller_id": 0, "controller_epoch": 0, "type": 0, **dict.fromkeys(_LISTS[api_key], ())}
     zeros = _encoded_body(api_key, version, {**empty, "broker_epoch": 0})
     ones = _encoded_body(api_key, version, {**empty, "broker_epoch": -1})
     return next(place for place, (zero, one) in enumerate(zip(zeros, ones, strict=True)) if zero != one)

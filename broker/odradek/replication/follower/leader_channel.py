@@ -7,7 +7,8 @@ an `OdradekError`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import BrokerNotAvailableError, MalformedFrameError, UnsupportedVersionError, error_for
@@ -16,11 +17,14 @@ from odradek.cluster import ClusterView
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.hotpath import FetchRequest, FetchResponse, decode_fetch_response, encode_fetch_request
+from odradek.protocol.messages.fetch import ListOffsetsResponse, OffsetForLeaderEpochResponse
 from odradek.protocol.release_versions import highest_version
 from odradek.replication.follower.fetch_loop import LeaderChannel
 from odradek.replication.partition import EpochEnd
 
 READ_UNCOMMITTED: Final = 0
+
+_Item = TypeVar("_Item")
 
 
 class LeaderConnector:
@@ -80,47 +84,46 @@ class _ChannelToLeader:
         return decode_fetch_response(version, frame)
 
     async def list_offset(self, topic_partition: TopicPartition, leader_epoch: int, timestamp: int) -> int:
-        found = await self._ask_partition(
-            ApiKey.LIST_OFFSETS,
-            topic_partition,
-            {"replica_id": self._replica_id, "isolation_level": READ_UNCOMMITTED},
-            {
-                "partition_index": topic_partition.partition,
-                "current_leader_epoch": leader_epoch,
-                "timestamp": timestamp,
-            },
-        )
-        return int(found.offset)
+        wanted = {
+            "partition_index": topic_partition.partition,
+            "current_leader_epoch": leader_epoch,
+            "timestamp": timestamp,
+        }
+        message = {
+            "replica_id": self._replica_id,
+            "isolation_level": READ_UNCOMMITTED,
+            "topics": [{"name": topic_partition.topic, "partitions": [wanted]}],
+        }
+        response = await self._channel.ask(ListOffsetsResponse, self._pick(ApiKey.LIST_OFFSETS), message)
+        found = self._only([item for topic in response.topics for item in topic.partitions], topic_partition)
+        self._check(found.error_code, topic_partition)
+        return found.offset
 
     async def epoch_end(self, topic_partition: TopicPartition, leader_epoch: int, epoch: int) -> EpochEnd:
-        found = await self._ask_partition(
-            ApiKey.OFFSET_FOR_LEADER_EPOCH,
-            topic_partition,
-            {"replica_id": self._replica_id},
-            {
-                "partition": topic_partition.partition,
-                "current_leader_epoch": leader_epoch,
-                "leader_epoch": epoch,
-            },
-        )
-        return EpochEnd(int(found.leader_epoch), int(found.end_offset))
+        wanted = {
+            "partition": topic_partition.partition,
+            "current_leader_epoch": leader_epoch,
+            "leader_epoch": epoch,
+        }
+        message = {
+            "replica_id": self._replica_id,
+            "topics": [{"topic": topic_partition.topic, "partitions": [wanted]}],
+        }
+        version = self._pick(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+        response = await self._channel.ask(OffsetForLeaderEpochResponse, version, message)
+        found = self._only([item for topic in response.topics for item in topic.partitions], topic_partition)
+        self._check(found.error_code, topic_partition)
+        return EpochEnd(found.leader_epoch, found.end_offset)
 
     async def close(self) -> None:
         await self._channel.close()
 
-    async def _ask_partition(
-        self, api_key: ApiKey, topic_partition: TopicPartition, head: dict[str, object], wanted: dict[str, object]
-    ) -> Any:
-        """Send a request about one partition. Returns its part of the response, or raises the error in it."""
-        topic = {_TOPIC_FIELD[api_key]: topic_partition.topic, "partitions": [wanted]}
-        response = await self._channel.ask(api_key, self._pick(api_key), {**head, "topics": [topic]})
-        if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
+    def _only(self, found: Sequence[_Item], topic_partition: TopicPartition) -> _Item:
+        """The one partition of a response that was asked about."""
+        if len(found) != 1:
             raise MalformedFrameError(f"{self._channel.peer} did not answer about {topic_partition}")
-        found = response.topics[0].partitions[0]
-        code = int(found.error_code)
+        return found[0]
+
+    def _check(self, code: int, topic_partition: TopicPartition) -> None:
         if code:
             raise error_for(code, f"{topic_partition} on {self._channel.peer}")
-        return found
-
-
-_TOPIC_FIELD: Final = {ApiKey.LIST_OFFSETS: "name", ApiKey.OFFSET_FOR_LEADER_EPOCH: "topic"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from odradek.base.errors import NONE, ElectionNotNeededError, InvalidRequestError, ProtocolError, RequestTimedOutError
 from odradek.base.ports import Clock
@@ -17,8 +17,8 @@ from odradek.cluster import ClusterView
 from odradek.controller.elections.candidates import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
-from odradek.server.dispatch import Handler, RequestContext
-from odradek.server.fields import field
+from odradek.protocol.messages.replicas import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
+from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.timer.purgatory import DelayedOperation, Purgatory
 
 Outcome = int | ProtocolError
@@ -81,7 +81,7 @@ class ElectionHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {ApiKey.ELECT_LEADERS: self.elect_leaders}
+        return dict([route(ElectLeadersRequest, self.elect_leaders)])
 
     def image_changed(self, partitions: Iterable[TopicPartition]) -> None:
         """The image of these partitions changed; called after each UpdateMetadata."""
@@ -92,13 +92,13 @@ class ElectionHandlers:
         """Answer whoever waits; idempotent."""
         self._waits.close()
 
-    async def elect_leaders(self, context: RequestContext, request: Any) -> Message:
+    async def elect_leaders(self, context: RequestContext, request: ElectLeadersRequest) -> Message:
         """Elect for the partitions that are named, or for all."""
-        deadline_ms = self._clock.monotonic_ms() + request.timeout.total_seconds() * 1000
-        number = field(request, "election_type", int(ElectionKind.PREFERRED))
+        deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
+        number = request.election_type
         if number not in list(ElectionKind):
             raise InvalidRequestError(f"There is no election type {number}.")
-        wanted = None if request.topic_partitions is None else list(_named(request))
+        wanted = None if request.topic_partitions is None else list(_named(request.topic_partitions))
         outcomes = await self._controller.elect_leaders(wanted, ElectionKind(number))
         elected = {partition: leader for partition, leader in outcomes.items() if not isinstance(leader, ProtocolError)}
         missing = await self._wait(elected, max(0.0, deadline_ms - self._clock.monotonic_ms()))
@@ -109,7 +109,7 @@ class ElectionHandlers:
         if wanted is None:
             # Who asks for all is told of those that something was to be done for.
             errors = {part: error for part, error in errors.items() if not isinstance(error, ElectionNotNeededError)}
-        return {"throttle_time": 0, "error_code": NONE, "replica_election_results": _results(errors)}
+        return {"throttle_time_ms": 0, "error_code": NONE, "replica_election_results": _results(errors)}
 
     async def _wait(self, leaders: Mapping[TopicPartition, int], timeout_ms: float) -> Collection[TopicPartition]:
         if not leaders:
@@ -122,10 +122,10 @@ class ElectionHandlers:
             wait.complete()  # nobody waits any more when the handler was cancelled
 
 
-def _named(request: Any) -> Iterator[TopicPartition]:
-    for topic in request.topic_partitions:
+def _named(topics: Iterable[ElectLeadersRequestTopicPartitions]) -> Iterator[TopicPartition]:
+    for topic in topics:
         for number in topic.partitions:
-            yield TopicPartition(topic.topic, int(number))
+            yield TopicPartition(topic.topic, number)
 
 
 def _results(errors: Mapping[TopicPartition, ProtocolError | None]) -> list[dict[str, object]]:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from odradek.base.errors import NONE, ProtocolError
 from odradek.base.ports import Clock
 from odradek.controller.features import FeatureUpdate, UpgradeType
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesRequestFeatureUpdateKey
 from odradek.server.configs.config_store import persist
-from odradek.server.dispatch import Handler, RequestContext
-from odradek.server.fields import field
+from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.zk.layout import FEATURE, Feature, LayoutError
 from odradek.zk.port import Watch, ZkClient
 
@@ -101,19 +101,21 @@ class FeatureHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {ApiKey.UPDATE_FEATURES: self.update_features}
+        return dict([route(UpdateFeaturesRequest, self.update_features)])
 
-    async def update_features(self, context: RequestContext, request: Any) -> Message:
+    async def update_features(self, context: RequestContext, request: UpdateFeaturesRequest) -> Message:
         """Finalize, lower or remove features, each for itself."""
         updates = [
-            FeatureUpdate(feature=item.feature, level=int(item.max_version_level), upgrade_type=_upgrade_type(item))
+            FeatureUpdate(
+                feature=item.feature,
+                level=item.max_version_level,
+                upgrade_type=_upgrade_type(item, context.api_version),
+            )
             for item in request.feature_updates
         ]
-        results = await self._controller.update_features(
-            updates, validate_only=bool(field(request, "validate_only", False))
-        )
+        results = await self._controller.update_features(updates, validate_only=request.validate_only)
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "error_code": NONE,
             "error_message": None,
             "results": [
@@ -127,8 +129,8 @@ class FeatureHandlers:
         }
 
 
-def _upgrade_type(item: Any) -> int:
+def _upgrade_type(item: UpdateFeaturesRequestFeatureUpdateKey, version: int) -> int:
     """Version 0 only says whether the level may become lower."""
-    if hasattr(item, "allow_downgrade"):
+    if version == 0:
         return UpgradeType.SAFE_DOWNGRADE if item.allow_downgrade else UpgradeType.UPGRADE
-    return int(item.upgrade_type)
+    return item.upgrade_type

@@ -6,15 +6,16 @@ Decoded requests enter from `server/dispatch`; what `LogManager` and `ReplicaMan
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from odradek.base.errors import NONE, KafkaStorageError
 from odradek.base.types import TopicPartition
 from odradek.log.manager import DirectoryReport, LogManager
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from odradek.replication.manager import ReplicaManager
-from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.dispatch import Handler, RequestContext, route
 
 UNKNOWN_LAG: Final = -1
 
@@ -29,12 +30,14 @@ class LogDirHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {
-            ApiKey.ALTER_REPLICA_LOG_DIRS: self.alter_replica_log_dirs,
-            ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
-        }
+        return dict(
+            [
+                route(AlterReplicaLogDirsRequest, self.alter_replica_log_dirs),
+                route(DescribeLogDirsRequest, self.describe_log_dirs),
+            ]
+        )
 
-    async def alter_replica_log_dirs(self, context: RequestContext, request: Any) -> Message:
+    async def alter_replica_log_dirs(self, context: RequestContext, request: AlterReplicaLogDirsRequest) -> Message:
         """Begin to move replicas between directories; of one that is named twice the last wish counts, as in Kafka."""
         wishes = {
             TopicPartition(topic.name, number): directory.path
@@ -46,9 +49,9 @@ class LogDirHandlers:
         for (topic, number), code in self._replicas.log_dirs.alter(wishes).items():
             topics.setdefault(topic, []).append({"partition_index": number, "error_code": code})
         results = [{"topic_name": name, "partitions": partitions} for name, partitions in topics.items()]
-        return {"throttle_time": 0, "results": results}
+        return {"throttle_time_ms": 0, "results": results}
 
-    async def describe_log_dirs(self, context: RequestContext, request: Any) -> Message:
+    async def describe_log_dirs(self, context: RequestContext, request: DescribeLogDirsRequest) -> Message:
         """Sizes and lags of all replicas or of those that are asked for, and the room of their directories."""
         wanted = None
         if request.topics is not None:
@@ -65,7 +68,7 @@ class LogDirHandlers:
             }
             for directory in self._logs.directories()
         ]
-        return {"throttle_time": 0, "error_code": NONE, "results": results}
+        return {"throttle_time_ms": 0, "error_code": NONE, "results": results}
 
     def _topics(self, directory: DirectoryReport, wanted: Iterable[TopicPartition] | None) -> list[Message]:
         topics: dict[str, list[Message]] = {}

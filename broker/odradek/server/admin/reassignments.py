@@ -7,14 +7,15 @@ answered: who wants its end lists until it is gone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from odradek.base.errors import NONE, ProtocolError
 from odradek.base.types import TopicPartition
 from odradek.controller.reassignment.reassigner import Wishes
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
-from odradek.server.dispatch import Handler, RequestContext
+from odradek.protocol.messages.replicas import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
+from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.zk.layout import ReplicaAssignment
 
 
@@ -41,17 +42,17 @@ class ReassignmentHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.alter,
-            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.list,
-        }
+        return dict(
+            [
+                route(AlterPartitionReassignmentsRequest, self.alter),
+                route(ListPartitionReassignmentsRequest, self.list),
+            ]
+        )
 
-    async def alter(self, context: RequestContext, request: Any) -> Message:
+    async def alter(self, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> Message:
         """Begin or replace reassignments; a partition without replicas has its reassignment cancelled."""
         wishes = {
-            TopicPartition(topic.name, int(part.partition_index)): (
-                None if part.replicas is None else tuple(int(replica) for replica in part.replicas)
-            )
+            TopicPartition(topic.name, part.partition_index): (None if part.replicas is None else part.replicas)
             for topic in request.topics
             for part in topic.partitions
         }
@@ -65,20 +66,18 @@ class ReassignmentHandlers:
                 }
             )
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "error_code": NONE,
             "error_message": None,
             "responses": [{"name": topic, "partitions": parts} for topic, parts in topics.items()],
         }
 
-    async def list(self, context: RequestContext, request: Any) -> Message:
+    async def list(self, context: RequestContext, request: ListPartitionReassignmentsRequest) -> Message:
         """Reassignments under way, of the partitions that are named or of all; others are left out."""
         wanted = None
         if request.topics is not None:
             wanted = [
-                TopicPartition(topic.name, int(number))
-                for topic in request.topics
-                for number in topic.partition_indexes
+                TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes
             ]
         topics: dict[str, list[dict[str, object]]] = {}
         for partition, assignment in (await self._controller.list_reassignments(wanted)).items():
@@ -91,7 +90,7 @@ class ReassignmentHandlers:
                 }
             )
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "error_code": NONE,
             "error_message": None,
             "topics": [{"name": topic, "partitions": parts} for topic, parts in topics.items()],

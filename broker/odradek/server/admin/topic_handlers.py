@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from odradek.base.config import TopicConfig
@@ -46,12 +46,18 @@ from odradek.cluster import ClusterImage, ClusterView
 from odradek.controller.topics import topic_admin
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreateTopicsRequest,
+    CreateTopicsRequestCreatableTopic,
+    DeleteTopicsRequest,
+)
 from odradek.protocol.release_versions import has_topic_ids
 from odradek.server.configs.broker_configs import BrokerSettings
 from odradek.server.configs.config_entries import Entry, topic_entries
-from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.failures import wire_error
-from odradek.server.fields import field, items
 from odradek.timer.purgatory import DelayedOperation, Purgatory
 from odradek.zk.port import ZkClient
 
@@ -120,11 +126,13 @@ class TopicHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {
-            ApiKey.CREATE_TOPICS: self.create_topics,
-            ApiKey.DELETE_TOPICS: self.delete_topics,
-            ApiKey.CREATE_PARTITIONS: self.create_partitions,
-        }
+        return dict(
+            [
+                route(CreateTopicsRequest, self.create_topics),
+                route(DeleteTopicsRequest, self.delete_topics),
+                route(CreatePartitionsRequest, self.create_partitions),
+            ]
+        )
 
     def image_changed(self, topics: Iterable[str]) -> None:
         """The image of these topics changed; called after each UpdateMetadata."""
@@ -149,39 +157,37 @@ class TopicHandlers:
 
     # Creation
 
-    async def create_topics(self, context: RequestContext, request: Any) -> Message:
+    async def create_topics(self, context: RequestContext, request: CreateTopicsRequest) -> Message:
         """Make topics with a chosen or a drawn assignment (KIP-4, KIP-464, KIP-525)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
-        timeout_ms = request.timeout.total_seconds() * 1000
         results = await asyncio.gather(
-            *(
-                self._create_one(topic, request, duplicate=names.count(topic.name) > 1, timeout_ms=timeout_ms)
-                for topic in request.topics
-            )
+            *(self._create_one(topic, request, duplicate=names.count(topic.name) > 1) for topic in request.topics)
         )
-        return {"throttle_time": 0, "topics": results}
+        return {"throttle_time_ms": 0, "topics": results}
 
-    async def _create_one(self, topic: Any, request: Any, *, duplicate: bool, timeout_ms: float) -> dict[str, object]:
+    async def _create_one(
+        self, topic: CreateTopicsRequestCreatableTopic, request: CreateTopicsRequest, *, duplicate: bool
+    ) -> dict[str, object]:
         try:
             if duplicate:
                 raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
             overrides, in_force, assignment = self._checked(topic)
             topic_id = ZERO_UUID
-            if not field(request, "validate_only", False):
-                topic_id = await self._create(topic.name, assignment, overrides, timeout_ms)
+            if not request.validate_only:
+                topic_id = await self._create(topic.name, assignment, overrides, request.timeout_ms)
             return _created(topic.name, topic_id, assignment, topic_entries(self._settings, overrides, in_force))
         except OdradekError as error:
             return _not_created(topic.name, error)
 
-    def _checked(self, topic: Any) -> tuple[dict[str, str], TopicConfig, Assignment]:
+    def _checked(self, topic: CreateTopicsRequestCreatableTopic) -> tuple[dict[str, str], TopicConfig, Assignment]:
         """Overrides, settings in force and assignment of a new topic. Of several faults the one is told that Kafka
         tells: it looks at the topic's existence, the assignment, the name and then the settings."""
         image = self._view.image
         if topic.name in image.topics:
             raise TopicAlreadyExistsError(f"Topic {topic.name} exists already.")
-        overrides = {entry.name: entry.value for entry in topic.configs}
-        if None in overrides.values():
+        overrides = {entry.name: entry.value for entry in topic.configs if entry.value is not None}
+        if any(entry.value is None for entry in topic.configs):
             raise InvalidConfigError(f"A setting of topic {topic.name} has no value.")
         assignment = self._assignment(topic)
         check_topic_name(topic.name)
@@ -196,7 +202,7 @@ class TopicHandlers:
         except ConfigError as error:
             raise InvalidConfigError(str(error)) from error
 
-    def _assignment(self, topic: Any) -> Assignment:
+    def _assignment(self, topic: CreateTopicsRequestCreatableTopic) -> Assignment:
         """The assignment that is given, not checked yet, or one that is drawn."""
         if topic.assignments:
             if topic.num_partitions != BROKER_DEFAULT or topic.replication_factor != BROKER_DEFAULT:
@@ -291,20 +297,20 @@ class TopicHandlers:
 
     # Deletion
 
-    async def delete_topics(self, context: RequestContext, request: Any) -> Message:
+    async def delete_topics(self, context: RequestContext, request: DeleteTopicsRequest) -> Message:
         """Delete topics by name or, from version 6, by id (KIP-516)."""
-        wanted = [(topic.name, field(topic, "topic_id", ZERO_UUID)) for topic in items(request, "topics")]
+        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
         if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
             raise InvalidRequestError("A topic is to be given by its name or by its id, not by both.")
-        wanted += [(name, ZERO_UUID) for name in items(request, "topic_names")]
+        wanted += [(name, ZERO_UUID) for name in request.topic_names]
         self._require_controller()
         if not self._settings.config.delete_topic_enable:
             reason = "delete.topic.enable is false on this cluster."
             known = context.api_version >= DELETION_DISABLED_SINCE
             raise TopicDeletionDisabledError(reason) if known else InvalidRequestError(reason)
-        timeout_ms = request.timeout.total_seconds() * 1000
+        timeout_ms = request.timeout_ms
         results = await asyncio.gather(*(self._delete_one(name, topic_id, timeout_ms) for name, topic_id in wanted))
-        return {"throttle_time": 0, "responses": results}
+        return {"throttle_time_ms": 0, "responses": results}
 
     async def _delete_one(self, name: str | None, topic_id: UUID, timeout_ms: float) -> dict[str, object]:
         error_code, message = NONE, None
@@ -327,27 +333,28 @@ class TopicHandlers:
 
     # Growth
 
-    async def create_partitions(self, context: RequestContext, request: Any) -> Message:
+    async def create_partitions(self, context: RequestContext, request: CreatePartitionsRequest) -> Message:
         """Give topics more partitions (KIP-195)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
         results = await asyncio.gather(
             *(self._grow_one(topic, request, duplicate=names.count(topic.name) > 1) for topic in request.topics)
         )
-        return {"throttle_time": 0, "results": results}
+        return {"throttle_time_ms": 0, "results": results}
 
-    async def _grow_one(self, topic: Any, request: Any, *, duplicate: bool) -> dict[str, object]:
+    async def _grow_one(
+        self, topic: CreatePartitionsRequestTopic, request: CreatePartitionsRequest, *, duplicate: bool
+    ) -> dict[str, object]:
         error_code, message = NONE, None
         try:
             if duplicate:
                 raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
-            timeout_ms = request.timeout.total_seconds() * 1000
-            await self._grow(topic, timeout_ms, validate_only=request.validate_only)
+            await self._grow(topic, request.timeout_ms, validate_only=request.validate_only)
         except OdradekError as error:
             error_code, message = _told(error)
         return {"name": topic.name, "error_code": error_code, "error_message": message}
 
-    async def _grow(self, topic: Any, timeout_ms: float, *, validate_only: bool) -> None:
+    async def _grow(self, topic: CreatePartitionsRequestTopic, timeout_ms: float, *, validate_only: bool) -> None:
         known = self._view.image.topics.get(topic.name)
         if known is None:
             raise UnknownTopicOrPartitionError(f"There is no topic {topic.name}.")
@@ -371,7 +378,7 @@ class TopicHandlers:
         if not await self._wait(topic.name, has_grown, timeout_ms):
             raise RequestTimedOutError(f"Partitions of {topic.name} were made, but not all have leaders in time.")
 
-    def _added(self, topic: Any, existing: Assignment) -> Assignment:
+    def _added(self, topic: CreatePartitionsRequestTopic, existing: Assignment) -> Assignment:
         present, factor = len(existing), len(existing[min(existing)])
         if topic.assignments is None:
             return self._drawn(topic.count - present, factor, existing)

@@ -12,7 +12,8 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import Any, Final, cast
+from functools import partial
+from typing import Final, TypeVar, cast
 
 from odradek.base.config import TopicConfig, broker_setting, topic_setting
 from odradek.base.errors import (
@@ -28,13 +29,21 @@ from odradek.base.topics import check_topic_name
 from odradek.cluster import ClusterView
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsRequestResource,
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+)
 from odradek.server.configs.broker_configs import BrokerSettings
 from odradek.server.configs.config_entries import Entry, broker_entries, default_entries, topic_entries
 from odradek.server.configs.config_store import ConfigStore
 from odradek.server.configs.logger_levels import alter_levels, logger_entries
-from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.failures import wire_error
-from odradek.server.fields import field
 from odradek.zk.layout import DEFAULT_ENTITY
 
 logger = logging.getLogger(__name__)
@@ -45,6 +54,9 @@ BROKER_LOGGER: Final = 8
 """Resource types (org.apache.kafka.common.config.ConfigResource.Type)."""
 
 Values = Mapping[str, str]
+
+_AnyResource = AlterConfigsRequestResource | IncrementalAlterConfigsRequestAlterConfigsResource
+_Resource = TypeVar("_Resource", AlterConfigsRequestResource, IncrementalAlterConfigsRequestAlterConfigsResource)
 
 
 class Operation(IntEnum):
@@ -67,17 +79,19 @@ class ConfigHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {
-            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
-            ApiKey.ALTER_CONFIGS: self.alter_configs,
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
-        }
+        return dict(
+            [
+                route(DescribeConfigsRequest, self.describe_configs),
+                route(AlterConfigsRequest, self.alter_configs),
+                route(IncrementalAlterConfigsRequest, self.incremental_alter_configs),
+            ]
+        )
 
     # Reading
 
-    async def describe_configs(self, context: RequestContext, request: Any) -> Message:
+    async def describe_configs(self, context: RequestContext, request: DescribeConfigsRequest) -> Message:
         """Values in force, where they come from, and what they mean (KIP-133, KIP-226, KIP-569)."""
-        synonyms, explain = field(request, "include_synonyms", False), field(request, "include_documentation", False)
+        synonyms, explain = request.include_synonyms, request.include_documentation
         topics = {resource.resource_name for resource in request.resources if resource.resource_type == TOPIC}
         await self._store.load_unread(topics & self._view.image.topics.keys())
         results = []
@@ -101,9 +115,9 @@ class ConfigHandlers:
                     "configs": entries,
                 }
             )
-        return {"throttle_time": 0, "results": results}
+        return {"throttle_time_ms": 0, "results": results}
 
-    def _describe(self, resource: Any, *, explain: bool) -> list[Entry]:
+    def _describe(self, resource: DescribeConfigsRequestResource, *, explain: bool) -> list[Entry]:
         name = resource.resource_name
         if resource.resource_type == TOPIC:
             return self._describe_topic(name, explain=explain)
@@ -136,24 +150,28 @@ class ConfigHandlers:
 
     # Changing
 
-    async def incremental_alter_configs(self, context: RequestContext, request: Any) -> Message:
+    async def incremental_alter_configs(
+        self, context: RequestContext, request: IncrementalAlterConfigsRequest
+    ) -> Message:
         """Set, delete, append to and subtract from settings (KIP-339)."""
-        return await self._alter_each(request, self._alter)
+        return await self._alter_each(request.resources, partial(self._alter, validate_only=request.validate_only))
 
-    async def alter_configs(self, context: RequestContext, request: Any) -> Message:
+    async def alter_configs(self, context: RequestContext, request: AlterConfigsRequest) -> Message:
         """Replace all settings of topics and brokers (KIP-133)."""
-        return await self._alter_each(request, self._replace)
+        return await self._alter_each(request.resources, partial(self._replace, validate_only=request.validate_only))
 
-    async def _alter_each(self, request: Any, alter: Callable[..., Awaitable[None]]) -> Message:
-        counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    async def _alter_each(
+        self, resources: Iterable[_Resource], alter: Callable[[_Resource], Awaitable[None]]
+    ) -> Message:
+        counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
         responses = []
-        for resource in request.resources:
+        for resource in resources:
             error_code, error_message = NONE, None
             try:
                 if counts[resource.resource_type, resource.resource_name] > 1:
                     raise InvalidRequestError("Each resource may be named only once in a request.")
                 _check_names(resource)
-                await alter(resource, validate_only=request.validate_only)
+                await alter(resource)
             except OdradekError as caught:
                 error = wire_error(caught)
                 logger.info("settings of %s are not changed: %s", resource.resource_name or "all brokers", caught)
@@ -166,12 +184,14 @@ class ConfigHandlers:
                     "resource_name": resource.resource_name,
                 }
             )
-        return {"throttle_time": 0, "responses": responses}
+        return {"throttle_time_ms": 0, "responses": responses}
 
-    async def _alter(self, resource: Any, *, validate_only: bool) -> None:
+    async def _alter(
+        self, resource: IncrementalAlterConfigsRequestAlterConfigsResource, *, validate_only: bool
+    ) -> None:
         for entry in resource.configs:
-            if entry.value is None and entry.config_operation != Operation.DELETE:
-                raise InvalidRequestError(f"{entry.name} has no value: give one, or delete the key.")
+            if entry.config_operation != Operation.DELETE:
+                _value_of(entry)
         if resource.resource_type == BROKER_LOGGER:
             self._check_broker(resource.resource_name)
             alter_levels(resource.configs, validate_only=validate_only)
@@ -183,14 +203,17 @@ class ConfigHandlers:
 
         await self._change(resource, change, validate_only=validate_only)
 
-    async def _replace(self, resource: Any, *, validate_only: bool) -> None:
-        wanted = {entry.name: entry.value for entry in resource.configs}
-        for name, value in wanted.items():
-            if value is None:
-                raise InvalidRequestError(f"{name} has no value.")
+    async def _replace(self, resource: AlterConfigsRequestResource, *, validate_only: bool) -> None:
+        wanted: dict[str, str] = {}
+        for entry in resource.configs:
+            if entry.value is None:
+                raise InvalidRequestError(f"{entry.name} has no value.")
+            wanted[entry.name] = entry.value
         await self._change(resource, lambda values, in_force: wanted, validate_only=validate_only)
 
-    async def _change(self, resource: Any, change: Callable[[Values, object], Values], *, validate_only: bool) -> None:
+    async def _change(
+        self, resource: _AnyResource, change: Callable[[Values, object], Values], *, validate_only: bool
+    ) -> None:
         """Change a topic or broker. Settings that are not named in the request are no obstacle: others may have
         written what this broker does not know."""
         names = [entry.name for entry in resource.configs]
@@ -238,7 +261,7 @@ class ConfigHandlers:
             await settings.change(entity, checked)
 
 
-def _check_names(resource: Any) -> None:
+def _check_names(resource: _AnyResource) -> None:
     names = [entry.name for entry in resource.configs]
     if len(set(names)) != len(names):
         raise InvalidRequestError(f"A setting of {resource.resource_name!r} is named twice in one request.")
@@ -254,7 +277,18 @@ def _topic_setting(name: str) -> Setting | None:
     return topic_setting(name)
 
 
-def altered(values: Values, operations: Any, in_force: object, find: Callable[[str], Setting | None]) -> dict[str, str]:
+def _value_of(entry: IncrementalAlterConfigsRequestAlterableConfig) -> str:
+    if entry.value is None:
+        raise InvalidRequestError(f"{entry.name} has no value: give one, or delete the key.")
+    return entry.value
+
+
+def altered(
+    values: Values,
+    operations: Iterable[IncrementalAlterConfigsRequestAlterableConfig],
+    in_force: object,
+    find: Callable[[str], Setting | None],
+) -> dict[str, str]:
     """The values after the operations. `in_force` gives the list that APPEND and SUBTRACT begin with.
 
     `find` gives the declaration of a key, None for a key that may be set without one. Raises what it raises,
@@ -267,14 +301,14 @@ def altered(values: Values, operations: Any, in_force: object, find: Callable[[s
             continue
         setting = find(entry.name)
         if entry.config_operation == Operation.SET:
-            changed[entry.name] = entry.value
+            changed[entry.name] = _value_of(entry)
         elif entry.config_operation in (Operation.APPEND, Operation.SUBTRACT):
             if setting is None or setting.kind is not Kind.LIST:
                 raise InvalidConfigError(f"{entry.name} is not a list: it can be set or deleted only.")
             present = [part for part in changed.get(entry.name, "").split(",") if part]
             if entry.name not in changed:
                 present = list(_in_force(in_force, setting))
-            changed[entry.name] = ",".join(_combined(present, entry.value.split(","), entry.config_operation))
+            changed[entry.name] = ",".join(_combined(present, _value_of(entry).split(","), entry.config_operation))
         else:
             raise InvalidRequestError(f"Operation {entry.config_operation} is none of 0 to 3.")
     return changed

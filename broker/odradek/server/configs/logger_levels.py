@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from odradek.base.errors import InvalidConfigError, InvalidRequestError
+from odradek.protocol.messages.configs import IncrementalAlterConfigsRequestAlterableConfig
 from odradek.server.configs.broker_configs import Source
 
 ROOT: Final = "root"
@@ -44,7 +45,7 @@ def level_name(level: int) -> str:
     return max((number, name) for name, number in LEVELS.items() if number <= max(level, LEVELS["TRACE"]))[1]
 
 
-def alter_levels(operations: Iterable[Any], *, validate_only: bool) -> None:
+def alter_levels(operations: Iterable[IncrementalAlterConfigsRequestAlterableConfig], *, validate_only: bool) -> None:
     """Set levels, or delete them so that the logger above decides.
 
     Raises `InvalidRequestError` for an operation or resource that cannot be, `InvalidConfigError` for an unknown
@@ -61,7 +62,7 @@ def alter_levels(operations: Iterable[Any], *, validate_only: bool) -> None:
                 raise InvalidRequestError("The root logger must have a level.")
             wanted.append((entry.name, logging.NOTSET))
             continue
-        level = LEVELS.get(entry.value)
+        level = LEVELS.get(entry.value or "")
         if level is None:
             raise InvalidConfigError(
                 f"{entry.name}={entry.value!r} is not allowed: it must be one of {', '.join(LEVELS)}"

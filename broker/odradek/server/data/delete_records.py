@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 from odradek.base.errors import UnknownTopicOrPartitionError
 from odradek.base.types import TopicPartition
 from odradek.cluster import ClusterView
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.fetch import DeleteRecordsRequest
 from odradek.replication.leader.delete_records import DeletedRecords
 from odradek.replication.manager import ReplicaManager
-from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.dispatch import Handler, RequestContext, route
 
 
 class RecordHandlers:
@@ -29,9 +29,9 @@ class RecordHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {ApiKey.DELETE_RECORDS: self.delete_records}
+        return dict([route(DeleteRecordsRequest, self.delete_records)])
 
-    async def delete_records(self, context: RequestContext, request: Any) -> Message:
+    async def delete_records(self, context: RequestContext, request: DeleteRecordsRequest) -> Message:
         """Raise the log starts of partitions that this broker leads; -1 stands for the high watermark."""
         image = self._view.image
         offsets: dict[TopicPartition, int] = {}
@@ -44,7 +44,7 @@ class RecordHandlers:
                 else:
                     offsets[topic_partition] = partition.offset
         if offsets:
-            results |= await self._delete(offsets, request.timeout.total_seconds() * 1000)
+            results |= await self._delete(offsets, request.timeout_ms)
         topics: dict[str, list[Message]] = {}
         for (name, number), result in results.items():
             topics.setdefault(name, []).append(
@@ -55,7 +55,7 @@ class RecordHandlers:
                 }
             )
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
         }
 

@@ -7,7 +7,6 @@ Kafka every replica answers, not only the leader, so that an operator can compar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from odradek.base.errors import NONE, OdradekError
 from odradek.base.topics import check_topic_name
@@ -15,8 +14,9 @@ from odradek.base.types import TopicPartition
 from odradek.log.producers.producer_state import ActiveProducer
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.produce import DescribeProducersRequest
 from odradek.replication.manager import ReplicaManager
-from odradek.server.dispatch import Handler, RequestContext
+from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.failures import wire_error
 
 
@@ -29,9 +29,9 @@ class ProducerHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {ApiKey.DESCRIBE_PRODUCERS: self.describe_producers}
+        return dict([route(DescribeProducersRequest, self.describe_producers)])
 
-    async def describe_producers(self, context: RequestContext, request: Any) -> Message:
+    async def describe_producers(self, context: RequestContext, request: DescribeProducersRequest) -> Message:
         """The active producers of each partition, or why there is no answer for it."""
         topics = [
             {
@@ -40,7 +40,7 @@ class ProducerHandlers:
             }
             for topic in request.topics
         ]
-        return {"throttle_time": 0, "topics": topics}
+        return {"throttle_time_ms": 0, "topics": topics}
 
     def _described(self, topic: str, number: int) -> Message:
         try:

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from odradek.base.config import TopicConfig
 from odradek.base.errors import (
@@ -57,6 +57,7 @@ from odradek.protocol.hotpath import (
     encode_fetch_response,
     encode_produce_response,
 )
+from odradek.protocol.messages.fetch import ListOffsetsRequest, ListOffsetsRequestPartition, OffsetForLeaderEpochRequest
 from odradek.records.batch import MAGIC, TRANSACTIONAL_FLAG
 from odradek.records.formats import MAGIC_AT
 from odradek.records.validate import AppendOrigin
@@ -66,9 +67,8 @@ from odradek.replication.sessions.fetch_session import FetchAnswer, FetchContext
 from odradek.server.data.appended import count_append
 from odradek.server.data.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
 from odradek.server.data.conversion import DownConversion
-from odradek.server.dispatch import DirectHandler, Handler, RequestContext
+from odradek.server.dispatch import DirectHandler, Handler, RequestContext, route
 from odradek.server.failures import wire_error
-from odradek.server.fields import field
 
 READ_COMMITTED: Final = 1
 FORMAT_2_ONLY_SINCE: Final = 3
@@ -138,11 +138,13 @@ class DataHandlers:
         return {ApiKey.PRODUCE: self.produce, ApiKey.FETCH: self.fetch}
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
-        """The other handlers."""
-        return {
-            ApiKey.LIST_OFFSETS: self.list_offsets,
-            ApiKey.OFFSET_FOR_LEADER_EPOCH: self.offset_for_leader_epoch,
-        }
+        """The handlers by API."""
+        return dict(
+            [
+                route(ListOffsetsRequest, self.list_offsets),
+                route(OffsetForLeaderEpochRequest, self.offset_for_leader_epoch),
+            ]
+        )
 
     # Produce
 
@@ -334,7 +336,7 @@ class DataHandlers:
 
     # Marks
 
-    async def list_offsets(self, context: RequestContext, request: Any) -> Message:
+    async def list_offsets(self, context: RequestContext, request: ListOffsetsRequest) -> Message:
         """Offsets by time (KIP-79), of the end as the reader may see it, of the start, of the greatest timestamp."""
         if context.api_version < SINGLE_OFFSET_SINCE:
             return self._old_offsets(request)
@@ -356,11 +358,13 @@ class DataHandlers:
                         row["error_code"] = LeaderNotAvailableError.code
                 partitions.append({"partition_index": item.partition_index, **row})
             topics.append({"name": topic.name, "partitions": partitions})
-        return {"throttle_time": 0, "topics": topics}
+        return {"throttle_time_ms": 0, "topics": topics}
 
-    def _listed(self, topic_partition: TopicPartition, item: Any, request: Any) -> tuple[int, int, int]:
+    def _listed(
+        self, topic_partition: TopicPartition, item: ListOffsetsRequestPartition, request: ListOffsetsRequest
+    ) -> tuple[int, int, int]:
         """(timestamp, offset, leader epoch), each -1 where there is none."""
-        partition = self._replicas.leader(topic_partition, field(item, "current_leader_epoch", NO_EPOCH))
+        partition = self._replicas.leader(topic_partition, item.current_leader_epoch)
         log, timestamp = partition.log, item.timestamp
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             return NO_TIMESTAMP, log.log_start_offset, log.epoch_of(log.log_start_offset)
@@ -368,7 +372,7 @@ class DataHandlers:
             return _NOTHING
         end, is_behind = log.log_end_offset, False
         if request.replica_id == NO_BROKER:
-            committed = field(request, "isolation_level", 0) == READ_COMMITTED
+            committed = request.isolation_level == READ_COMMITTED
             end = partition.last_stable_offset if committed else log.high_watermark
             # A new leader does not know yet how far the old one had come.
             is_behind = log.high_watermark < (partition.leader_epoch_start_offset or 0)
@@ -382,7 +386,7 @@ class DataHandlers:
             raise OffsetNotAvailableError(f"the high watermark of {topic_partition} is not known yet")
         return _NOTHING
 
-    def _old_offsets(self, request: Any) -> Message:
+    def _old_offsets(self, request: ListOffsetsRequest) -> Message:
         """Version 0: where segments begin that were last written at or before a time, and where the log ends."""
         topics = []
         for topic in request.topics:
@@ -407,7 +411,7 @@ class DataHandlers:
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
 
-    async def offset_for_leader_epoch(self, context: RequestContext, request: Any) -> Message:
+    async def offset_for_leader_epoch(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Message:
         """Where a leader epoch ended, so that readers find where their log parts from ours (KIP-101, KIP-320)."""
         topics = []
         for topic in request.topics:
@@ -416,7 +420,7 @@ class DataHandlers:
                 row: dict[str, object] = {"partition": item.partition, "error_code": NONE}
                 try:
                     partition = self._replicas.leader(
-                        TopicPartition(topic.topic, item.partition), field(item, "current_leader_epoch", NO_EPOCH)
+                        TopicPartition(topic.topic, item.partition), item.current_leader_epoch
                     )
                     found = partition.log.end_offset_for_epoch(item.leader_epoch)
                     row |= {"leader_epoch": found.leader_epoch, "end_offset": found.end_offset}
@@ -424,7 +428,7 @@ class DataHandlers:
                     row["error_code"] = error.code
                 partitions.append(row)
             topics.append({"topic": topic.topic, "partitions": partitions})
-        return {"throttle_time": 0, "topics": topics}
+        return {"throttle_time_ms": 0, "topics": topics}
 
 
 def offsets_before(log: PartitionLog, timestamp: int, now_ms: int) -> list[int]:

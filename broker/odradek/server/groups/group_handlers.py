@@ -1,4 +1,4 @@
-"""FindCoordinator, the APIs of consumer groups, and InitProducerId: from wire entities to the coordinators and back.
+"""FindCoordinator, the APIs of consumer groups, and InitProducerId: from requests to the coordinators and back.
 
 Requests enter from `server/dispatch`; answers leave as messages that hold the fields of all versions. What a version
 lacks is filled in here on the way in, and told in that version's way on the way out; everything else is decided by
@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from odradek.base.errors import (
     NONE,
@@ -34,7 +33,6 @@ from odradek.cluster import ClusterView
 from odradek.coordinator.groups import GroupCoordinator
 from odradek.coordinator.producer_ids import ProducerIds
 from odradek.coordinator.requests import (
-    NO_GENERATION,
     CommitRequest,
     FetchedOffset,
     GroupDescription,
@@ -48,8 +46,31 @@ from odradek.coordinator.requests import (
 )
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
-from odradek.server.dispatch import Handler, RequestContext
-from odradek.server.fields import field
+from odradek.protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    ListGroupsRequest,
+)
+from odradek.protocol.messages.membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from odradek.protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from odradek.protocol.messages.produce import InitProducerIdRequest
+from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 
 logger = logging.getLogger(__name__)
@@ -59,6 +80,15 @@ EnsureTopic = Callable[[str], Awaitable[None]]
 
 GROUP_KEY_TYPE: Final = 0
 TRANSACTION_KEY_TYPE: Final = 1
+
+SEVERAL_KEYS_SINCE: Final = 4
+"""First FindCoordinator version with several keys (KIP-699)."""
+
+REBALANCE_TIMEOUT_SINCE: Final = 1
+"""First JoinGroup version with a rebalance timeout; before it, the session timeout counts."""
+
+SEVERAL_GROUPS_SINCE: Final = 8
+"""First OffsetFetch version with several groups (KIP-709)."""
 
 MEMBER_ID_REQUIRED_SINCE: Final = 4
 """First JoinGroup version whose clients join again with the id that they are given (KIP-394)."""
@@ -92,8 +122,6 @@ NO_OPERATIONS: Final = -(1 << 31)
 
 NO_TRANSACTIONS: Final = "This version of Odradek has no transactions: remove transactional.id from the producer."
 
-_MILLISECOND: Final = timedelta(milliseconds=1)
-
 
 class CoordinationHandlers:
     """Handlers over the group coordinator, the producer ids and the image of the cluster."""
@@ -116,35 +144,37 @@ class CoordinationHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return {
-            ApiKey.FIND_COORDINATOR: self.find_coordinator,
-            ApiKey.JOIN_GROUP: self.join_group,
-            ApiKey.SYNC_GROUP: self.sync_group,
-            ApiKey.HEARTBEAT: self.heartbeat,
-            ApiKey.LEAVE_GROUP: self.leave_group,
-            ApiKey.OFFSET_COMMIT: self.offset_commit,
-            ApiKey.OFFSET_FETCH: self.offset_fetch,
-            ApiKey.LIST_GROUPS: self.list_groups,
-            ApiKey.DESCRIBE_GROUPS: self.describe_groups,
-            ApiKey.DELETE_GROUPS: self.delete_groups,
-            ApiKey.OFFSET_DELETE: self.offset_delete,
-            ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
-        }
+        return dict(
+            [
+                route(FindCoordinatorRequest, self.find_coordinator),
+                route(JoinGroupRequest, self.join_group),
+                route(SyncGroupRequest, self.sync_group),
+                route(HeartbeatRequest, self.heartbeat),
+                route(LeaveGroupRequest, self.leave_group),
+                route(OffsetCommitRequest, self.offset_commit),
+                route(OffsetFetchRequest, self.offset_fetch),
+                route(ListGroupsRequest, self.list_groups),
+                route(DescribeGroupsRequest, self.describe_groups),
+                route(DeleteGroupsRequest, self.delete_groups),
+                route(OffsetDeleteRequest, self.offset_delete),
+                route(InitProducerIdRequest, self.init_producer_id),
+            ]
+        )
 
     # FindCoordinator
 
-    async def find_coordinator(self, context: RequestContext, request: Any) -> Message:
+    async def find_coordinator(self, context: RequestContext, request: FindCoordinatorRequest) -> Message:
         """Where the coordinators of some keys are: of one up to version 3, of several from 4 on (KIP-699)."""
-        key_type = field(request, "key_type", GROUP_KEY_TYPE)
-        if hasattr(request, "coordinator_keys"):
+        if context.api_version >= SEVERAL_KEYS_SINCE:
             found = [
-                {"key": key, **await self._coordinator(context, key_type, key)} for key in request.coordinator_keys
+                {"key": key, **await self._coordinator(context, request.key_type, key)}
+                for key in request.coordinator_keys
             ]
-            return {"throttle_time": 0, "coordinators": found}
-        found_one = await self._coordinator(context, key_type, request.key)
+            return {"throttle_time_ms": 0, "coordinators": found}
+        found_one = await self._coordinator(context, request.key_type, request.key)
         # Kafka names the absence of an error here, in the versions with one key.
         message = found_one["error_message"] or "NONE"
-        return {"throttle_time": 0, **found_one, "error_message": message}
+        return {"throttle_time_ms": 0, **found_one, "error_message": message}
 
     async def _coordinator(self, context: RequestContext, key_type: int, key: str) -> dict[str, object]:
         try:
@@ -181,7 +211,7 @@ class CoordinationHandlers:
 
     # Members
 
-    async def join_group(self, context: RequestContext, request: Any) -> Message:
+    async def join_group(self, context: RequestContext, request: JoinGroupRequest) -> Message:
         """The member's next generation; answers when it begins."""
         try:
             result = await self._groups.join(_join_request(context, request))
@@ -189,7 +219,7 @@ class CoordinationHandlers:
             result = JoinResult(error_code=error.code, member_id=request.member_id)
         no_name = None if context.api_version >= NULLABLE_PROTOCOL_SINCE else ""
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "error_code": result.error_code,
             "generation_id": result.generation,
             "protocol_type": result.protocol_type,
@@ -207,51 +237,49 @@ class CoordinationHandlers:
             ],
         }
 
-    async def sync_group(self, context: RequestContext, request: Any) -> Message:
+    async def sync_group(self, context: RequestContext, request: SyncGroupRequest) -> Message:
         """The member's assignment."""
-        protocol_type: str | None = getattr(request, "protocol_type", None)
-        protocol_name: str | None = getattr(request, "protocol_name", None)
-        is_incomplete = protocol_type is None or protocol_name is None
+        is_incomplete = request.protocol_type is None or request.protocol_name is None
         try:
             if context.api_version >= SYNC_PROTOCOL_SINCE and is_incomplete:
                 raise InconsistentGroupProtocolError("Protocol type and name must be given.")
             result = await self._groups.sync(
                 SyncRequest(
                     member=_member_check(request, request.generation_id),
-                    protocol_type=protocol_type,
-                    protocol_name=protocol_name,
+                    protocol_type=request.protocol_type,
+                    protocol_name=request.protocol_name,
                     assignments={item.member_id: item.assignment for item in request.assignments},
                 )
             )
         except ProtocolError as error:
             return {
-                "throttle_time": 0,
+                "throttle_time_ms": 0,
                 "error_code": error.code,
                 "protocol_type": None,
                 "protocol_name": None,
                 "assignment": b"",
             }
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "error_code": NONE,
             "protocol_type": result.protocol_type,
             "protocol_name": result.protocol_name,
             "assignment": result.assignment,
         }
 
-    async def heartbeat(self, context: RequestContext, request: Any) -> Message:
+    async def heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> Message:
         """A sign of life."""
         await self._groups.heartbeat(_member_check(request, request.generation_id))
-        return {"throttle_time": 0, "error_code": NONE}
+        return {"throttle_time_ms": 0, "error_code": NONE}
 
-    async def leave_group(self, context: RequestContext, request: Any) -> Message:
+    async def leave_group(self, context: RequestContext, request: LeaveGroupRequest) -> Message:
         """The end of one membership up to version 2, of several from 3 on."""
         if context.api_version >= BATCHED_LEAVE_SINCE:
             leaving = [
                 LeavingMember(
                     member_id=member.member_id,
                     instance_id=member.group_instance_id,
-                    reason=getattr(member, "reason", None),
+                    reason=member.reason,
                 )
                 for member in request.members
             ]
@@ -260,7 +288,7 @@ class CoordinationHandlers:
         results = await self._groups.leave(request.group_id, leaving)
         is_single = context.api_version < BATCHED_LEAVE_SINCE
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "error_code": results[0].error_code if is_single else NONE,
             "members": [
                 {
@@ -274,23 +302,23 @@ class CoordinationHandlers:
 
     # Offsets
 
-    async def offset_commit(self, context: RequestContext, request: Any) -> Message:
+    async def offset_commit(self, context: RequestContext, request: OffsetCommitRequest) -> Message:
         """Store offsets of partitions that exist."""
         codes: dict[TopicPartition, int] = {}
         offsets: dict[TopicPartition, OffsetToCommit] = {}
-        retention_ms = _milliseconds(getattr(request, "retention_time", None), BROKERS_RETENTION)
+        retention_ms = request.retention_time_ms
         image = self._view.image
         for topic in request.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
-                commit_ms = field(partition, "commit_timestamp", BROKERS_TIME)
+                commit_ms = partition.commit_timestamp
                 if image.partition(topic_partition) is None:
                     codes[topic_partition] = UnknownTopicOrPartitionError.code
                 else:
                     offsets[topic_partition] = OffsetToCommit(
                         offset=partition.committed_offset,
                         metadata=partition.committed_metadata or "",
-                        leader_epoch=field(partition, "committed_leader_epoch", NO_EPOCH),
+                        leader_epoch=partition.committed_leader_epoch,
                         retention_ms=None if retention_ms == BROKERS_RETENTION else retention_ms,
                         commit_timestamp_ms=None if commit_ms == BROKERS_TIME else commit_ms,
                     )
@@ -299,10 +327,10 @@ class CoordinationHandlers:
             codes |= await self._zookeeper_offsets.commit(request.group_id, numbers)
         elif offsets:
             codes |= await self._commit(request, offsets)
-        return {"throttle_time": 0, "topics": _coded_topics(request.topics, codes)}
+        return {"throttle_time_ms": 0, "topics": _coded_topics(request.topics, codes)}
 
     async def _commit(
-        self, request: Any, offsets: Mapping[TopicPartition, OffsetToCommit]
+        self, request: OffsetCommitRequest, offsets: Mapping[TopicPartition, OffsetToCommit]
     ) -> Mapping[TopicPartition, int]:
         check = _member_check(request, request.generation_id_or_member_epoch)
         try:
@@ -310,22 +338,22 @@ class CoordinationHandlers:
         except ProtocolError as error:
             return dict.fromkeys(offsets, error.code)
 
-    async def offset_fetch(self, context: RequestContext, request: Any) -> Message:
+    async def offset_fetch(self, context: RequestContext, request: OffsetFetchRequest) -> Message:
         """Committed offsets of one group up to version 7, of several from 8 on (KIP-709)."""
         if context.api_version < COORDINATED_OFFSETS_SINCE:
             return await self._fetch_from_zookeeper(request)
-        require_stable = field(request, "require_stable", False)
-        if hasattr(request, "groups"):
+        require_stable = request.require_stable
+        if context.api_version >= SEVERAL_GROUPS_SINCE:
             groups = [await self._fetch_group(group, require_stable) for group in request.groups]
-            return {"throttle_time": 0, "groups": groups}
+            return {"throttle_time_ms": 0, "groups": groups}
         if request.topics is None:
             fetched = await self._groups.fetch(request.group_id, None, require_stable=require_stable)
         else:
             fetched = await self._groups.fetch(request.group_id, _wanted(request.topics), require_stable=require_stable)
-        return {"throttle_time": 0, "topics": _fetched_topics(fetched), "error_code": NONE}
+        return {"throttle_time_ms": 0, "topics": _fetched_topics(fetched), "error_code": NONE}
 
-    async def _fetch_from_zookeeper(self, request: Any) -> Message:
-        wanted = _wanted(request.topics)
+    async def _fetch_from_zookeeper(self, request: OffsetFetchRequest) -> Message:
+        wanted = _wanted(request.topics or ())
         image = self._view.image
         known = [partition for partition in wanted if image.partition(partition) is not None]
         kept = await self._zookeeper_offsets.fetch(request.group_id, known)
@@ -334,7 +362,7 @@ class CoordinationHandlers:
         fetched |= {key: FetchedOffset(offset=one.offset, error_code=one.error_code) for key, one in kept.items()}
         return {"topics": _fetched_topics(fetched)}
 
-    async def _fetch_group(self, group: Any, require_stable: bool) -> Message:
+    async def _fetch_group(self, group: OffsetFetchRequestGroup, require_stable: bool) -> Message:
         wanted = None if group.topics is None else _wanted(group.topics)
         try:
             fetched = await self._groups.fetch(group.group_id, wanted, require_stable=require_stable)
@@ -342,7 +370,7 @@ class CoordinationHandlers:
             return {"group_id": group.group_id, "topics": [], "error_code": error.code}
         return {"group_id": group.group_id, "topics": _fetched_topics(fetched), "error_code": NONE}
 
-    async def offset_delete(self, context: RequestContext, request: Any) -> Message:
+    async def offset_delete(self, context: RequestContext, request: OffsetDeleteRequest) -> Message:
         """Remove offsets of partitions that exist, where no member consumes their topic (KIP-496)."""
         wanted = [
             TopicPartition(topic.name, partition.partition_index)
@@ -353,17 +381,15 @@ class CoordinationHandlers:
         existing = [partition for partition in wanted if image.partition(partition) is not None]
         codes = dict.fromkeys(wanted, UnknownTopicOrPartitionError.code)
         codes |= await self._groups.delete_offsets(request.group_id, existing)
-        return {"error_code": NONE, "throttle_time": 0, "topics": _coded_topics(request.topics, codes)}
+        return {"error_code": NONE, "throttle_time_ms": 0, "topics": _coded_topics(request.topics, codes)}
 
     # Whole groups
 
-    async def list_groups(self, context: RequestContext, request: Any) -> Message:
+    async def list_groups(self, context: RequestContext, request: ListGroupsRequest) -> Message:
         """The groups of this broker."""
-        found = await self._groups.list(
-            states=field(request, "states_filter", ()), types=field(request, "types_filter", ())
-        )
+        found = await self._groups.list(states=request.states_filter, types=request.types_filter)
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "error_code": found.error_code,
             "groups": [
                 {
@@ -376,11 +402,11 @@ class CoordinationHandlers:
             ],
         }
 
-    async def describe_groups(self, context: RequestContext, request: Any) -> Message:
+    async def describe_groups(self, context: RequestContext, request: DescribeGroupsRequest) -> Message:
         """Members and states of groups."""
-        operations = GROUP_OPERATIONS if field(request, "include_authorized_operations", False) else NO_OPERATIONS
+        operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
         return {
-            "throttle_time": 0,
+            "throttle_time_ms": 0,
             "groups": [await self._describe(group_id, operations) for group_id in request.groups],
         }
 
@@ -390,12 +416,12 @@ class CoordinationHandlers:
         except ProtocolError as error:
             return _described(GroupDescription(group_id=group_id, state=""), error.code, NO_OPERATIONS)
 
-    async def delete_groups(self, context: RequestContext, request: Any) -> Message:
+    async def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> Message:
         """Remove empty groups with their offsets."""
         group_ids = list(dict.fromkeys(request.groups_names))
         codes = await asyncio.gather(*map(self._delete, group_ids))
         results = [{"group_id": group_id, "error_code": code} for group_id, code in zip(group_ids, codes, strict=True)]
-        return {"throttle_time": 0, "results": results}
+        return {"throttle_time_ms": 0, "results": results}
 
     async def _delete(self, group_id: str) -> int:
         try:
@@ -406,22 +432,22 @@ class CoordinationHandlers:
 
     # Producers
 
-    async def init_producer_id(self, context: RequestContext, request: Any) -> Message:
+    async def init_producer_id(self, context: RequestContext, request: InitProducerIdRequest) -> Message:
         """A producer id for an idempotent producer (KIP-98); it has epoch 0."""
         try:
             new_id = await self._new_producer_id(request)
         except ProtocolError as error:
             return {
-                "throttle_time": 0,
+                "throttle_time_ms": 0,
                 "error_code": error.code,
                 "producer_id": NO_PRODUCER_ID,
                 "producer_epoch": NO_EPOCH,
             }
-        return {"throttle_time": 0, "error_code": NONE, "producer_id": new_id, "producer_epoch": 0}
+        return {"throttle_time_ms": 0, "error_code": NONE, "producer_id": new_id, "producer_epoch": 0}
 
-    async def _new_producer_id(self, request: Any) -> int:
-        has_id = field(request, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
-        has_epoch = field(request, "producer_epoch", NO_EPOCH) != NO_EPOCH
+    async def _new_producer_id(self, request: InitProducerIdRequest) -> int:
+        has_id = request.producer_id != NO_PRODUCER_ID
+        has_epoch = request.producer_epoch != NO_EPOCH
         if request.transactional_id == "":
             raise InvalidRequestError("The transactional id is empty.")
         if has_id != has_epoch:
@@ -432,22 +458,18 @@ class CoordinationHandlers:
         return await self._producer_ids.next()
 
 
-def _milliseconds(value: timedelta | None, default: int) -> int:
-    return default if value is None else value // _MILLISECOND
-
-
-def _member_check(request: Any, generation: int = NO_GENERATION) -> MemberCheck:
+def _member_check(request: HeartbeatRequest | OffsetCommitRequest | SyncGroupRequest, generation: int) -> MemberCheck:
     return MemberCheck(
         group_id=request.group_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
         generation=generation,
     )
 
 
-def _join_request(context: RequestContext, request: Any) -> JoinRequest:
-    session_timeout_ms = _milliseconds(request.session_timeout, 0)
-    instance_id = getattr(request, "group_instance_id", None)
+def _join_request(context: RequestContext, request: JoinGroupRequest) -> JoinRequest:
+    has_rebalance_timeout = context.api_version >= REBALANCE_TIMEOUT_SINCE
+    instance_id = request.group_instance_id
     return JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -455,17 +477,17 @@ def _join_request(context: RequestContext, request: Any) -> JoinRequest:
         client_id=context.client_id or "",
         # Java writes an address without a name so, and tools show it as it comes.
         client_host=f"/{context.client_host}",
-        rebalance_timeout_ms=_milliseconds(getattr(request, "rebalance_timeout", None), session_timeout_ms),
-        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=_protocols(request.protocols),
         requires_known_member_id=context.api_version >= MEMBER_ID_REQUIRED_SINCE and instance_id is None,
         supports_skipping_assignment=context.api_version >= SKIP_ASSIGNMENT_SINCE,
-        reason=getattr(request, "reason", None),
+        reason=request.reason,
     )
 
 
-def _protocols(items: Iterable[Any]) -> Protocols:
+def _protocols(items: Iterable[JoinGroupRequestProtocol]) -> Protocols:
     """A member's protocols; of two with one name the first counts."""
     found: dict[str, bytes] = {}
     for item in items:
@@ -473,7 +495,9 @@ def _protocols(items: Iterable[Any]) -> Protocols:
     return tuple(found.items())
 
 
-def _coded_topics(topics: Iterable[Any], codes: Mapping[TopicPartition, int]) -> list[Message]:
+def _coded_topics(
+    topics: Iterable[OffsetCommitRequestTopic | OffsetDeleteRequestTopic], codes: Mapping[TopicPartition, int]
+) -> list[Message]:
     """The topics and partitions of a request, each partition with its error code."""
     return [
         {
@@ -490,7 +514,7 @@ def _coded_topics(topics: Iterable[Any], codes: Mapping[TopicPartition, int]) ->
     ]
 
 
-def _wanted(topics: Iterable[Any]) -> list[TopicPartition]:
+def _wanted(topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
 
 

@@ -91,7 +91,7 @@ class FakeBroker:
             for state in topic.partition_states:
                 self.replicas[TopicPartition(topic.topic_name, state.partition_index)] = state
             errors = [{"partition_index": state.partition_index, "error_code": 0} for state in topic.partition_states]
-            topics.append({"topic_id": getattr(topic, "topic_id", None), "partition_errors": errors})
+            topics.append({"topic_id": topic.topic_id, "partition_errors": errors})
         return {"error_code": 0, "topics": topics, "partition_errors": ()}
 
     def _update_metadata(self, request: Any) -> Message:

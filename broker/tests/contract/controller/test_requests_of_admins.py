@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,12 @@ from odradek.base.types import TopicPartition
 from odradek.controller.elections.candidates import ElectionKind
 from odradek.controller.features import FeatureUpdate
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.internal import (
+    AlterPartitionRequest,
+    AlterPartitionRequestBrokerState,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+)
 from odradek.zk import layout
 from odradek.zk.layout import Feature, PartitionState, ReplicaAssignment, TopicAssignment
 from odradek.zk.registration import announce_config_change
@@ -46,17 +51,17 @@ async def in_sync(cluster: Cluster, runtime: Any, partition: TopicPartition, *is
     data, stat = await cluster.zk.get(layout.partition_state_path(partition))
     state = PartitionState.decode(partition, data)
     topic = TopicAssignment.decode(partition.topic, (await cluster.zk.get(layout.topic_path(partition.topic)))[0])
-    part = SimpleNamespace(
+    part = AlterPartitionRequestPartitionData(
         partition_index=partition.partition,
         leader_epoch=state.leader_epoch,
-        new_isr_with_epochs=[SimpleNamespace(broker_id=member, broker_epoch=-1) for member in isr],
+        new_isr_with_epochs=tuple(AlterPartitionRequestBrokerState(broker_id=member) for member in isr),
         leader_recovery_state=0,
         partition_epoch=stat.version,
     )
-    request = SimpleNamespace(
+    request = AlterPartitionRequest(
         broker_id=state.leader,
         broker_epoch=cluster.brokers[state.leader].epoch,
-        topics=[SimpleNamespace(topic_id=topic.topic_id, partitions=[part])],
+        topics=(AlterPartitionRequestTopicData(topic_id=topic.topic_id, partitions=(part,)),),
     )
     response = await runtime.alter_partition(request)
     code: int = response["error_code"] or response["topics"][0]["partitions"][0]["error_code"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +20,12 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.controller.elections.candidates import ElectionKind
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.internal import (
+    AlterPartitionRequest,
+    AlterPartitionRequestBrokerState,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+)
 from odradek.zk import layout
 from odradek.zk.layout import ControllerRegistration, PartitionState, TopicAssignment
 from odradek.zk.port import NoNode
@@ -304,32 +309,34 @@ async def alter(
     """Ask as the leader does; the answer for the partition, or for the whole request when that is refused."""
     data, stat = await cluster.zk.get(layout.partition_state_path(partition))
     topic = TopicAssignment.decode(partition.topic, (await cluster.zk.get(layout.topic_path(partition.topic)))[0])
-    values = {
+    values: dict[str, Any] = {
         "partition_index": partition.partition,
         "leader_epoch": PartitionState.decode(partition, data).leader_epoch,
-        "new_isr_with_epochs": [SimpleNamespace(broker_id=member, broker_epoch=-1) for member in isr],
+        "new_isr_with_epochs": tuple(AlterPartitionRequestBrokerState(broker_id=member) for member in isr),
         "leader_recovery_state": 0,
         "partition_epoch": stat.version,
     }
     if changes.pop("is_old", False):
         # Versions 0 and 1 name the topic, and version 0 knows no recovery state.
         old = {name: values[name] for name in ("partition_index", "leader_epoch", "partition_epoch")}
-        part = SimpleNamespace(**old, new_isr=isr)
-        topics = [SimpleNamespace(topic_name=changes.pop("topic_name", partition.topic), partitions=[part])]
-        request = SimpleNamespace(broker_id=leader, broker_epoch=cluster.brokers[leader].epoch, topics=topics)
+        part = AlterPartitionRequestPartitionData(**old, new_isr=isr)
+        name = changes.pop("topic_name", partition.topic)
+        topics = (AlterPartitionRequestTopicData(topic_name=name, partitions=(part,)),)
+        request = AlterPartitionRequest(broker_id=leader, broker_epoch=cluster.brokers[leader].epoch, topics=topics)
         (told,) = (await runtime.alter_partition(request))["topics"]
         assert told["topic_name"] == topics[0].topic_name
         return told["partitions"][0]
-    entity = SimpleNamespace(
+    request = AlterPartitionRequest(
         broker_id=leader,
         broker_epoch=changes.pop("broker_epoch", cluster.brokers[leader].epoch),
-        topics=[
-            SimpleNamespace(
-                topic_id=changes.pop("topic_id", topic.topic_id), partitions=[SimpleNamespace(**(values | changes))]
-            )
-        ],
+        topics=(
+            AlterPartitionRequestTopicData(
+                topic_id=changes.pop("topic_id", topic.topic_id),
+                partitions=(AlterPartitionRequestPartitionData(**(values | changes)),),
+            ),
+        ),
     )
-    response = await runtime.alter_partition(entity)
+    response = await runtime.alter_partition(request)
     return response if response["error_code"] else response["topics"][0]["partitions"][0]
 
 
@@ -433,7 +440,7 @@ async def test_who_is_not_controller_says_so(cluster: Cluster) -> None:
     await cluster.start_controller(1)
     other, _ = await cluster.start_controller(2)
     await cluster.until(lambda: other.controller_id == 1)
-    assert (await other.alter_partition(SimpleNamespace()))["error_code"] == 41
+    assert (await other.alter_partition(AlterPartitionRequest()))["error_code"] == 41
     with pytest.raises(NotControllerError):
         await other.controlled_shutdown(1, -1)
     with pytest.raises(NotControllerError):

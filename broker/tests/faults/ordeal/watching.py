@@ -75,7 +75,7 @@ class Watch:
         message = {
             "election_type": _PREFERRED,
             "topic_partitions": [{"topic": self._topic, "partitions": partitions}],
-            "timeout": _TIMEOUTS.request_ms,
+            "timeout_ms": _TIMEOUTS.request_ms,
         }
         told = []
         for broker in range(len(self._addresses)):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -28,6 +27,7 @@ from odradek.protocol.hotpath import (
     encode_produce_request,
     encode_produce_response,
 )
+from odradek.protocol.schema import StructSchema, schema_of
 
 TOPIC_ID = UUID("00010203-0405-4607-8809-0a0b0c0d0e0f")
 KEYS = {row.name: row.key for row in API_TABLE.values()}
@@ -137,16 +137,14 @@ MESSAGES = {
 }
 
 
-def only_of(entity_type: type[Any], message: dict[str, Any]) -> dict[str, Any]:
-    """The part of a message that a version has: `encode_struct` knows one version, not the union."""
+def only_of(schema: StructSchema, message: dict[str, Any]) -> dict[str, Any]:
+    """The part of a message that a version has."""
     kept: dict[str, Any] = {}
-    for name, field in entity_type.__dataclass_fields__.items():
-        if name in message:
-            value = message[name]
-            if isinstance(value, list) and value and isinstance(value[0], dict):
-                array = field.type if get_origin(field.type) is tuple else field.type.__args__[0]
-                value = [only_of(array.__args__[0], item) for item in value]
-            kept[name] = value
+    for field in (*schema.fields, *schema.tagged):
+        if field.name in message:
+            value, struct = message[field.name], field.struct
+            is_rows = struct is not None and isinstance(value, list)
+            kept[field.name] = [only_of(struct, item) for item in value] if is_rows else value
     return kept
 
 
@@ -155,8 +153,6 @@ def differs(entity: Any, message: dict[str, Any]) -> list[str]:
     found: list[str] = []
     for name, value in message.items():
         actual = getattr(entity, name)
-        if isinstance(actual, timedelta):
-            actual = actual // timedelta(milliseconds=1)
         if isinstance(value, list) and value and isinstance(value[0], dict):
             found += [f"{name}.{inner}" for pair in zip(actual, value, strict=True) for inner in differs(*pair)]
         elif (list(actual) if isinstance(value, list) else actual) != value:
@@ -168,11 +164,11 @@ def differs(entity: Any, message: dict[str, Any]) -> list[str]:
 def test_interbroker_messages(name: str, version: int, raw: bytes) -> None:
     key = KEYS[name.removesuffix("Request").removesuffix("Response")]
     row = API_TABLE[key]
-    entity_type = row.request_type(version) if name.endswith("Request") else row.response_type(version)
-    message = only_of(entity_type, MESSAGES[name](version))
+    message_type = row.request_type if name.endswith("Request") else row.response_type
+    message = MESSAGES[name](version)
 
-    assert differs(decode_struct(entity_type, raw), message) == []
-    assert encode_struct(entity_type, message).hex() == raw.hex()
+    assert differs(decode_struct(message_type, version, raw), only_of(schema_of(message_type, version), message)) == []
+    assert encode_struct(message_type, version, message).hex() == raw.hex()
 
 
 @pytest.mark.parametrize(("version", "raw"), [row[1:] for row in vectors() if row[0] == "ProduceResponse"])
@@ -245,9 +241,9 @@ OLD_MESSAGES: dict[str, dict[str, Any]] = {
     "OffsetForLeaderEpochResponse": {
         "topics": topic({"error_code": 74, "partition": 3, "leader_epoch": 5, "end_offset": 60}, name="topic")
     },
-    "CreateTopicsRequest": {"topics": [CREATABLE], "timeout": 2500, "validate_only": True},
+    "CreateTopicsRequest": {"topics": [CREATABLE], "timeout_ms": 2500, "validate_only": True},
     "CreateTopicsResponse": {"topics": [{"name": "orders", "error_code": 36, "error_message": "exists"}]},
-    "DeleteTopicsRequest": {"topic_names": ["orders", "old"], "timeout": 2500},
+    "DeleteTopicsRequest": {"topic_names": ["orders", "old"], "timeout_ms": 2500},
     "DeleteTopicsResponse": {"responses": [{"name": "orders", "error_code": 41}]},
     "DescribeConfigsRequest": {
         "resources": [
@@ -256,7 +252,7 @@ OLD_MESSAGES: dict[str, dict[str, Any]] = {
         ]
     },
     "DescribeConfigsResponse": {
-        "throttle_time": 12,
+        "throttle_time_ms": 12,
         "results": [
             {
                 "error_code": 0,
@@ -277,7 +273,7 @@ OLD_MESSAGES: dict[str, dict[str, Any]] = {
     },
     "DescribeLogDirsRequest": {"topics": [{"topic": "orders", "partitions": [3, 4]}]},
     "DescribeLogDirsResponse": {
-        "throttle_time": 12,
+        "throttle_time_ms": 12,
         "results": [
             {
                 "error_code": 56,
@@ -288,7 +284,7 @@ OLD_MESSAGES: dict[str, dict[str, Any]] = {
     },
     "AlterReplicaLogDirsRequest": {"dirs": [{"path": "/data", "topics": [{"name": "orders", "partitions": [3, 4]}]}]},
     "AlterReplicaLogDirsResponse": {
-        "throttle_time": 12,
+        "throttle_time_ms": 12,
         "results": topic({"partition_index": 3, "error_code": 57}, name="topic_name"),
     },
 }
@@ -300,7 +296,7 @@ OLD_VECTORS = vectors("kafka_3_9_1_old_versions.txt")
 )
 def test_old_versions(name: str, version: int, raw: bytes) -> None:
     row = API_TABLE[KEYS[name.removesuffix("Request").removesuffix("Response")]]
-    entity_type = row.request_type(version) if name.endswith("Request") else row.response_type(version)
+    message_type = row.request_type if name.endswith("Request") else row.response_type
     if name == "AlterPartitionRequest":
         union: dict[str, Any] = {
             "broker_id": 2,
@@ -309,13 +305,13 @@ def test_old_versions(name: str, version: int, raw: bytes) -> None:
         }
     elif name == "AlterPartitionResponse":
         topics = alter_partition(version, error_code=55, leader_id=2, isr=[2, 3])
-        union = {"throttle_time": 12, "error_code": 0, "topics": topics}
+        union = {"throttle_time_ms": 12, "error_code": 0, "topics": topics}
     else:
         union = OLD_MESSAGES[name]
-    message = only_of(entity_type, union)
+    message = union
 
-    assert differs(decode_struct(entity_type, raw), message) == []
-    assert encode_struct(entity_type, message).hex() == raw.hex()
+    assert differs(decode_struct(message_type, version, raw), only_of(schema_of(message_type, version), message)) == []
+    assert encode_struct(message_type, version, message).hex() == raw.hex()
 
 
 @pytest.mark.parametrize(("version", "raw"), [row[1:] for row in OLD_VECTORS if row[0] == "ProduceRequest"])

@@ -1,8 +1,7 @@
-"""The consumer protocol: round trips, the bytes of kio's schemas, and damaged bytes."""
+"""The consumer protocol: round trips, the bytes of the general codec, and damaged bytes."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +18,7 @@ from odradek.client.consumer.group_protocol import (
     encode_subscription,
 )
 from odradek.protocol.codec import encode_struct
+from odradek.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 names = st.text("ab-é", min_size=1, max_size=5)
 partitions = st.lists(st.builds(TopicPartition, names, st.integers(0, 2**31 - 1)), max_size=6, unique=True).map(
@@ -44,10 +44,8 @@ def known_in(subscription: Subscription, version: int) -> Subscription:
     )
 
 
-def by_kio(name: str, version: int, message: dict[str, Any]) -> bytes:
-    module = import_module(f"kio.schema.{name}.v{version}.data")
-    entity = "ConsumerProtocolSubscription" if "subscription" in name else "ConsumerProtocolAssignment"
-    return version.to_bytes(2, "big") + encode_struct(getattr(module, entity), message)
+def by_codec(message_type: type[Any], version: int, message: dict[str, Any]) -> bytes:
+    return version.to_bytes(2, "big") + encode_struct(message_type, version, message)
 
 
 def grouped(found: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
@@ -68,7 +66,7 @@ def test_subscriptions(subscription: Subscription, version: int) -> None:
         message["generation_id"] = subscription.generation_id
     if version >= 3:
         message["rack_id"] = subscription.rack_id
-    assert encoded == by_kio("consumer_protocol_subscription", version, message)
+    assert encoded == by_codec(ConsumerProtocolSubscription, version, message)
     # A newer version only adds at the end.
     newer = (9).to_bytes(2, "big") + encode_subscription(subscription, 3)[2:] + b"more"
     assert decode_subscription(newer) == subscription
@@ -79,7 +77,7 @@ def test_assignments(found: tuple[TopicPartition, ...], version: int) -> None:
     encoded = encode_assignment(found, version)
     assert decode_assignment(encoded) == found
     message = {"assigned_partitions": grouped(found), "user_data": None}
-    assert encoded == by_kio("consumer_protocol_assignment", version, message)
+    assert encoded == by_codec(ConsumerProtocolAssignment, version, message)
     assert decode_assignment(b"") == ()
 
 

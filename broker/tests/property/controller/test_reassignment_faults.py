@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -29,6 +28,12 @@ from odradek.protocol.codec import (
     decode_response,
     encode_request,
     encode_response,
+)
+from odradek.protocol.messages.internal import (
+    AlterPartitionRequest,
+    AlterPartitionRequestBrokerState,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
 )
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout
@@ -359,18 +364,18 @@ class Cluster:
     async def _propose(self, partition: TopicPartition, leader: Broker, copy: Copy, isr: set[int]) -> None:
         copy.maximal_isr |= isr
         epoch = copy.leader_epoch
-        part = SimpleNamespace(
+        part = AlterPartitionRequestPartitionData(
             partition_index=partition.partition,
             leader_epoch=epoch,
-            new_isr_with_epochs=[SimpleNamespace(broker_id=member, broker_epoch=-1) for member in sorted(isr)],
+            new_isr_with_epochs=tuple(AlterPartitionRequestBrokerState(broker_id=member) for member in sorted(isr)),
             leader_recovery_state=0,
             partition_epoch=copy.partition_epoch,
         )
         topic_id = UUID(int=1 + ("t", "u").index(partition.topic))
-        request = SimpleNamespace(
+        request = AlterPartitionRequest(
             broker_id=leader.broker_id,
             broker_epoch=leader.epoch,
-            topics=[SimpleNamespace(topic_id=topic_id, partitions=[part])],
+            topics=(AlterPartitionRequestTopicData(topic_id=topic_id, partitions=(part,)),),
         )
         response: Any = await self.runtime.alter_partition(request)
         if response["error_code"] or copy.leader_epoch != epoch:

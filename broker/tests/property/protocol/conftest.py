@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from importlib import import_module
+from importlib.util import find_spec
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
 from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
+from kio.serial import entity_reader, entity_writer
 
-from odradek.protocol.apis import Api
+from odradek.base.types import ZERO_UUID
+from odradek.protocol.apis import API_TABLE, Api, ApiKey
 from odradek.protocol.schema import FieldSchema, StructSchema, schema_of
 
 ERROR_CODES = [int(code) for code in ErrorCode]
 TEXTS = ["", "a", "orders", "ünïcödé", "x" * 127, "y" * 128, "z" * 300]
 BLOBS = [b"", b"\x00", bytes(range(256)), b"q" * 20_000]
-INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32}
+INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+KIO_TIMES = {"retention_time_ms": [-1, 0, 1, 86_400_000 * 365], "log_append_time_ms": [-1, 0, 1_700_000_000_000]}
+"""Times of 64 bits, of which kio's types hold a part only."""
 
 
 def _scalar(field: FieldSchema, rng: random.Random) -> object:
     kind = field.kind
+    if field.name in KIO_TIMES:
+        return rng.choice(KIO_TIMES[field.name])
+    if kind == "int16" and field.name.endswith("error_code"):
+        return rng.choice(ERROR_CODES)
     if kind in INTEGER_BITS:
         high = 1 << (INTEGER_BITS[kind] - 1)
         return rng.choice([0, 1, -1, high - 1, -high, rng.randrange(-high, high)])
     if kind == "bool":
         return rng.random() < 0.5
-    if kind == "error_code":
-        return rng.choice(ERROR_CODES)
-    if kind == "timedelta_i64":
-        return rng.choice([-1, 0, 1, 86_400_000 * 365])
-    if kind == "datetime_i64":
-        # Whole seconds: what kio's own type can hold.
-        return rng.choice([0, 1_700_000_000_000])
     if kind in ("string", "bytes", "records"):
         return rng.choice(TEXTS if kind == "string" else BLOBS)
     if kind == "uuid":
-        return rng.choice([None, UUID(int=rng.getrandbits(128))])
+        return rng.choice([ZERO_UUID, UUID(int=rng.getrandbits(128))])
     raise AssertionError(f"no value for {kind}")
 
 
 def _value(field: FieldSchema, rng: random.Random) -> object:
-    if field.nullable and field.kind != "uuid" and rng.random() < 0.2:
+    if field.nullable and rng.random() < 0.2:
         return None
     make = (lambda: make_message(field.struct, rng)) if field.struct is not None else (lambda: _scalar(field, rng))
     if field.is_array:
@@ -63,27 +67,85 @@ def make_message(schema: StructSchema, rng: random.Random) -> dict[str, Any]:
     return message
 
 
-def _entity_value(field: FieldSchema, value: Any) -> Any:
-    if value is None:
+def kio_type(key: ApiKey, version: int, direction: str) -> Any:
+    """kio's class of a message; None for the versions and APIs that kio does not have."""
+    module = f"kio.schema.{key.name.lower()}.v{version}"
+    if find_spec(f"kio.schema.{key.name.lower()}") is None or find_spec(module) is None:
         return None
-    if field.is_array:
-        one = FieldSchema(field.name, field.kind, False, False, None, field.default, field.struct)
-        return tuple(_entity_value(one, item) for item in value)
-    if field.struct is not None:
-        return make_entity(field.struct, value)
-    if field.kind == "error_code":
+    return getattr(import_module(f"{module}.{direction}"), API_TABLE[key].name + direction.capitalize())
+
+
+def _inner(annotation: Any) -> Any:
+    if get_origin(annotation) is UnionType:
+        (annotation,) = [argument for argument in get_args(annotation) if argument is not NoneType]
+    return annotation
+
+
+def _name(field: Any) -> str:
+    is_time = field.metadata.get("kafka_type", "").startswith(("timedelta", "datetime"))
+    return f"{field.name}_ms" if is_time else str(field.name)
+
+
+def _to_kio(annotation: Any, kind: str | None, value: Any) -> Any:
+    annotation = _inner(annotation)
+    if value is None or (kind == "uuid" and value == ZERO_UUID):
+        return None
+    if get_origin(annotation) is tuple:
+        return tuple(_to_kio(get_args(annotation)[0], kind, item) for item in value)
+    if kind is None:
+        return make_entity(annotation, value)
+    if kind == "error_code":
         return ErrorCode(value)
-    if field.kind.startswith("timedelta"):
+    if kind.startswith("timedelta"):
         return timedelta(milliseconds=value)
-    if field.kind.startswith("datetime"):
-        return datetime.fromtimestamp(value / 1000, UTC)
+    if kind.startswith("datetime"):
+        return None if value < 0 else datetime.fromtimestamp(value / 1000, UTC)
     return value
 
 
-def make_entity(schema: StructSchema, message: dict[str, Any]) -> Any:
+def make_entity(entity_type: Any, message: dict[str, Any]) -> Any:
     """kio's entity of a message."""
-    fields = {field.name: field for field in (*schema.fields, *schema.tagged)}
-    return schema.entity_type(**{name: _entity_value(fields[name], value) for name, value in message.items()})
+    values = {
+        field.name: _to_kio(field.type, field.metadata.get("kafka_type"), message[_name(field)])
+        for field in dataclasses.fields(entity_type)
+        if _name(field) in message
+    }
+    return entity_type(**values)
+
+
+def _from_kio(kind: str | None, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_from_kio(kind, item) for item in value)
+    if value is None:
+        return ZERO_UUID if kind == "uuid" else -1 if kind == "datetime_i64" else None
+    if kind is None:
+        return kio_message(value)
+    if isinstance(value, ErrorCode):
+        return int(value)
+    if isinstance(value, timedelta):
+        return value // timedelta(milliseconds=1)
+    return round(value.timestamp() * 1000) if isinstance(value, datetime) else value
+
+
+def kio_message(entity: Any) -> dict[str, Any]:
+    """The fields of kio's entity by Kafka's names, as wire values."""
+    return {
+        _name(field): _from_kio(field.metadata.get("kafka_type"), getattr(entity, field.name))
+        for field in dataclasses.fields(entity)
+    }
+
+
+def own_message(schema: StructSchema, decoded: Any) -> dict[str, Any]:
+    """The fields that a version has of a decoded message; those that it lacks must have their defaults."""
+    for name, default in schema.absent:
+        assert getattr(decoded, name) == default, name
+    found: dict[str, Any] = {}
+    for field in (*schema.fields, *schema.tagged):
+        value, struct = getattr(decoded, field.name), field.struct
+        if struct is not None and value is not None:
+            value = tuple(own_message(struct, v) for v in value) if field.is_array else own_message(struct, value)
+        found[field.name] = value
+    return found
 
 
 def kio_bytes(entity: Any) -> bytes:
@@ -93,19 +155,27 @@ def kio_bytes(entity: Any) -> bytes:
     return out.getvalue()
 
 
+def kio_read(entity_type: Any, raw: bytes) -> dict[str, Any]:
+    """What kio reads, by Kafka's names."""
+    return kio_message(entity_reader(entity_type)(raw, 0)[0])
+
+
 class Judge:
     """What the tests need of this module."""
 
     message: Callable[[StructSchema, random.Random], dict[str, Any]] = staticmethod(make_message)
-    entity: Callable[[StructSchema, dict[str, Any]], Any] = staticmethod(make_entity)
+    entity: Callable[[Any, dict[str, Any]], Any] = staticmethod(make_entity)
     kio_bytes: Callable[[Any], bytes] = staticmethod(kio_bytes)
+    kio_read: Callable[[Any, bytes], dict[str, Any]] = staticmethod(kio_read)
+    kio_type: Callable[[ApiKey, int, str], Any] = staticmethod(kio_type)
+    own_message: Callable[[StructSchema, Any], dict[str, Any]] = staticmethod(own_message)
 
     @staticmethod
     def schemas(row: Api) -> list[tuple[str, int, StructSchema]]:
         """(direction, version, schema) of everything an API has."""
         versions = range(row.min_version, row.max_version + 1)
-        return [("request", version, schema_of(row.request_type(version))) for version in versions] + [
-            ("response", version, schema_of(row.response_type(version))) for version in versions
+        return [("request", version, schema_of(row.request_type, version)) for version in versions] + [
+            ("response", version, schema_of(row.response_type, version)) for version in versions
         ]
 
 

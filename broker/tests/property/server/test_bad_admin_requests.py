@@ -112,9 +112,12 @@ class Extremes:
 
     def request(self) -> tuple[ApiKey, Message]:
         api_key = self.one(*self.bodies)
-        common = {"timeout": self.one(-BIGGEST - 1, -1, 0, 100, 5_000), "validate_only": self.one(True, False, False)}
+        common = {
+            "timeout_ms": self.one(-BIGGEST - 1, -1, 0, 100, 5_000),
+            "validate_only": self.one(True, False, False),
+        }
         api = API_TABLE[api_key]
-        schema = schema_of(api.request_type(api.max_version))
+        schema = schema_of(api.request_type, api.max_version)
         return api_key, known_fields(schema, common | self.bodies[api_key](self))
 
     def _create_topics(self) -> Message:
@@ -181,7 +184,9 @@ class Extremes:
 
 async def create_topic(server: ReigningServer, name: str) -> int:
     wanted = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": (), "configs": ()}
-    answer = await server.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [wanted], "timeout": 5_000, "validate_only": False})
+    answer = await server.ask(
+        ApiKey.CREATE_TOPICS, 7, {"topics": [wanted], "timeout_ms": 5_000, "validate_only": False}
+    )
     return int(answer.topics[0].error_code)
 
 

@@ -23,6 +23,7 @@ from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import (
     Message,
+    Response,
     decode_header,
     decode_request,
     decode_response,
@@ -78,13 +79,12 @@ class Controllers:
                 "partitions": [self.committed(name, part) for part in topic.partitions],
             }
             for topic in request.topics
-            for name in [topic.topic_name if hasattr(topic, "topic_name") else names[topic.topic_id]]
+            for name in [topic.topic_name or names[topic.topic_id]]
         ]
-        return {"throttle_time": 0, "error_code": self.error_code, "topics": topics}
+        return {"throttle_time_ms": 0, "error_code": self.error_code, "topics": topics}
 
     def committed(self, topic: str, part: Any) -> Message:
-        named = hasattr(part, "new_isr")
-        members = part.new_isr if named else [each.broker_id for each in part.new_isr_with_epochs]
+        members = part.new_isr or [each.broker_id for each in part.new_isr_with_epochs]
         return {
             "partition_index": part.partition_index,
             "error_code": self.errors.get(TopicPartition(topic, part.partition_index), 0),
@@ -107,7 +107,8 @@ class FakeChannel:
     def pick(self, api_key: ApiKey) -> int:
         return self.controllers.version if api_key is ApiKey.ALTER_PARTITION else 3
 
-    async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
+    async def ask(self, expected: type[Response], version: int, message: Message) -> Response:
+        api_key = expected.API_KEY
         frame = encode_request(api_key, version, 1, "broker", message)[4:]
         header, position = decode_header(frame)
         request = decode_request(header, frame, position)
@@ -118,7 +119,7 @@ class FakeChannel:
             self.is_open = False
             raise self.controllers.failure
         answer = encode_response(api_key, version, 1, self.controllers.answer(api_key, request))
-        return decode_response(api_key, version, answer[4:])
+        return decode_response(expected, version, answer[4:])
 
     async def close(self) -> None:
         self.is_open = False

@@ -88,7 +88,7 @@ def observed(server: MemoryServer) -> Observed:
 async def produce(server: MemoryServer) -> None:
     records = bytes(record_set(b"a", b"b"))
     topics = [{"name": TopicPartition("t", 0).topic, "partition_data": [{"index": 0, "records": records}]}]
-    message = {"transactional_id": None, "acks": 1, "timeout": 1000, "topic_data": topics}
+    message = {"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": topics}
     await server.ask(ApiKey.PRODUCE, 9, message)
 
 

@@ -25,6 +25,7 @@ from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import (
     Message,
     RequestHeader,
+    Response,
     decode_header,
     decode_request,
     decode_response,
@@ -265,13 +266,16 @@ class FakeLink:
         """The newest version."""
         return API_TABLE[api_key].max_version
 
-    async def ask(self, api_key: ApiKey, version: int, message: Message, *, timeout_ms: float | None = None) -> Any:
+    async def ask(
+        self, expected: type[Response], version: int, message: Message, *, timeout_ms: float | None = None
+    ) -> Response:
         """As `Channel.ask`."""
+        api_key = expected.API_KEY
 
         def encode(correlation_id: int) -> Sequence[Buffer]:
             return (encode_request(api_key, version, correlation_id, "test", message),)
 
-        return decode_response(api_key, version, await self.call(encode, timeout_ms=timeout_ms))
+        return decode_response(expected, version, await self.call(encode, timeout_ms=timeout_ms))
 
     async def call(
         self,

@@ -27,7 +27,7 @@ from odradek_testkit.reigning import ReigningServer
 
 Play = Callable[[Callable[[ReigningServer], Any]], None]
 T0 = TopicPartition("t", 0)
-LIST = {"timeout": 1_000, "topics": None}
+LIST = {"timeout_ms": 1_000, "topics": None}
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def play(tmp_path: Path) -> Play:
             server = ReigningServer(tmp_path, VirtualClock())
             await server.start()
             wanted = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
-            request = {"topics": [wanted], "timeout": 5_000, "validate_only": False}
+            request = {"topics": [wanted], "timeout_ms": 5_000, "validate_only": False}
             assert (await server.ask(ApiKey.CREATE_TOPICS, 7, request)).topics[0].error_code == 0
             try:
                 await scenario(server)
@@ -58,7 +58,7 @@ def raises(error: Exception) -> Callable[..., Any]:
 
 async def elect(server: ReigningServer) -> Any:
     wanted = {"topic": "t", "partitions": [0]}
-    request = {"election_type": 1, "topic_partitions": [wanted], "timeout": 1_000}
+    request = {"election_type": 1, "topic_partitions": [wanted], "timeout_ms": 1_000}
     return await server.ask(ApiKey.ELECT_LEADERS, 2, request)
 
 
@@ -179,7 +179,7 @@ def test_an_error_that_quotes_a_long_value_is_told_cut_off(play: Play) -> None:
     async def scenario(server: ReigningServer) -> None:
         wanted = {"name": "v", "num_partitions": -1, "replication_factor": -1}
         assigned = {**wanted, "assignments": [{"partition_index": 0, "broker_ids": range(20_000)}], "configs": ()}
-        request = {"topics": [assigned], "timeout": 5_000, "validate_only": False}
+        request = {"topics": [assigned], "timeout_ms": 5_000, "validate_only": False}
         answer = (await server.ask(ApiKey.CREATE_TOPICS, 7, request)).topics[0]
         assert answer.error_code == InvalidReplicaAssignmentError.code
         assert "unknown brokers" in answer.error_message and len(answer.error_message) < 3_000

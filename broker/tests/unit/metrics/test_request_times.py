@@ -26,7 +26,7 @@ DESCRIBED: Message = {
     "controller_id": 1,
     "brokers": [],
     "cluster_authorized_operations": 0,
-    "throttle_time": 0,
+    "throttle_time_ms": 0,
     "endpoint_type": 1,
 }
 
@@ -71,7 +71,7 @@ async def turns() -> None:
 def produce(*values: bytes, acks: int = 1, timeout: int = 1000) -> Message:
     records = bytes(record_set(*values))
     topics = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
-    return {"transactional_id": None, "acks": acks, "timeout": timeout, "topic_data": topics}
+    return {"transactional_id": None, "acks": acks, "timeout_ms": timeout, "topic_data": topics}
 
 
 def test_a_handler_that_waits_spends_the_time_of_others(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_fetch_without_records_waits_for_others(tmp_path: Path) -> None:
         partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000, "log_start_offset": -1}
         message: Message = {
             "replica_id": -1,
-            "max_wait": 500,
+            "max_wait_ms": 500,
             "min_bytes": 1,
             "max_bytes": 1000,
             "isolation_level": 0,

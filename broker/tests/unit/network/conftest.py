@@ -120,7 +120,7 @@ class Peer:
 def produce(correlation_id: int, size: int = 0) -> bytes:
     """A frame of a pipelined API."""
     records = {"name": "t", "partition_data": [{"index": 0, "records": b"r" * size}]}
-    message = {"transactional_id": None, "acks": 1, "timeout": 1, "topic_data": [records]}
+    message = {"transactional_id": None, "acks": 1, "timeout_ms": 1, "topic_data": [records]}
     return encode_request(ApiKey.PRODUCE, 3, correlation_id, "me", message)
 
 

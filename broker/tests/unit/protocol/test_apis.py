@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+
 import pytest
 
 from odradek.base.errors import UnsupportedVersionError
 from odradek.protocol.apis import API_TABLE, NEVER_FLEXIBLE, Api, ApiKey, api
+from odradek.protocol.codec import encode_request, encode_response
+from odradek.protocol.fields import Versions
+from odradek.protocol.schema import schema_of
 
 KAFKA_3_9 = {
     "Produce": (11, 9),
@@ -59,16 +65,26 @@ def test_versions_are_those_of_kafka(row: Api) -> None:
 
 
 @rows
-def test_entity_types_agree_with_the_row(row: Api) -> None:
+def test_message_classes_agree_with_the_row(row: Api) -> None:
+    for message_type in (row.request_type, row.response_type):
+        assert message_type.API_KEY is row.key
+        for version in range(row.min_version, row.max_version + 1):
+            assert version in Versions(message_type.VERSIONS)
+            assert schema_of(message_type, version).flexible == row.is_flexible(version)
+
+
+@rows
+def test_headers_agree_with_kios(row: Api) -> None:
     for version in range(row.min_version, row.max_version + 1):
-        request, response = row.request_type(version), row.response_type(version)
-        assert request is row.request_type(version), "made once"
-        for entity_type in (request, response):
-            assert (entity_type.__api_key__, entity_type.__version__) == (row.key, version)
-            assert entity_type.__flexible__ == row.is_flexible(version)
-        assert response.__header_schema__.__version__ == row.response_header_version(version)
-        if (row.key, version) != (ApiKey.CONTROLLED_SHUTDOWN, 0):
-            assert request.__header_schema__.__version__ == row.request_header_version(version)
+        name = f"kio.schema.{row.key.name.lower()}"
+        if find_spec(name) is None or find_spec(f"{name}.v{version}") is None:
+            continue
+        for direction, ours in (
+            ("request", row.request_header_version(version)),
+            ("response", row.response_header_version(version)),
+        ):
+            kios = getattr(import_module(f"{name}.v{version}.{direction}"), row.name + direction.capitalize())
+            assert kios.__header_schema__.__version__ == ours
 
 
 def test_headers_with_a_form_of_their_own() -> None:
@@ -79,13 +95,15 @@ def test_headers_with_a_form_of_their_own() -> None:
 
 
 @rows
-def test_versions_outside_the_range_have_no_types(row: Api) -> None:
+def test_versions_outside_the_range_are_refused(row: Api) -> None:
     for version in (row.min_version - 1, row.max_version + 1):
         assert not row.serves(version)
         with pytest.raises(UnsupportedVersionError):
-            row.request_type(version)
+            row.check(version)
         with pytest.raises(UnsupportedVersionError):
-            row.response_type(version)
+            encode_response(row.key, version, 1, {})
+        with pytest.raises(UnsupportedVersionError):
+            encode_request(row.key, version, 1, None, {})
 
 
 def test_rows_are_found_by_number() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from kio.schema.consumer_protocol_assignment.v1.data import ConsumerProtocolAssignment
-from kio.schema.errors import ErrorCode
 
 from odradek.base.errors import MalformedFrameError, UnsupportedVersionError
+from odradek.base.types import ZERO_UUID
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import (
     RequestHeader,
@@ -25,6 +23,8 @@ from odradek.protocol.codec import (
     encode_response_header,
     encode_struct,
 )
+from odradek.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from odradek.protocol.messages.membership import HeartbeatResponse
 
 HEARTBEAT = {"group_id": "g", "generation_id": 1, "member_id": "m"}
 
@@ -93,13 +93,13 @@ def test_controlled_shutdown_0_goes_without_a_client_id() -> None:
 
 def test_one_message_serves_every_version() -> None:
     topic = {"error_code": 0, "name": "t", "topic_id": UUID(int=5), "is_internal": True, "partitions": []}
-    message = {"brokers": [], "cluster_id": "c", "controller_id": 1, "topics": [topic], "throttle_time": 7}
+    message = {"brokers": [], "cluster_id": "c", "controller_id": 1, "topics": [topic], "throttle_time_ms": 7}
     row = API_TABLE[ApiKey.METADATA]
     for version in range(row.min_version, row.max_version + 1):
         entity = decode_response(row.key, version, encode_response(row.key, version, 1, message)[4:])
         assert entity.topics[0].name == "t"
-        assert getattr(entity.topics[0], "topic_id", UUID(int=5)) == UUID(int=5)
-        assert getattr(entity, "throttle_time", timedelta(milliseconds=7)) == timedelta(milliseconds=7)
+        assert entity.topics[0].topic_id == (UUID(int=5) if version >= 10 else ZERO_UUID)
+        assert entity.throttle_time_ms == (7 if version >= 3 else 0)
 
 
 METADATA_VERSIONS = range(API_TABLE[ApiKey.METADATA].min_version, API_TABLE[ApiKey.METADATA].max_version + 1)
@@ -186,16 +186,10 @@ def test_null_where_the_schema_has_none_is_a_bug(version: int) -> None:
         encode_response(ApiKey.METADATA, version, 1, {"brokers": [broker], "topics": []})
 
 
-def test_an_error_code_may_be_given_as_kios() -> None:
-    assert encode_response(ApiKey.HEARTBEAT, 0, 1, {"error_code": ErrorCode.not_coordinator}) == encode_response(
-        ApiKey.HEARTBEAT, 0, 1, {"error_code": 16}
-    )
-
-
-def test_codes_of_newer_brokers_read_as_the_general_error() -> None:
+def test_error_codes_are_numbers() -> None:
     frame = encode_response(ApiKey.HEARTBEAT, 0, 1, {"error_code": 32_000})
 
-    assert decode_response(ApiKey.HEARTBEAT, 0, frame[4:]).error_code is ErrorCode.unknown_server_error
+    assert decode_response(HeartbeatResponse, 0, frame[4:]).error_code == 32_000
 
 
 def test_tagged_fields_of_newer_peers_are_skipped() -> None:
@@ -213,7 +207,7 @@ def test_tagged_fields_of_newer_peers_are_skipped() -> None:
     ids=["the same tag twice", "tags out of order", "too long", "too many"],
 )
 def test_bad_sections_of_tagged_fields(section: str) -> None:
-    versions = {"error_code": 0, "api_keys": [], "throttle_time": 0}
+    versions = {"error_code": 0, "api_keys": [], "throttle_time_ms": 0}
     frame = encode_response(ApiKey.API_VERSIONS, 3, 1, versions)[4:]
     assert frame.endswith(b"\x00")
 
@@ -250,7 +244,7 @@ def test_bytes_after_the_last_field_of_a_response_are_refused() -> None:
         decode_response(ApiKey.HEARTBEAT, 0, frame + b"\x00")
 
 
-def test_a_newer_api_versions_request_has_no_entity() -> None:
+def test_a_newer_api_versions_request_is_not_decoded() -> None:
     header = RequestHeader(ApiKey.API_VERSIONS, 99, 1, "me")
     with pytest.raises(UnsupportedVersionError):
         decode_request(header, b"", 0)
@@ -266,26 +260,26 @@ def test_a_request_owns_its_memory() -> None:
 
 
 def test_endless_retention_is_accepted() -> None:
-    """Java's Long.MAX_VALUE exceeds what a timedelta holds."""
+    """Java's Long.MAX_VALUE."""
     message = {
         "group_id": "g",
         "generation_id_or_member_epoch": -1,
         "member_id": "",
-        "retention_time": 2**63 - 1,
+        "retention_time_ms": 2**63 - 1,
         "topics": [],
     }
     frame = encode_request(ApiKey.OFFSET_COMMIT, 2, 1, None, message)[4:]
     header, position = decode_header(frame)
 
-    assert decode_request(header, frame, position).retention_time > timedelta(days=365 * 1_000_000)
+    assert decode_request(header, frame, position).retention_time_ms == 2**63 - 1
 
 
-def test_other_types_of_kio_have_the_same_codec() -> None:
+def test_messages_outside_any_api_have_the_same_codec() -> None:
     message = {"assigned_partitions": [{"topic": "t", "partitions": [1, 2]}], "user_data": None}
-    raw = encode_struct(ConsumerProtocolAssignment, message)
-    entity = decode_struct(ConsumerProtocolAssignment, raw)
+    raw = encode_struct(ConsumerProtocolAssignment, 1, message)
+    entity = decode_struct(ConsumerProtocolAssignment, 1, raw)
 
     assert (entity.assigned_partitions[0].topic, entity.assigned_partitions[0].partitions) == ("t", (1, 2))
-    assert decode_struct(ConsumerProtocolAssignment, b"xx" + raw, 2) == entity
+    assert decode_struct(ConsumerProtocolAssignment, 1, b"xx" + raw, 2) == entity
     with pytest.raises(ValueError, match="version"):
-        encode_struct(ConsumerProtocolAssignment, message | {"version": 1})
+        encode_struct(ConsumerProtocolAssignment, 1, message | {"version": 1})

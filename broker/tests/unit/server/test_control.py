@@ -21,6 +21,7 @@ from odradek.base.errors import (
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.internal import LeaderAndIsrResponse
 from odradek.zk import layout
 from odradek.zk.port import ConnectionLost
 from odradek_testkit.server import BROKER_EPOCH, MemoryServer
@@ -78,7 +79,7 @@ def stop(version: int, *, delete: bool = True, leader_epoch: int = -2, **sender:
 
 
 def codes(answer: Any) -> list[int]:
-    if hasattr(answer, "topics"):
+    if isinstance(answer, LeaderAndIsrResponse) and answer.topics:
         assert [topic.topic_id for topic in answer.topics] == [ID]
         return [part.error_code for topic in answer.topics for part in topic.partition_errors]
     return [part.error_code for part in answer.partition_errors]

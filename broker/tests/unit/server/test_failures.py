@@ -9,6 +9,7 @@ import pytest
 from odradek.base.errors import KafkaStorageError
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.schema import StructSchema, schema_of
 from odradek.server.failures import failure
 from odradek_testkit.frames import random_request
 
@@ -24,16 +25,16 @@ CASES = [
 ]
 
 
-def codes(entity: object) -> list[int]:
+def codes(schema: StructSchema, response: object) -> list[int]:
     """Every error code in a response, however deep."""
     found: list[int] = []
-    if isinstance(entity, tuple):
-        for item in entity:
-            found += codes(item)
-    elif hasattr(entity, "__dataclass_fields__"):
-        for name in entity.__dataclass_fields__:
-            value = getattr(entity, name)
-            found += [int(value)] if name == "error_code" else codes(value)
+    for field in schema.fields:
+        value = getattr(response, field.name)
+        if field.name == "error_code":
+            found.append(value)
+        elif field.struct is not None and field.is_array:
+            for item in value or ():
+                found += codes(field.struct, item)
     return found
 
 
@@ -42,6 +43,7 @@ def test_failure_fits_the_response(api_key: ApiKey, version: int) -> None:
     api = API_TABLE[api_key]
     source = random.Random(version)
     error = KafkaStorageError("the disk is gone")
+    schema = schema_of(api.response_type, version)
     found: set[int] = set()
     for _ in range(20):
         frame = random_request(api, version, source)[4:]
@@ -50,5 +52,5 @@ def test_failure_fits_the_response(api_key: ApiKey, version: int) -> None:
         message = failure(api_key, version, request, error)
         assert message is not None
         encoded = codec.encode_response(api_key, version, 7, message)
-        found |= set(codes(codec.decode_response(api_key, version, encoded[4:])))
+        found |= set(codes(schema, codec.decode_response(api_key, version, encoded[4:])))
     assert found == {error.code}

@@ -56,7 +56,7 @@ def without_sequence() -> bytes:
 
 async def produce(server: MemoryServer, version: int, records: bytes) -> int:
     topics = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
-    message = {"transactional_id": None, "acks": 1, "timeout": 1000, "topic_data": topics}
+    message = {"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": topics}
     answer = await server.ask(ApiKey.PRODUCE, version, message)
     return int(answer.responses[0].partition_responses[0].error_code)
 
@@ -65,7 +65,7 @@ async def fetch(server: MemoryServer, version: int, replica_id: int = -1) -> Any
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     message = {
         "replica_id": replica_id,
-        "max_wait": 500,
+        "max_wait_ms": 500,
         "min_bytes": 1,
         "topics": [{"topic": "t", "partitions": [partition]}],
         "forgotten_topics_data": [],

@@ -22,6 +22,7 @@ from odradek.client.metadata import Node
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import (
     Message,
+    Response,
     decode_header,
     decode_request,
     decode_response,
@@ -158,7 +159,7 @@ class Brokers:
         }
 
     def _offset_fetch(self, node: int, request: Any) -> Message:
-        names = [group.group_id for group in request.groups] if hasattr(request, "groups") else [request.group_id]
+        names = [group.group_id for group in request.groups] or [request.group_id]
         answers: list[Message] = [
             {
                 "group_id": name,
@@ -207,7 +208,10 @@ class Link:
     def pick(self, api_key: ApiKey) -> int:
         return min(API_TABLE[api_key].max_version, self._brokers.newest.get(api_key, 99))
 
-    async def ask(self, api_key: ApiKey, version: int, message: Message, *, timeout_ms: float | None = None) -> Any:
+    async def ask(
+        self, expected: type[Response], version: int, message: Message, *, timeout_ms: float | None = None
+    ) -> Response:
+        api_key = expected.API_KEY
         brokers = self._brokers
         frame = memoryview(encode_request(api_key, version, 7, "test", message))[4:]
         header, position = decode_header(frame)
@@ -224,7 +228,7 @@ class Link:
             self.is_open = False
             raise NetworkError("no answer came in its time")
         answer = encode_response(api_key, version, 7, brokers.answer(self._node, api_key, request))
-        return decode_response(api_key, version, memoryview(answer)[4:])
+        return decode_response(expected, version, memoryview(answer)[4:])
 
     async def call(self, encode: Callable[[int], Sequence[Buffer]], **_: object) -> memoryview:
         raise NotImplementedError("nobody sends raw frames here")

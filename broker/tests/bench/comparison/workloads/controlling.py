@@ -184,7 +184,7 @@ def state_of(system: System, broker: int) -> dict[TopicPartition, Partition]:
 def _elect_preferred(system: System) -> None:
     with Connection(system.first) as connection:
         controller = connection.metadata([]).controller_id
-    message = {"election_type": _PREFERRED, "topic_partitions": None, "timeout": 60_000}
+    message = {"election_type": _PREFERRED, "topic_partitions": None, "timeout_ms": 60_000}
     with Connection(system.addresses[controller], timeout_seconds=90) as connection:
         connection.ask(ApiKey.ELECT_LEADERS, _ELECT_VERSION, message)
 

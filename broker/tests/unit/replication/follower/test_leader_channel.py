@@ -61,14 +61,14 @@ class Leader:
         answer: dict[str, Any] = {
             ApiKey.API_VERSIONS: {
                 "error_code": 0,
-                "throttle_time": 0,
+                "throttle_time_ms": 0,
                 "api_keys": [
                     {"api_key": int(key), "min_version": low, "max_version": high}
                     for key, (low, high) in self.versions.items()
                 ],
             },
             ApiKey.LIST_OFFSETS: {
-                "throttle_time": 0,
+                "throttle_time_ms": 0,
                 "topics": [
                     {
                         "name": TP.topic,
@@ -78,7 +78,7 @@ class Leader:
                 ],
             },
             ApiKey.OFFSET_FOR_LEADER_EPOCH: {
-                "throttle_time": 0,
+                "throttle_time_ms": 0,
                 "topics": [
                     {
                         "topic": TP.topic,

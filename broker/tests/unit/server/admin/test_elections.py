@@ -27,7 +27,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def request(*partitions: int, everything: bool = False, timeout_ms: int = 5_000, **fields: object) -> Message:
     named = [{"topic": "t", "partitions": partitions}]
-    return {"topic_partitions": None if everything else named, "timeout": timeout_ms, "election_type": 0, **fields}
+    return {"topic_partitions": None if everything else named, "timeout_ms": timeout_ms, "election_type": 0, **fields}
 
 
 def codes(response: Any) -> dict[int, int]:

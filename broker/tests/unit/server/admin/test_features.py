@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +12,7 @@ from odradek.cluster import ClusterView
 from odradek.controller.features import FeatureUpdate
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import decode_response, encode_response
+from odradek.protocol.messages.cluster import ApiVersionsRequest
 from odradek.server.admin.features import NOTHING_FINALIZED, Finalized, FinalizedFeatures
 from odradek.server.dispatch import RequestContext
 from odradek.server.metadata import Identity, MetadataHandlers, TopicCreator
@@ -37,7 +37,7 @@ def test_what_is_asked_and_answered(play: Play, version: int, fields: dict[str, 
     async def scenario(server: MemoryServer) -> None:
         validate_only = fields.pop("validate_only", False)
         update = {"feature": "metadata.version", "max_version_level": 4, **fields}
-        message = {"timeout": 1_000, "feature_updates": [update], "validate_only": validate_only}
+        message = {"timeout_ms": 1_000, "feature_updates": [update], "validate_only": validate_only}
         response = await server.ask(ApiKey.UPDATE_FEATURES, version, message)
         wanted = FeatureUpdate(feature="metadata.version", level=4, upgrade_type=upgrade_type)
         assert server.controller.asked == [([wanted], validate_only)]
@@ -109,7 +109,10 @@ def test_every_broker_tells_what_is_finalized(finalized: Finalized) -> None:
             creator=cast("TopicCreator", None),
             finalized=lambda: finalized,
         )
-        message = await handlers.api_versions(cast("RequestContext", None), SimpleNamespace())
+        context = RequestContext(
+            api_key=ApiKey.API_VERSIONS, api_version=0, client_id=None, client_host="::1", listener="PLAINTEXT"
+        )
+        message = await handlers.api_versions(context, ApiVersionsRequest())
         for version in range(API_TABLE[ApiKey.API_VERSIONS].max_version + 1):
             frame = memoryview(encode_response(ApiKey.API_VERSIONS, version, 1, message)[4:])
             answer = decode_response(ApiKey.API_VERSIONS, version, frame)

@@ -10,6 +10,7 @@ import pytest
 
 from odradek.base.types import TopicPartition
 from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.messages.log_dirs import AlterReplicaLogDirsResponse
 from odradek.replication.requests import AppendRequest
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import record_set
@@ -46,7 +47,7 @@ class Scene:
 
 def partitions(response: Any) -> dict[tuple[str, int], Any]:
     """Per-partition parts of a response, by topic and number."""
-    topics = response.topics if hasattr(response, "topics") else response.results
+    topics = response.results if isinstance(response, AlterReplicaLogDirsResponse) else response.topics
     return {
         (getattr(topic, "name", None) or topic.topic_name, each.partition_index): each
         for topic in topics
@@ -129,7 +130,7 @@ def test_records_are_deleted(tmp_path: Path, version: int) -> None:
                 {"name": "events", "partitions": [{"partition_index": n, "offset": 3} for n in (0, 1, 9)]},
                 {"name": "nowhere", "partitions": [{"partition_index": 0, "offset": -1}]},
             ]
-            response = await server.ask(ApiKey.DELETE_RECORDS, version, {"topics": topics, "timeout": 1000})
+            response = await server.ask(ApiKey.DELETE_RECORDS, version, {"topics": topics, "timeout_ms": 1000})
             found = {key: (int(each.error_code), each.low_watermark) for key, each in partitions(response).items()}
             assert found == {
                 ("events", 0): (0, 3),

@@ -14,7 +14,7 @@ Play = Callable[..., None]
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 ALTER, LIST = ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS
 WISHES = {
-    "timeout": 1_000,
+    "timeout_ms": 1_000,
     "topics": [
         {
             "name": "t",
@@ -50,7 +50,7 @@ def test_the_list_has_what_is_under_way(play: Play) -> None:
         server.controller.reassignments = {T0: moving, U0: moving}
 
         async def listed(topics: object) -> list[tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-            response = await server.ask(LIST, 0, {"timeout": 1_000, "topics": topics})
+            response = await server.ask(LIST, 0, {"timeout_ms": 1_000, "topics": topics})
             return [
                 (topic.name, part.partition_index, part.replicas, part.adding_replicas, part.removing_replicas)
                 for topic in response.topics
@@ -68,7 +68,7 @@ def test_the_list_has_what_is_under_way(play: Play) -> None:
 def test_another_broker_is_the_controller(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         server.controller.is_active = False
-        for api_key, message in ((ALTER, WISHES), (LIST, {"timeout": 1, "topics": None})):
+        for api_key, message in ((ALTER, WISHES), (LIST, {"timeout_ms": 1, "topics": None})):
             response = await server.ask(api_key, 0, message)
             assert int(response.error_code) == NotControllerError.code
             assert response.error_message == "another broker is the controller"

@@ -60,7 +60,7 @@ def setting(name: str, value: str | None) -> Message:
 async def create(
     server: MemoryServer, *topics: Message, version: int = 7, timeout: int = 1000, dry: bool = False
 ) -> Any:
-    message = {"topics": topics, "timeout": timeout, "validate_only": dry}
+    message = {"topics": topics, "timeout_ms": timeout, "validate_only": dry}
     return (await server.ask(ApiKey.CREATE_TOPICS, version, message)).topics
 
 
@@ -80,7 +80,7 @@ def test_a_topic_is_made_and_waited_for(play: Play, version: int) -> None:
         await server.announce(brokers=(1, 2))
         asker, controller = server.connect(), server
         wanted = new("t", 3, 2, configs=[setting("retention.ms", "5")])
-        message = {"topics": [wanted], "timeout": 60_000, "validate_only": False}
+        message = {"topics": [wanted], "timeout_ms": 60_000, "validate_only": False}
         asking = asyncio.ensure_future(asker.ask(ApiKey.CREATE_TOPICS, version, message))
         await settled()
         topic = await stored(server, "t")
@@ -159,9 +159,9 @@ def test_a_topic_named_twice_is_refused_and_its_neighbour_is_not(play: Play) -> 
 @pytest.mark.parametrize(
     ("api_key", "message"),
     [
-        (ApiKey.CREATE_TOPICS, {"topics": [new("t")], "timeout": 1, "validate_only": False}),
-        (ApiKey.CREATE_PARTITIONS, {"topics": [{"name": "t", "count": 2, "assignments": None}], "timeout": 1}),
-        (ApiKey.DELETE_TOPICS, {"topics": [{"name": "t", "topic_id": None}], "timeout": 1}),
+        (ApiKey.CREATE_TOPICS, {"topics": [new("t")], "timeout_ms": 1, "validate_only": False}),
+        (ApiKey.CREATE_PARTITIONS, {"topics": [{"name": "t", "count": 2, "assignments": None}], "timeout_ms": 1}),
+        (ApiKey.DELETE_TOPICS, {"topics": [{"name": "t", "topic_id": None}], "timeout_ms": 1}),
     ],
 )
 def test_only_the_controller_answers(play: Play, api_key: ApiKey, message: Message) -> None:
@@ -207,7 +207,7 @@ def test_a_request_that_is_cancelled_leaves_nothing_waiting(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce()
         peer = server.connect()
-        message = {"topics": [new("t")], "timeout": 600_000, "validate_only": False}
+        message = {"topics": [new("t")], "timeout_ms": 600_000, "validate_only": False}
         asking = asyncio.ensure_future(peer.ask(ApiKey.CREATE_TOPICS, 7, message))
         await settled()
         assert server.topics.purgatory.size == 1
@@ -236,10 +236,10 @@ def test_the_topic_of_group_offsets_has_settings_of_its_own(play: Play) -> None:
 
 
 async def delete(server: MemoryServer, version: int, *topics: tuple[str | None, UUID | None], timeout: int = 0) -> Any:
-    message: Message = {"topic_names": [name for name, _ in topics], "timeout": timeout}
+    message: Message = {"topic_names": [name for name, _ in topics], "timeout_ms": timeout}
     if version >= 6:
         given = [{"name": name, "topic_id": topic_id} for name, topic_id in topics]
-        message = {"topics": given, "timeout": timeout}
+        message = {"topics": given, "timeout_ms": timeout}
     return (await server.ask(ApiKey.DELETE_TOPICS, version, message)).responses
 
 
@@ -249,9 +249,9 @@ def test_a_topic_is_deleted_and_waited_for(play: Play, version: int) -> None:
         await server.announce("t", {0: [1]}, topic_id=ID)
         await server.zk.create(layout.topic_path("t"), b"{}")
         peer = server.connect()
-        message: Message = {"topic_names": ["t"], "timeout": 60_000}
+        message: Message = {"topic_names": ["t"], "timeout_ms": 60_000}
         if version >= 6:
-            message = {"topics": [{"name": None, "topic_id": ID}], "timeout": 60_000}
+            message = {"topics": [{"name": None, "topic_id": ID}], "timeout_ms": 60_000}
         asking = asyncio.ensure_future(peer.ask(ApiKey.DELETE_TOPICS, version, message))
         await settled()
         assert await server.zk.exists(layout.delete_topic_path("t")) is not None
@@ -309,7 +309,7 @@ def test_deletion_may_be_disabled(play: Play, version: int, code: int) -> None:
 
 
 async def grow(server: MemoryServer, *topics: Message, timeout: int = 0, dry: bool = False) -> Any:
-    message = {"topics": topics, "timeout": timeout, "validate_only": dry}
+    message = {"topics": topics, "timeout_ms": timeout, "validate_only": dry}
     return (await server.ask(ApiKey.CREATE_PARTITIONS, 3, message)).results
 
 
@@ -350,7 +350,7 @@ def test_new_partitions_follow_the_old_ones_and_are_waited_for(play: Play) -> No
         await create(server, new("t", -1, -1, assignments=assigned([2, 1])), timeout=0)
         await server.announce("t", {0: [2, 1]}, brokers=(1, 2))
         peer = server.connect()
-        message = {"topics": [growth("t", 3)], "timeout": 60_000, "validate_only": False}
+        message = {"topics": [growth("t", 3)], "timeout_ms": 60_000, "validate_only": False}
         asking = asyncio.ensure_future(peer.ask(ApiKey.CREATE_PARTITIONS, 3, message))
         await settled()
         replicas = {number: list(each.replicas) for number, each in (await stored(server, "t")).partitions.items()}

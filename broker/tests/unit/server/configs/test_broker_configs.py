@@ -119,7 +119,7 @@ def test_created_topics_tell_where_their_values_come_from(play: Callable[..., No
             "assignments": (),
             "configs": [{"name": "segment.bytes", "value": "4096"}],
         }
-        message = {"topics": [topic], "timeout": 1000, "validate_only": True}
+        message = {"topics": [topic], "timeout_ms": 1000, "validate_only": True}
         (made,) = (await server.ask(ApiKey.CREATE_TOPICS, 7, message)).topics
         told = {entry.name: (entry.value, entry.config_source) for entry in made.configs if entry.config_source != 5}
         assert told == {

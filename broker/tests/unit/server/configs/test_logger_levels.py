@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
 
 from odradek.base.errors import InvalidConfigError, InvalidRequestError, ProtocolError
+from odradek.protocol.messages.configs import IncrementalAlterConfigsRequestAlterableConfig
 from odradek.server.configs.logger_levels import LEVELS, alter_levels, level_name, logger_entries
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -25,7 +25,10 @@ def logger() -> Iterator[logging.Logger]:
 
 
 def alter(*operations: tuple[str, int, str | None], validate_only: bool = False) -> None:
-    entries = [SimpleNamespace(name=name, config_operation=kind, value=value) for name, kind, value in operations]
+    entries = [
+        IncrementalAlterConfigsRequestAlterableConfig(name=name, config_operation=kind, value=value)
+        for name, kind, value in operations
+    ]
     alter_levels(entries, validate_only=validate_only)
 
 

@@ -79,7 +79,7 @@ class InlineWorkers:
 def fetching(offset: int, max_bytes: int = 1 << 20, **options: object) -> Message:
     partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
     topics = [{"topic": "t", "partitions": [partition]}]
-    wait: Message = {"replica_id": -1, "max_wait": 0, "min_bytes": 1}
+    wait: Message = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1}
     return {**wait, "topics": topics, "forgotten_topics_data": [], **options}
 
 
@@ -91,7 +91,7 @@ async def fetch(server: MemoryServer, version: int, offset: int = 0, **options: 
 async def produce(server: MemoryServer, *batches: bytes, version: int = 9) -> None:
     for data in batches:
         partition = {"index": 0, "records": data}
-        message = {"transactional_id": None, "acks": 1, "timeout": 0}
+        message = {"transactional_id": None, "acks": 1, "timeout_ms": 0}
         topics = [{"name": "t", "partition_data": [partition]}]
         answer = await server.ask(ApiKey.PRODUCE, version, {**message, "topic_data": topics})
         assert answer.responses[0].partition_responses[0].error_code == NONE

@@ -33,7 +33,7 @@ def batch(
 
 async def produce(server: MemoryServer, records: bytes) -> None:
     topics = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
-    message = {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": topics}
+    message = {"transactional_id": None, "acks": -1, "timeout_ms": 1000, "topic_data": topics}
     answer = await server.ask(ApiKey.PRODUCE, 9, message)
     assert answer.responses[0].partition_responses[0].error_code == NONE
 

@@ -64,7 +64,7 @@ def transactional(timestamp: int) -> bytes:
 
 def producing(*parts: tuple[str, int, bytes | None], acks: int = -1, transactional_id: str | None = None) -> Message:
     topics = [{"name": topic, "partition_data": [{"index": number, "records": data}]} for topic, number, data in parts]
-    return {"transactional_id": transactional_id, "acks": acks, "timeout": 1000, "topic_data": topics}
+    return {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 1000, "topic_data": topics}
 
 
 async def produce(server: MemoryServer, version: int, *parts: tuple[str, int, bytes | None], **options: Any) -> Any:
@@ -80,7 +80,7 @@ def fetching(version: int, *offsets: tuple[str, int, int], **options: object) ->
         }
         for topic, number, offset in offsets
     ]
-    wait: Message = {"replica_id": -1, "max_wait": 500, "min_bytes": 1}
+    wait: Message = {"replica_id": -1, "max_wait_ms": 500, "min_bytes": 1}
     return {**wait, "topics": topics, "forgotten_topics_data": [], **options}
 
 
@@ -200,10 +200,10 @@ def test_a_fetch_waits_for_no_more_than_it_takes(play: Play) -> None:
         await produce(server, 9, ("t", 0, records(*range(9))))
         size = len(records(*range(9)))
         before = server.clock.monotonic_ms()
-        (part,) = await fetch(server, 4, ("t", 0, 0), min_bytes=1 << 30, max_bytes=size, max_wait=60_000)
+        (part,) = await fetch(server, 4, ("t", 0, 0), min_bytes=1 << 30, max_bytes=size, max_wait_ms=60_000)
         assert len(part.records) == size
         assert server.clock.monotonic_ms() - before < 1_000
-        await fetch(server, 4, ("t", 0, 9), max_wait=60_000)
+        await fetch(server, 4, ("t", 0, 9), max_wait_ms=60_000)
         assert server.clock.monotonic_ms() - before >= 60_000
 
     play(scenario)
@@ -212,9 +212,11 @@ def test_a_fetch_waits_for_no_more_than_it_takes(play: Play) -> None:
 def test_fetch_sessions(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1], 1: [1]}, topic_id=ID)
-        first = await server.ask(ApiKey.FETCH, 12, fetching(12, ("t", 0, 0), ("t", 1, 0), session_epoch=0, max_wait=0))
+        first = await server.ask(
+            ApiKey.FETCH, 12, fetching(12, ("t", 0, 0), ("t", 1, 0), session_epoch=0, max_wait_ms=0)
+        )
         assert first.session_id > 0
-        again = fetching(12, session_id=first.session_id, session_epoch=1, max_wait=0)
+        again = fetching(12, session_id=first.session_id, session_epoch=1, max_wait_ms=0)
         assert (await server.ask(ApiKey.FETCH, 12, again)).responses == ()
         lost = fetching(12, session_id=first.session_id + 1, session_epoch=1)
         assert (await server.ask(ApiKey.FETCH, 12, lost)).error_code == FetchSessionIdNotFoundError.code
@@ -228,7 +230,7 @@ def test_followers_serve_new_consumers_only(play: Play, version: int, code: int)
 
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [2, 1]}, topic_id=ID, brokers=(1, 2))
-        (part,) = await fetch(server, version, ("t", 0, 0), max_wait=0)
+        (part,) = await fetch(server, version, ("t", 0, 0), max_wait_ms=0)
         assert part.error_code == code
 
     play(scenario)

@@ -145,7 +145,7 @@ def test_a_refused_join_names_the_member_in_each_version(version: int) -> None:
         assert (unknown.error_code, unknown.member_id) == (UnknownMemberIdError.code, "somebody")
         assert unknown.protocol_name == (None if version >= 7 else "")
         assert unknown.leader == ""
-        short = await server.join(version, session_timeout=1)
+        short = await server.join(version, session_timeout_ms=1)
         assert short.error_code == InvalidSessionTimeoutError.code
         assert (await server.join(version, "")).error_code == InvalidGroupIdError.code
 
@@ -286,7 +286,7 @@ def test_version_1_may_say_when_it_was_committed(timestamp: int, is_gone: bool) 
 def test_only_old_commits_say_how_long_they_live(version: int) -> None:
     async def scenario(server: Server) -> None:
         server.groups.start()
-        await server.commit(version, {EVENTS[0]: 5}, retention_time=60_000)
+        await server.commit(version, {EVENTS[0]: 5}, retention_time_ms=60_000)
         await server.clock.sleep_ms(2 * SETTINGS.retention_check_interval_ms)
         assert (EVENTS[0] in await server.groups.fetch("group", None)) is (version >= 5)
 
@@ -316,7 +316,7 @@ def fetched_offsets(answer: Any, version: int) -> tuple[int, dict[tuple[str, int
         for topic in place.topics
         for partition in topic.partitions
     }
-    return int(getattr(place, "error_code", NONE)), found
+    return place.error_code, found
 
 
 @versions(ApiKey.OFFSET_FETCH, since=1)
@@ -515,7 +515,7 @@ def test_a_deletion_of_offsets_in_a_group_that_does_not_exist(group_id: str, err
 async def init(server: Server, version: int, **changes: object) -> Any:
     message: dict[str, object] = {
         "transactional_id": None,
-        "transaction_timeout": 60_000,
+        "transaction_timeout_ms": 60_000,
         "producer_id": -1,
         "producer_epoch": -1,
     }

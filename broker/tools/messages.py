@@ -1,0 +1,250 @@
+"""Generates `odradek.protocol.messages` from the message definitions inside Apache Kafka's client jar.
+
+Usage: `python broker/tools/messages.py --jar kafka-clients-3.9.1.jar`, or `make messages`, which fetches the jar.
+To add an API, put its name into `MODULES` and its row into `odradek.protocol.apis.API_TABLE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+KAFKA_VERSION: Final = "3.9.1"
+PACKAGE: Final = Path(__file__).resolve().parents[1] / "odradek/protocol/messages"
+ROOT: Final = PACKAGE.parents[3]
+
+MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "produce": ("Produce", "InitProducerId", "DescribeProducers"),
+    "fetch": ("Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords"),
+    "offsets": ("OffsetCommit", "OffsetFetch", "OffsetDelete"),
+    "membership": ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"),
+    "groups": ("FindCoordinator", "DescribeGroups", "ListGroups", "DeleteGroups"),
+    "consumer_protocol": ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),
+    "topics": ("CreateTopics", "DeleteTopics", "CreatePartitions"),
+    "replicas": ("ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments"),
+    "log_dirs": ("AlterReplicaLogDirs", "DescribeLogDirs"),
+    "configs": ("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"),
+    "cluster": ("ApiVersions", "Metadata", "DescribeCluster", "UpdateFeatures"),
+    "internal": (
+        "LeaderAndIsr",
+        "StopReplica",
+        "UpdateMetadata",
+        "ControlledShutdown",
+        "AlterPartition",
+        "AllocateProducerIds",
+    ),
+}
+"""The APIs of each module; a name without request and response is a message outside any API."""
+
+_COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SIMPLE: Final = {
+    "bool": "bool",
+    "int8": "int",
+    "int16": "int",
+    "uint16": "int",
+    "int32": "int",
+    "uint32": "int",
+    "int64": "int",
+    "float64": "float",
+    "string": "str",
+    "bytes": "bytes",
+    "records": "bytes",
+    "uuid": "UUID",
+}
+
+
+class DefinitionError(Exception):
+    """A definition says something that this generator does not know."""
+
+
+def snake(name: str) -> str:
+    """A field's name in snake case: `ThrottleTimeMs` is `throttle_time_ms`."""
+    return _WORD.sub("_", name.replace("KRaft", "Kraft")).lower()
+
+
+class Definitions:
+    """The message definitions of one jar."""
+
+    def __init__(self, jar: Path) -> None:
+        self._jar = zipfile.ZipFile(jar)
+        self._names = frozenset(self._jar.namelist())
+
+    def of(self, api: str) -> list[dict[str, Any]]:
+        """The definitions of an API's request and response, or of the one message of that name."""
+        names = [api] if self._path(api) in self._names else [f"{api}Request", f"{api}Response"]
+        return [json.loads(_COMMENT.sub(r"\1", self._jar.read(self._path(name)).decode())) for name in names]
+
+    @staticmethod
+    def _path(name: str) -> str:
+        return f"common/message/{name}.json"
+
+
+@dataclass(frozen=True)
+class _Field:
+    """One field as it is written in a class."""
+
+    name: str
+    annotation: str
+    arguments: tuple[str, ...]
+
+    def line(self) -> str:
+        return f"    {self.name}: {self.annotation} = wire({', '.join(self.arguments)})"
+
+
+class _Classes:
+    """The classes of one message, nested structs first."""
+
+    def __init__(self, definition: Mapping[str, Any]) -> None:
+        self._definition = definition
+        self._message: str = definition["name"]
+        self._common = {struct["name"]: struct for struct in definition.get("commonStructs", ())}
+        self._made: dict[str, str] = {}
+
+    def source(self) -> Iterator[str]:
+        """The source of each class."""
+        about, api_key = self._about()
+        attributes = [f'VERSIONS: ClassVar = "{self._definition["validVersions"]}"']
+        attributes.append(f'FLEXIBLE: ClassVar = "{self._definition.get("flexibleVersions", "none")}"')
+        if api_key is not None:
+            attributes.insert(0, f"API_KEY: ClassVar = ApiKey.{api_key}")
+        self._add(self._message, about, self._definition["fields"], attributes)
+        yield from self._made.values()
+
+    def _about(self) -> tuple[str, str | None]:
+        kind = self._definition["type"]
+        if kind not in ("request", "response"):
+            return f"The message {self._message}.", None
+        api = self._message.removesuffix(kind.capitalize())
+        article = "an" if api[0] in "AEIO" else "a"
+        return f"Body of {article} {api} {kind}.", snake(api).upper()
+
+    def _add(self, name: str, about: str, fields: Sequence[Mapping[str, Any]], attributes: Sequence[str]) -> None:
+        lines = [self._field(field).line() for field in fields]
+        head = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {name}:", f'    """{about}"""', ""]
+        if attributes:
+            head += [*(f"    {line}" for line in attributes), ""]
+        self._made[name] = "\n".join([*head, *lines])
+
+    def _struct(self, kind: str, fields: Sequence[Mapping[str, Any]]) -> str:
+        """The class of a nested struct; its name starts with the name of its message."""
+        api = re.sub("(Request|Response)$", "", self._message)
+        rest = kind.removeprefix(api)
+        name = kind if kind.startswith(self._message) else self._message + (rest if rest[:1].isupper() else kind)
+        if name not in self._made:
+            self._add(name, f"{kind} in {self._message}.", fields, ())
+        return name
+
+    def _field(self, field: Mapping[str, Any]) -> _Field:
+        kind: str = field["type"]
+        is_array = kind.startswith("[]")
+        kind = kind.removeprefix("[]")
+        if kind in _SIMPLE:
+            annotation, first, is_struct = _SIMPLE[kind], f'"{kind}"', False
+        else:
+            nested = field["fields"] if "fields" in field else self._common[kind]["fields"]
+            annotation = first = self._struct(kind, nested)
+            is_struct = True
+        arguments = [first, f'"{field["versions"]}"']
+        if is_array:
+            annotation = f"tuple[{annotation}, ...]"
+            arguments.append("array=True")
+        nullable = field.get("nullableVersions")
+        if nullable:
+            annotation += " | None"
+            arguments.append(f'nullable="{nullable}"')
+        if "tag" in field:
+            arguments += [f"tag={int(field['tag'])}", f'tagged="{field["taggedVersions"]}"']
+        if "default" in field:
+            arguments.append(f"default={_default(field, is_array or is_struct)}")
+        return _Field(snake(field["name"]), annotation, tuple(arguments))
+
+
+def _default(field: Mapping[str, Any], is_compound: bool) -> str:
+    text = str(field["default"])
+    if text == "null":
+        return "None"
+    if is_compound:
+        raise DefinitionError(f"the field {field['name']} has the default {text}")
+    if field["type"] == "bool":
+        return text.capitalize()
+    if field["type"] == "string":
+        return json.dumps(text)
+    return repr(int(text, 0))
+
+
+def _module(name: str, definitions: Definitions) -> str:
+    classes = [source for api in MODULES[name] for each in definitions.of(api) for source in _Classes(each).source()]
+    body = "\n\n\n".join(classes)
+    apis = ", ".join(MODULES[name])
+    lines = [f'"""Messages of {apis}.', "", "Generated by `make messages`: do not edit.", '"""', ""]
+    lines += ["from __future__ import annotations", "", "from dataclasses import dataclass"]
+    lines += ["from typing import ClassVar"]
+    if re.search(r"\bUUID\b", body):
+        lines.append("from uuid import UUID")
+    lines.append("")
+    if "ApiKey." in body:
+        lines.append("from odradek.protocol.keys import ApiKey")
+    lines += ["from odradek.protocol.fields import wire", "", ""]
+    return "\n".join(lines) + body + "\n"
+
+
+def _package() -> str:
+    rows = [f'    "{api}": "{module}",' for module, apis in MODULES.items() for api in apis]
+    about = "One class for each message that Odradek knows. Generated by `make messages`: do not edit."
+    lines = [f'"""{about}"""', "", "from __future__ import annotations", ""]
+    lines += [
+        "from collections.abc import Mapping",
+        "from types import MappingProxyType",
+        "from typing import Final",
+        "",
+    ]
+    lines += ["MODULE_OF: Final[Mapping[str, str]] = MappingProxyType({", *rows, "})"]
+    lines += ['"""The module of each API\'s messages."""', ""]
+    return "\n".join(lines)
+
+
+def _formatted(source: str) -> str:
+    command = [sys.executable, "-m", "ruff", "format", "--config", str(ROOT / "pyproject.toml"), "-"]
+    sorted_imports = [*command[:3], "check", "--select", "I", "--fix", "--quiet", *command[4:]]
+    for each in (sorted_imports, command):
+        source = subprocess.run(each, input=source, capture_output=True, text=True, check=True).stdout
+    return source
+
+
+def generate(jar: Path) -> dict[str, str]:
+    """The source of each module of the package, by file name."""
+    definitions = Definitions(jar)
+    sources = {f"{name}.py": _formatted(_module(name, definitions)) for name in MODULES}
+    return {"__init__.py": _formatted(_package()), **sources}
+
+
+def main() -> None:
+    """Write the package."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jar", type=Path, help=f"kafka-clients-{KAFKA_VERSION}.jar; fetched with Maven when left out")
+    jar = parser.parse_args().jar or fetched_jar()
+    PACKAGE.mkdir(exist_ok=True)
+    for path in PACKAGE.glob("*.py"):
+        path.unlink()
+    for name, source in generate(jar).items():
+        (PACKAGE / name).write_text(source, encoding="utf-8")
+
+
+def fetched_jar() -> Path:
+    """The client jar from Maven Central, kept in `.interop/`."""
+    from odradek_testkit.apache import jars
+
+    return jars(KAFKA_VERSION, ROOT / ".interop") / f"kafka-clients-{KAFKA_VERSION}.jar"
+
+
+if __name__ == "__main__":
+    main()
