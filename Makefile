@@ -78,6 +78,10 @@ crds: $(STAMP) ## Write what is generated from code: resource definitions and da
 	@$(BIN)/python -m odradek_operator.crds.generate_crds
 	@$(BIN)/python -m odradek_operator.dashboards.generate_dashboards
 
+.PHONY: messages
+messages: $(STAMP) ## Write protocol/messages from Kafka's definitions in its client jar (needs mvn, or JAR=path)
+	@$(BIN)/python broker/tools/messages.py $(if $(JAR),--jar $(JAR))
+
 .PHONY: chart
 chart: crds ## Lint the chart; render manifests/operator.yaml and its tests' stored renderings (needs helm)
 	@charts/render all

@@ -135,6 +135,21 @@ def test_no_test_sleeps_or_skips(path: Path) -> None:
         assert not text.startswith("time.sleep("), f"{name_of(path)} sleeps: await a condition"
 
 
+TYPED = ("server", "controller", "replication", "app")
+"""Packages whose handlers and answers are typed: see docs/design/0012."""
+
+
+@pytest.mark.parametrize("package", TYPED)
+def test_requests_and_responses_are_typed(package: str) -> None:
+    for path in sorted((ROOT / "broker/odradek" / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.arg) and node.arg in ("request", "response", "answer") and node.annotation:
+                assert ast.unparse(node.annotation) != "Any", f"{name_of(path)}: {node.arg} needs its class"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+                text = ast.unparse(node)
+                assert not isinstance(node.args[1], ast.Constant), f"{name_of(path)}: {text} hides what is read"
+
+
 def test_import_contracts_hold() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     result = subprocess.run([lint], cwd=ROOT, capture_output=True, text=True, check=False)

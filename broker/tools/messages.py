@@ -232,10 +232,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jar", type=Path, help=f"kafka-clients-{KAFKA_VERSION}.jar; fetched with Maven when left out")
     jar = parser.parse_args().jar or fetched_jar()
+    sources = generate(jar)
     PACKAGE.mkdir(exist_ok=True)
     for path in PACKAGE.glob("*.py"):
         path.unlink()
-    for name, source in generate(jar).items():
+    for name, source in sources.items():
         (PACKAGE / name).write_text(source, encoding="utf-8")
 
 

@@ -21,6 +21,7 @@ from odradek.base.errors import (
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     ProtocolError,
+    RefusedRecordsError,
     error_for,
 )
 from odradek.base.ports import Clock, Timer
@@ -325,9 +326,9 @@ class ReplicaManager:
                 error.code,
                 log_start_offset=partition.log.log_start_offset,
                 error_message=str(error),
-                record_errors=getattr(error, "record_errors", ()),
+                record_errors=error.record_errors if isinstance(error, RefusedRecordsError) else (),
                 size_bytes=len(records),
-                fault=getattr(error, "fault", None),
+                fault=error.fault if isinstance(error, RefusedRecordsError) else None,
             )
         return AppendResult(
             topic_partition,

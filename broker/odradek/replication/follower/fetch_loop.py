@@ -26,6 +26,7 @@ from odradek.base.errors import (
     OdradekError,
     OffsetOutOfRangeError,
     ProtocolError,
+    RefusedRecordsError,
     UnknownLeaderEpochError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -297,7 +298,8 @@ class Fetcher:
             work()
         except ProtocolError as error:
             logger.warning("%s: what broker %d sent is not taken: %s", topic_partition, self.leader_id, error)
-            self._stats.of(topic_partition.topic).count_fault(getattr(error, "fault", None))
+            fault = error.fault if isinstance(error, RefusedRecordsError) else None
+            self._stats.of(topic_partition.topic).count_fault(fault)
             if one.partition.log.is_offline:
                 self._on_storage_failure(topic_partition)
             self._rest_alone(one)
