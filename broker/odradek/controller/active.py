@@ -1,8 +1,8 @@
-"""The controller while it reigns: what each event means.
+"""The active controller: the handlers of all events.
 
-An event says only that something may have changed; its handler reads ZooKeeper, compares with the image, decides by
-the pure modules, and has `reign` carry it out. Called by the runtime, one event at a time. An error that leaves a
-handler ends the reign, and the next one begins from ZooKeeper alone.
+An event only says that something may have changed. Its handler reads ZooKeeper, compares it with the context, asks the
+pure modules for decisions, and lets `reign` carry them out. The runtime calls one handler at a time. An error that a
+handler does not catch ends the reign; the next reign reads everything from ZooKeeper again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ELIGIBLE_TO_RETURN = frozenset(
 
 
 class ActiveController:
-    """The handlers of one reign."""
+    """The event handlers of one reign."""
 
     def __init__(self, around: Surroundings, seat: Seat, post: Callable[[Event], None]) -> None:
         """`post` queues an event; watches call it."""
@@ -77,7 +77,7 @@ class ActiveController:
     # Beginning and end
 
     async def start(self) -> None:
-        """Read the cluster from ZooKeeper and make it whole."""
+        """Read the state of the cluster from ZooKeeper, elect missing leaders, and resume what was interrupted."""
         self._watch_roots()
         store, batch = self.reign.store, self.reign.batch
         await self._set_up_features()
@@ -89,11 +89,11 @@ class ActiveController:
         await self.reign.trigger_online()
         await self.reign.take_offline(self._dead_replicas())
         for some in slices(self.context.leaderships):
-            # With a role, brokers that have deleted their replica already would make its log anew.
+            # Brokers that have deleted their replica would create its log again if they got a role.
             self.reign.tell(part for part in some if not self.context.is_being_deleted(part.topic))
             batch.update_metadata(part for part in some if self.context.is_being_deleted(part.topic))
             await self.reign.pause()
-        # In the same batch, so that replicas that are being added are told to be new.
+        # In the same batch, so that replicas that are being added are marked as new.
         begun = await self.reassigner.take_wishes()
         await self.reassigner.resume(self.context.reassigning - begun)
         await self.reign.flush_in_turns()
@@ -102,12 +102,12 @@ class ActiveController:
         await self.settle()
 
     async def settle(self) -> None:
-        """Do what the event before has made possible, and send what was noted; called after every event."""
+        """Do what the last event has made possible, and send the requests of the batch. Called after every event."""
         await self.reassigner.advance()
         self.reign.flush()
 
     def stop(self) -> None:
-        """Watch nothing any more."""
+        """Cancel all watches."""
         for watch in [*self._watches, *self._topic_watches.values(), *self._broker_watches.values()]:
             watch.cancel()
 
@@ -128,7 +128,7 @@ class ActiveController:
         self._watches += [zk.watch_data(path, self._poster(event)) for path, event in data.items()]
 
     async def _set_up_features(self) -> None:
-        """Make `/feature` what the inter-broker protocol asks for."""
+        """Bring `/feature` in line with the inter-broker protocol version."""
         text = self._around.config.inter_broker_protocol_version
         try:
             found = await self.reign.store.feature()
@@ -143,7 +143,8 @@ class ActiveController:
     async def update_features(
         self, updates: Collection[FeatureUpdate], *, validate_only: bool
     ) -> dict[str, ProtocolError | None]:
-        """Change what is finalized; the error of each update. `InvalidRequestError` where features are disabled."""
+        """Change finalized features. Returns the error of each update. Raises `InvalidRequestError` if features are
+        disabled."""
         found = await self.reign.store.feature()
         if found is None or not found[0].enabled:
             raise InvalidRequestError("The feature system is disabled by the inter-broker protocol of this cluster.")
@@ -176,7 +177,7 @@ class ActiveController:
                 context.blocked_deletions[topic] = REASON_DEAD_REPLICA
 
     def _judge(self, partitions: Iterable[TopicPartition]) -> None:
-        """Where partitions and their replicas are in their lives, by what was read."""
+        """Set the initial states of partitions and replicas from what was read."""
         context = self.context
         for partition in partitions:
             if partition not in context.leaderships:
@@ -199,7 +200,7 @@ class ActiveController:
     # Brokers
 
     async def brokers_changed(self) -> None:
-        """Brokers came, went, were restarted between two looks, or changed their addresses."""
+        """Handle brokers that registered, disappeared, restarted since the last read, or changed their addresses."""
         found, known = await self.reign.store.brokers(), dict(self.context.brokers)
         gone = known.keys() - found.keys()
         restarted = {broker for broker in found.keys() & known.keys() if found[broker].epoch != known[broker].epoch}
@@ -211,7 +212,7 @@ class ActiveController:
         ]
         if gone or restarted:
             await self._brokers_went(sorted(gone | restarted))
-            # Before a new life of one of them is known: it is not to stop what the former one was to.
+            # Send before a restarted broker is known: requests to stop replicas were for its earlier epoch.
             await self.reign.flush_in_turns()
         for broker in moved:
             self._put_broker(found[broker])
@@ -229,7 +230,7 @@ class ActiveController:
             self._broker_watches[broker_id] = self._around.zk.watch_data(path, self._poster(BrokersChanged()))
 
     async def _brokers_came(self, brokers: Collection[LiveBroker]) -> None:
-        """The others learn of them; they learn everything; their replicas come online; partitions may get leaders."""
+        """Inform the other brokers of them, send them all metadata, bring their replicas online, and elect leaders."""
         context, batch = self.context, self.reign.batch
         for broker in brokers:
             log.info("broker %d is up", broker.registration.broker_id)
@@ -258,7 +259,7 @@ class ActiveController:
         self.reign.batch.update_metadata([])
 
     async def _replicas_went(self, replicas: Collection[Replica]) -> None:
-        """Partitions that they led get other leaders, the in-sync sets shrink, deletions wait."""
+        """Elect other leaders, remove the replicas from the ISRs, and let deletions wait."""
         context = self.context
         await self.reign.look_again(replicas)
         led = [
@@ -276,7 +277,7 @@ class ActiveController:
     # Topics
 
     async def topics_changed(self) -> None:
-        """Topics were made, or their znodes removed."""
+        """Handle topics that were created, or whose znodes were removed."""
         context = self.context
         names = await self.reign.store.topic_names()
         for topic in context.assignments.keys() - set(names):
@@ -287,7 +288,7 @@ class ActiveController:
         await self.reign.flush_in_turns()
 
     async def topics_grew(self, topics: Collection[str]) -> None:
-        """Topics may have more partitions."""
+        """Handle topics that may have more partitions."""
         fresh: list[TopicPartition] = []
         for found in (await self.reign.store.topics(topics)).values():
             fresh += await self._growth(found)
@@ -296,21 +297,21 @@ class ActiveController:
         await self.reign.flush_in_turns()
 
     async def _growth(self, found: TopicAssignment) -> list[TopicPartition]:
-        """The new partitions of a topic. One that is being deleted is set back to those it had."""
+        """Return the new partitions of a topic. A topic that is being deleted gets its old assignment back."""
         known = self.context.assignments.get(found.topic)
         if known is None or not found.partitions.keys() - known.keys():
             return []
         if self.context.is_marked_for_deletion(found.topic):
-            log.warning("topic %s is being deleted: its new partitions are taken back", found.topic)
+            log.warning("topic %s is being deleted: its new partitions are removed again", found.topic)
             kept = {number: part for number, part in found.partitions.items() if number in known}
             await self.reign.store.set_topic(replace(found, partitions=kept))
             return []
-        # Existing partitions keep the assignment of the image: a reassignment does not come this way.
+        # Existing partitions keep the assignment of the context: this is not how a reassignment is requested.
         fresh = {number: part for number, part in found.partitions.items() if number not in known}
         return self.context.put_topic(replace(found, partitions=fresh))
 
     def _watched(self, names: Iterable[str]) -> list[str]:
-        """Watch topics before they are read."""
+        """Watch topics before they are read, so that no change is missed."""
         wanted = list(names)
         for name in wanted:
             if name not in self._topic_watches:
@@ -324,7 +325,7 @@ class ActiveController:
             watch.cancel()
 
     async def _put_topics(self, topics: dict[str, TopicAssignment]) -> list[TopicPartition]:
-        """Take topics over; one without an id is given one, where the cluster's protocol knows of ids."""
+        """Add topics to the context. Topics without an id get one if the inter-broker protocol has topic ids."""
         knows_ids = has_topic_ids(self._around.config.inter_broker_protocol_version)
         for topic in topics_without_id(topics) if knows_ids else ():
             topic_id = UUID(bytes=self._around.clock.token_bytes(16), version=4)
@@ -336,14 +337,15 @@ class ActiveController:
         return fresh
 
     async def deletions_changed(self) -> None:
-        """Topics were marked for deletion."""
+        """Handle topics that were marked for deletion."""
         topics = await self._marked_for_deletion()
         if topics:
             await self.deleter.enqueue(topics)
         self.reign.flush()
 
     async def _marked_for_deletion(self) -> list[str]:
-        """Topics to delete; marks of unknown topics go, and all marks while deletion is disabled."""
+        """Return the topics to delete. Marks of unknown topics are removed, and all marks while deletion is
+        disabled."""
         marked = await self.reign.store.deletions()
         enabled = self._around.config.delete_topic_enable
         wanted = [topic for topic in marked if enabled and topic in self.context.assignments]
@@ -356,23 +358,24 @@ class ActiveController:
     # Elections
 
     async def preferred_election_wanted(self) -> None:
-        """`/admin/preferred_replica_election` was made."""
+        """Handle the creation of `/admin/preferred_replica_election`."""
         await self.elections.take_wishes()
 
     async def reassignments_wanted(self) -> None:
-        """`/admin/reassign_partitions` was made or changed."""
+        """Handle a change of `/admin/reassign_partitions`."""
         await self.reassigner.take_wishes()
 
     async def rebalance_due(self) -> None:
-        """It is time to look whether preferred leaders lead."""
+        """Run the automatic leader balance."""
         await self.elections.balance(self._around.config.leader_imbalance_per_broker_percentage)
 
     async def topic_settings_changed(self, topic: str | None) -> None:
-        """Unclean elections may be allowed now, for a topic or, None, by default."""
+        """Try elections again: unclean elections may now be allowed for a topic, or by default if `topic` is None."""
         await self.reign.trigger_online(topic)
 
     async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move leadership away from a broker and its replicas out of the in-sync sets; what it still leads."""
+        """Move leadership away from a broker and remove its replicas from the ISRs. Returns the partitions that it
+        still leads."""
         context, batch = self.context, self.reign.batch
         live = context.brokers.get(broker)
         if live is None:
@@ -395,11 +398,11 @@ class ActiveController:
         await self.reign.flush_in_turns()
         await self.reign.take_offline([Replica(partition, broker) for partition in followed])
         await self.reign.flush_in_turns()
-        # What has no other replica cannot move; the broker need not wait for it.
+        # A partition without another replica cannot move, so the broker does not have to wait for it.
         return [partition for partition in hosted if context.leader(partition) == broker]
 
     async def allocate_producer_ids(self, broker: int, broker_epoch: int) -> tuple[int, int]:
-        """Take the next block of producer ids for a broker; its first id and its size."""
+        """Allocate the next block of producer ids to a broker. Returns its first id and its size."""
         live = self.context.brokers.get(broker)
         if live is None:
             raise BrokerIdNotRegisteredError(f"broker {broker} is not alive")
@@ -414,14 +417,14 @@ class ActiveController:
     # Notices of brokers
 
     async def isr_notices_changed(self) -> None:
-        """Brokers of old inter-broker versions wrote in-sync sets themselves: read them and tell everybody."""
+        """Read the ISRs that leaders with an old inter-broker protocol wrote themselves, and inform all brokers."""
         notices = await self.reign.store.notices(layout.ISR_CHANGES)
         changed: set[TopicPartition] = set()
         for path, data in notices.items():
             try:
                 changed |= decode_partitions(path, data)
             except LayoutError as error:
-                log.error("a notice is passed over: %s", error)
+                log.error("ignoring an invalid notification: %s", error)
         known = sorted(part for part in changed if part in self.context.leaderships)
         self.reign.take_over(await self.reign.store.leaderships(known))
         if known:
@@ -430,14 +433,14 @@ class ActiveController:
         await self.reign.store.delete_each(notices)
 
     async def log_dir_notices_changed(self) -> None:
-        """Log directories failed: their brokers are told of all their replicas, and answer which they cannot serve."""
+        """Send brokers with failed log directories the states of all their replicas; they answer which have failed."""
         notices = await self.reign.store.notices(layout.LOG_DIR_EVENTS)
         brokers = set()
         for path, data in notices.items():
             try:
                 brokers.add(layout.LogDirEvent.decode(path, data).broker_id)
             except LayoutError as error:
-                log.error("a notice is passed over: %s", error)
+                log.error("ignoring an invalid notification: %s", error)
         online = [
             rep
             for rep in self.context.replicas_on(brokers)
@@ -448,7 +451,7 @@ class ActiveController:
         await self.reign.store.delete_each(notices)
 
     async def replicas_failed(self, failed: Collection[Replica], working: Collection[Replica]) -> None:
-        """A broker answered which replicas it can serve."""
+        """Handle a broker's answer about which of its replicas it can serve."""
         context = self.context
         context.offline_directory_replicas -= set(working)
         fresh = set(failed) - context.offline_directory_replicas

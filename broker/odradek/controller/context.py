@@ -1,8 +1,8 @@
-"""What the controller knows of the cluster.
+"""The controller's view of the cluster: brokers, topics, assignments, leaders and deletions.
 
-One mutable image, owned by the controller's event queue and touched by nothing else: with 10,000 partitions a copy for
-each event would cost more than the events. It holds facts and answers questions; it decides nothing. State of
-partitions and replicas moves through `machines` alone, which refuses illegal steps.
+The context is mutable and used only by handlers of the controller's events: a copy for each event would cost more than
+the event with 10,000 partitions. It stores facts and makes no decisions. Only `machines` changes the states of
+partitions and replicas, and refuses illegal transitions.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _NO_ASSIGNMENT: Final = ReplicaAssignment(replicas=())
 
 
 class PartitionStatus(Enum):
-    """Where a partition is in its life."""
+    """State of a partition in the controller's state machine."""
 
     NON_EXISTENT = auto()
     NEW = auto()
-    """Assigned, never led."""
+    """It is assigned and never had a leader."""
     ONLINE = auto()
-    """Has a leader."""
+    """It has a leader."""
     OFFLINE = auto()
-    """Its leader is gone."""
+    """Its leader is offline."""
 
 
 class ReplicaStatus(Enum):
-    """Where a replica is in its life."""
+    """State of a replica in the controller's state machine."""
 
     NON_EXISTENT = auto()
     NEW = auto()
@@ -46,11 +46,11 @@ class ReplicaStatus(Enum):
     DELETION_STARTED = auto()
     DELETION_SUCCESSFUL = auto()
     DELETION_INELIGIBLE = auto()
-    """Its deletion failed, or cannot begin as its broker is gone."""
+    """Its deletion failed, or cannot start because its broker is offline."""
 
 
 class Replica(NamedTuple):
-    """A partition's copy on one broker."""
+    """A replica: a partition on one broker."""
 
     partition: TopicPartition
     broker: int
@@ -66,14 +66,14 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """A partition's state as it stands in ZooKeeper, with the znode's version: the partition epoch."""
+    """The state of a partition in ZooKeeper and the version of its znode, which is the partition epoch."""
 
     state: PartitionState
     partition_epoch: int
 
 
 class ControllerContext:
-    """The image of brokers, topics, leaders and deletions."""
+    """Brokers, topics, assignments, leaders and deletions."""
 
     __slots__ = (
         "assignments",
@@ -93,36 +93,36 @@ class ControllerContext:
     )
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Create an empty context."""
         self.brokers: dict[int, LiveBroker] = {}
         self.shutting_down: set[int] = set()
         self.offline_directory_replicas: set[Replica] = set()
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
         self.reassigning: set[TopicPartition] = set()
-        """Partitions whose replicas come or go."""
+        """Partitions that are being reassigned."""
         self.topic_ids: dict[str, UUID] = {}
         self.topic_names: dict[UUID, str] = {}
         self.leaderships: dict[TopicPartition, Leadership] = {}
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
         self.replica_status: dict[Replica, ReplicaStatus] = {}
         self.deletions: set[str] = set()
-        """Topics that are to be deleted."""
+        """Topics that are being deleted."""
         self.deferred_deletions: set[str] = set()
-        """Topics that are to be deleted once their reassignments are done; until then they live as before."""
+        """Topics that are deleted when their reassignments are complete; until then they work as before."""
         self.deletions_begun: set[str] = set()
-        """Those of them whose partitions were taken offline."""
+        """Topics being deleted whose partitions are already offline."""
         self.blocked_deletions: dict[str, str] = {}
-        """Why the deletion of a topic waits."""
+        """The reason why the deletion of a topic is waiting, by topic."""
 
     # Brokers
 
     @property
     def eligible_brokers(self) -> set[int]:
-        """Live brokers that are not shutting down: only these may lead or join an in-sync set."""
+        """Live brokers that are not shutting down: only these may become leaders or join an ISR."""
         return self.brokers.keys() - self.shutting_down
 
     def is_online(self, broker: int, partition: TopicPartition, *, or_shutting_down: bool = False) -> bool:
-        """Whether the broker lives and the directory of this replica works."""
+        """Whether the broker is alive and the log directory of this replica is online."""
         if broker not in self.brokers or (broker in self.shutting_down and not or_shutting_down):
             return False
         return Replica(partition, broker) not in self.offline_directory_replicas
@@ -135,7 +135,7 @@ class ControllerContext:
         )
 
     def remove_broker(self, broker: int) -> None:
-        """Forget a broker that is gone."""
+        """Remove a broker that is no longer registered."""
         self.brokers.pop(broker, None)
         self.shutting_down.discard(broker)
         self.offline_directory_replicas = {
@@ -145,7 +145,7 @@ class ControllerContext:
     # Topics
 
     def put_topic(self, assignment: TopicAssignment) -> list[TopicPartition]:
-        """Take over a topic's id and assignment; returns the partitions that are new."""
+        """Store the id and assignment of a topic. Returns the partitions that are new."""
         name = assignment.topic
         known = self.assignments.setdefault(name, {})
         fresh = [TopicPartition(name, number) for number in assignment.partitions if number not in known]
@@ -157,7 +157,7 @@ class ControllerContext:
         return fresh
 
     def set_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """A partition has these replicas now."""
+        """Store the replicas of a partition."""
         self.assignments.setdefault(partition.topic, {})[partition.partition] = assignment
         if assignment.is_being_reassigned:
             self.reassigning.add(partition)
@@ -165,7 +165,7 @@ class ControllerContext:
             self.reassigning.discard(partition)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget a topic and all that concerns it."""
+        """Remove a topic and everything about it."""
         for number, assignment in self.assignments.pop(topic, {}).items():
             partition = TopicPartition(topic, number)
             self.leaderships.pop(partition, None)
@@ -183,27 +183,27 @@ class ControllerContext:
         self.blocked_deletions.pop(topic, None)
 
     def topic_id(self, topic: str) -> UUID:
-        """The topic's id, `ZERO_UUID` when it has none."""
+        """Return the topic's id, `ZERO_UUID` if it has none."""
         return self.topic_ids.get(topic, ZERO_UUID)
 
     # Partitions
 
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
-        """The replicas of a partition; none when it is unknown."""
+        """Return the assignment of a partition; it has no replicas if the partition is unknown."""
         return self.assignments.get(partition.topic, {}).get(partition.partition, _NO_ASSIGNMENT)
 
     def partitions(self) -> Iterator[TopicPartition]:
-        """Every partition."""
+        """Iterate over all partitions."""
         for topic, assignments in self.assignments.items():
             for number in assignments:
                 yield TopicPartition(topic, number)
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """Every partition of a topic."""
+        """Return all partitions of a topic."""
         return [TopicPartition(topic, number) for number in self.assignments.get(topic, {})]
 
     def replicas_of(self, topic: str) -> list[Replica]:
-        """Every replica of a topic."""
+        """Return all replicas of a topic."""
         return [
             Replica(TopicPartition(topic, number), broker)
             for number, assignment in self.assignments.get(topic, {}).items()
@@ -211,7 +211,7 @@ class ControllerContext:
         ]
 
     def replicas_on(self, brokers: Iterable[int]) -> list[Replica]:
-        """Every replica on these brokers."""
+        """Return all replicas on these brokers."""
         wanted = set(brokers)
         return [
             Replica(TopicPartition(topic, number), broker)
@@ -222,31 +222,31 @@ class ControllerContext:
         ]
 
     def leader(self, partition: TopicPartition) -> int:
-        """The leader, -1 when there is none."""
+        """Return the leader, -1 if there is none."""
         leadership = self.leaderships.get(partition)
         return NO_BROKER if leadership is None else leadership.state.leader
 
     def has_offline_leader(self, partition: TopicPartition) -> bool:
-        """Whether the partition was led, and its leader is not online; one that is shutting down still is."""
+        """Whether the partition had a leader that is now offline. A leader that is shutting down is still online."""
         leadership = self.leaderships.get(partition)
         return leadership is not None and not self.is_online(leadership.state.leader, partition, or_shutting_down=True)
 
     def is_being_deleted(self, topic: str) -> bool:
-        """Whether the deletion of the topic may go on."""
+        """Whether the topic is being deleted now."""
         return topic in self.deletions
 
     def is_marked_for_deletion(self, topic: str) -> bool:
-        """Whether the topic is to be deleted, now or after its reassignments."""
+        """Whether the topic is being deleted, or will be after its reassignments."""
         return topic in self.deletions or topic in self.deferred_deletions
 
     def is_being_reassigned(self, topic: str) -> bool:
-        """Whether replicas of a partition of the topic come or go."""
+        """Whether a partition of the topic is being reassigned."""
         return any(assignment.is_being_reassigned for assignment in self.assignments.get(topic, {}).values())
 
     # Counts for metrics
 
     def offline_partition_count(self) -> int:
-        """Partitions without a leader, except those being deleted."""
+        """Count partitions without a leader, except those being deleted."""
         return sum(
             1
             for partition, status in self.partition_status.items()
@@ -254,9 +254,9 @@ class ControllerContext:
         )
 
     def preferred_imbalance_count(self) -> int:
-        """Partitions that another than their first replica leads, except those being deleted.
+        """Count partitions that are not led by their preferred leader, except those being deleted.
 
-        As in Kafka, one that gets a new first replica counts once that is in sync.
+        As in Kafka, a partition whose preferred leader is being added counts from when that replica is in sync.
         """
         return sum(
             1
@@ -266,7 +266,7 @@ class ControllerContext:
         )
 
     def partition_count(self) -> int:
-        """All partitions."""
+        """Count all partitions."""
         return sum(len(assignments) for assignments in self.assignments.values())
 
 

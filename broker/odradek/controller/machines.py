@@ -1,12 +1,12 @@
-"""The lives of partitions and replicas, as tables.
+"""The state machines of partitions and replicas, as tables.
 
     partition   NON_EXISTENT -> NEW -> ONLINE <-> OFFLINE -> NON_EXISTENT
     replica     NON_EXISTENT -> NEW -> ONLINE <-> OFFLINE -> DELETION_STARTED -> DELETION_SUCCESSFUL -> NON_EXISTENT
                 OFFLINE, DELETION_STARTED -> DELETION_INELIGIBLE -> ONLINE, OFFLINE
 
-Each state lists the states that it may be reached from. Steps are taken for many at once: either all of them are legal
-and happen, or `IllegalTransitionError` is raised and nothing changed. What a replica's step means for brokers is noted
-in the batch of requests; what must be written to ZooKeeper first is planned in `plans` before the step.
+Each state lists the states from which it can be reached. Many partitions or replicas change state at once: either all
+transitions are legal and happen, or `IllegalTransitionError` is raised and nothing changes. A transition of a replica
+adds the requests to brokers to the request batch. What must be written to ZooKeeper first is planned by `plans`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ REPLICA_PREDECESSORS: Final[Mapping[ReplicaStatus, frozenset[ReplicaStatus]]] = 
 
 
 class IllegalTransitionError(OdradekError):
-    """A step that the table does not have; nothing was changed. It means that the image is wrong."""
+    """A transition that the table does not allow. Nothing was changed. The controller's context is wrong."""
 
 
 def move_partitions(
     context: ControllerContext, partitions: Collection[TopicPartition], target: PartitionStatus
 ) -> None:
-    """Take every partition to `target`."""
+    """Change the state of every partition to `target`."""
     allowed = PARTITION_PREDECESSORS[target]
     status = context.partition_status
     for partition in partitions:
@@ -65,9 +65,9 @@ def move_partitions(
 def move_replicas(
     context: ControllerContext, replicas: Collection[Replica], target: ReplicaStatus, batch: RequestBatch
 ) -> None:
-    """Take every replica to `target` and note what its broker, and others, must be told.
+    """Change the state of every replica to `target`, and add the requests to its broker and others to the batch.
 
-    A replica that goes OFFLINE must have been taken out of the in-sync set before, by `plans.isr_removals`.
+    A replica must be removed from the ISR (`plans.isr_removals`) before it becomes OFFLINE.
     """
     allowed = REPLICA_PREDECESSORS[target]
     status = context.replica_status
@@ -96,5 +96,5 @@ def _note(context: ControllerContext, replica: Replica, target: ReplicaStatus, b
 
 
 def in_status(context: ControllerContext, replicas: Iterable[Replica], wanted: ReplicaStatus) -> list[Replica]:
-    """The replicas of that status."""
+    """Return the replicas that have this status."""
     return [replica for replica in replicas if context.replica_status.get(replica) is wanted]

@@ -1,8 +1,8 @@
-"""One reign of this broker as controller: the image, the fence, and the changes that every event is made of.
+"""One reign of this broker as controller: its context, its fenced writes, and the changes that events consist of.
 
-Decisions come from the pure modules; here they are written to ZooKeeper, taken over into the image, and noted for the
-brokers. Called by `active` and `deleting`, one event at a time. Invariant: the image holds what ZooKeeper holds; a
-state is taken over only after its write succeeded, and one that another wrote is read again.
+Pure modules decide. A reign writes the decisions to ZooKeeper, updates the context and adds the requests to brokers to
+the batch. `active`, `topic_deletion` and `reassigner` call it, one event at a time. Invariant: the context matches
+ZooKeeper. A state enters the context only after its write succeeded; a state that someone else wrote is read again.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from odradek.zk.port import ZkClient
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-"""Rounds of writing a state that others keep changing, before it is left to the next event."""
+"""Attempts to write a state that others keep changing, before it is left to the next event."""
 
 _NAMED = 5
-"""Partitions that a warning about many names."""
+"""How many partitions a warning names."""
 
 _LOGGED_EACH = 20
-"""States written at once that each get a line in the log."""
+"""Up to this many states written at once are logged one by one."""
 
 UNCLEAN_SETTING = "unclean.leader.election.enable"
 
 Tell = Callable[[TopicPartition], None]
-"""Notes in the batch who must learn of a partition's new state."""
+"""Adds the requests about a partition's new state to the batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a reign stands on."""
+    """What a reign uses of its broker."""
 
     zk: ZkClient
     clock: Clock
@@ -55,10 +55,10 @@ class Surroundings:
 
 
 class Reign:
-    """Image and tools of one reign."""
+    """The context and the operations of one reign."""
 
     def __init__(self, around: Surroundings, seat: Seat) -> None:
-        """Nothing is read yet."""
+        """Start with an empty context."""
         self.around = around
         self.epoch = seat.epoch
         self.context = ControllerContext()
@@ -74,25 +74,25 @@ class Reign:
         self.unclean_elections = 0
         self._image_changes = 0
         self._warned: dict[tuple[str, Obstacle], set[TopicPartition]] = {}
-        """What the last warning of each kind was about."""
+        """The partitions of the last warning of each kind."""
         self.moved: set[TopicPartition] = set()
-        """Partitions under reassignment whose state has changed and was not looked at yet."""
+        """Partitions being reassigned whose state has changed since it was last checked."""
 
     @property
     def changes(self) -> int:
-        """Grows before every change, in ZooKeeper or in the image. While it stands still, nothing has changed."""
+        """Increases before every change in ZooKeeper or in the context. While it is the same, nothing has changed."""
         return self._image_changes + self.store.transactions
 
     def about_to_change_image(self) -> None:
-        """The image is about to change without a write to ZooKeeper before it."""
+        """Count a change of the context that has no write to ZooKeeper before it."""
         self._image_changes += 1
 
     def flush(self) -> None:
-        """Send what was noted."""
+        """Send the requests of the batch."""
         self.around.dispatcher.send(self.batch.take())
 
     async def flush_in_turns(self) -> None:
-        """The same where it may concern thousands of partitions: others get the loop in between."""
+        """Send the requests of the batch, and yield to other tasks in between: there may be thousands of partitions."""
         requests: list[BrokerRequest] = []
         for lot in self.batch.lots():
             requests += lot
@@ -100,13 +100,13 @@ class Reign:
         self.around.dispatcher.send(requests)
 
     async def pause(self) -> None:
-        """Let others have the loop; between slices of what waits for nothing."""
+        """Yield to other tasks between slices of work that awaits nothing else."""
         await self.around.clock.sleep_ms(0)
 
     # Partitions
 
     async def create(self, partitions: Collection[TopicPartition]) -> None:
-        """New partitions get a status, and a first leader where a replica is alive."""
+        """Give new partitions a state, and a first leader where a replica is alive."""
         move_partitions(self.context, partitions, PartitionStatus.NEW)
         replicas = [
             Replica(partition, broker)
@@ -120,7 +120,7 @@ class Reign:
             move_replicas(self.context, some, status, self.batch)
 
     async def elect_first(self, partitions: Iterable[TopicPartition]) -> None:
-        """First leaders for partitions that are NEW; those without a live replica stay so."""
+        """Elect first leaders of partitions that are NEW. Partitions without a live replica stay NEW."""
         plan = await self.write(
             partitions, lambda wanted: plans.first_leaders(self.context, wanted, self.epoch), is_new=True
         )
@@ -129,9 +129,9 @@ class Reign:
     async def elect(
         self, partitions: Iterable[TopicPartition], cause: Cause, *, unclean: bool = False
     ) -> dict[TopicPartition, Obstacle]:
-        """New leaders; what stood in the way of the others.
+        """Elect leaders. Returns the obstacle of each partition that got none.
 
-        A replica that is not in sync may lead an offline partition where its topic allows that, or if `unclean`.
+        A replica that is not in sync can lead an offline partition if its topic allows it, or if `unclean`.
         """
         wanted = [partition for partition in partitions if partition in self.context.leaderships]
         plan = await self.write(wanted, lambda left: plans.elections(self.context, left, cause, self.epoch))
@@ -164,7 +164,7 @@ class Reign:
         return {topic for topic, values in settings.items() if values.get(UNCLEAN_SETTING, default).lower() == "true"}
 
     async def trigger_online(self, topic: str | None = None) -> None:
-        """Try to give a leader to every partition that has none, of one topic or of all, except those being deleted."""
+        """Try to elect a leader for each partition without one, of a topic or of all, except those being deleted."""
         new, offline = [], []
         for partition, status in self.context.partition_status.items():
             if self.context.is_being_deleted(partition.topic) or topic not in (None, partition.topic):
@@ -177,9 +177,9 @@ class Reign:
         self._warn_of("partitions stay without a leader", await self.elect(offline, Cause.OFFLINE))
 
     def _warn_of(self, what: str, obstacles: Mapping[TopicPartition, Obstacle]) -> None:
-        """One line for each obstacle: a cluster that stops or starts has thousands of partitions without a leader.
+        """Log one line for each obstacle: when a cluster stops or starts, thousands of partitions have no leader.
 
-        The same news again is for the debug log only: every event that may help these partitions tries them all.
+        A repeated warning goes to the debug log, because many events try all these partitions again.
         """
         groups: defaultdict[Obstacle, list[TopicPartition]] = defaultdict(list)
         for partition, obstacle in obstacles.items():
@@ -192,7 +192,7 @@ class Reign:
     # Replicas
 
     async def take_offline(self, replicas: Collection[Replica]) -> None:
-        """Replicas leave their in-sync sets; their brokers, if alive, stop them; the others learn of it."""
+        """Remove replicas from their ISRs, stop them if their brokers are alive, and inform the other brokers."""
         going: defaultdict[TopicPartition, list[Replica]] = defaultdict(list)
         for replica in replicas:
             going[replica.partition].append(replica)
@@ -206,7 +206,7 @@ class Reign:
         move_replicas(self.context, replicas, ReplicaStatus.OFFLINE, self.batch)
 
     def _tell_others(self, partition: TopicPartition, going: Collection[Replica]) -> None:
-        """A replica that is to stop does not learn of the epoch that begins without it, lest it follows in that."""
+        """Inform all but the replicas that stop: they would follow in the epoch that begins without them."""
         brokers = {replica.broker for replica in going}
         online = self.context.online_replicas(partition, or_shutting_down=True)
         self.batch.leader_and_isr([broker for broker in online if broker not in brokers], partition)
@@ -221,9 +221,10 @@ class Reign:
         is_new: bool = False,
         tell: Tell | None = None,
     ) -> Plan:
-        """Plan, write, take over; plan again for those whose state another changed. Returns the obstacles left.
+        """Plan, write and update the context; plan again where someone else changed the state. Returns the obstacles
+        left.
 
-        `tell` notes who learns of a written state; every replica that is online when it is left out.
+        `tell` adds the requests about a written state to the batch; by default every online replica is informed.
         """
         result = Plan()
         for some in slices(partitions):
@@ -249,7 +250,7 @@ class Reign:
             if not left:
                 return obstacles
             if is_new:
-                # An earlier controller gave them a leader: from here on they are as any other partition.
+                # An earlier controller elected a leader: from now on they are like any other partition.
                 self.tell(left)
                 await self.elect([part for part in left if self.context.has_offline_leader(part)], Cause.OFFLINE)
                 return obstacles
@@ -264,9 +265,11 @@ class Reign:
         by_leader: bool = False,
         tell: Tell | None = None,
     ) -> list[TopicPartition]:
-        """Write states and take over what succeeded; the partitions whose znode was another, read again.
+        """Write states, and update the context with those that succeeded. Returns the partitions whose znode had
+        changed.
 
-        `by_leader`: the leader asked for it and learns it by its answer; the replicas need not be told.
+        Their states were read again. `by_leader`: the leader requested the change and learns of it from its response,
+        so the replicas are not informed.
         """
         results = await self.store.write_states(list(writes))
         conflicts, done = [], []
@@ -294,7 +297,7 @@ class Reign:
         return [partition for partition in conflicts if partition in self.context.leaderships]
 
     def _log(self, writes: Collection[StateWrite]) -> None:
-        """Each state that was written; of many at once, how many for which reason."""
+        """Log each state that was written, or only the number for each reason if there are many."""
         self.unclean_elections += sum(write.unclean for write in writes)
         many = len(writes) > _LOGGED_EACH
         for write in writes:
@@ -309,11 +312,11 @@ class Reign:
                 log.info("%d partitions have new states: %s", count, reason)
 
     async def look_again(self, replicas: Iterable[Replica]) -> None:
-        """Read states again in which going replicas are not in sync, or nobody else is.
+        """Read states again in which the replicas that go offline are not in sync, or no other replica is.
 
-        Below inter-broker protocol 2.7-IV2 leaders write their in-sync sets themselves and tell of it later: a replica
-        that has joined unnoticed would stay in the set although its broker is dead, or not be found to lead. Any other
-        state is written on condition of its version, and so needs no look.
+        Below inter-broker protocol 2.7-IV2, leaders write the ISR to ZooKeeper themselves and notify the controller
+        later. A replica that has joined since would stay in the ISR although its broker is dead, or would not be
+        elected. Other states need no check, because their writes are conditional on the version of the znode.
         """
         unsure: set[TopicPartition] = set()
         for replica in replicas:
@@ -326,7 +329,7 @@ class Reign:
         self.take_over(await self.store.leaderships(sorted(unsure)))
 
     def take_over(self, states: Mapping[TopicPartition, Leadership]) -> None:
-        """Take states over that others wrote."""
+        """Update the context with states that others wrote."""
         self.context.leaderships |= states
         self.moved |= self.context.reassigning & states.keys()
 
@@ -337,13 +340,13 @@ class Reign:
         move_partitions(self.context, [partition], PartitionStatus.ONLINE if online else PartitionStatus.OFFLINE)
 
     def tell(self, partitions: Iterable[TopicPartition], *, is_new: bool = False) -> None:
-        """Note that every replica that is online must learn of these partitions' states."""
+        """Inform every online replica of the states of these partitions."""
         for partition in partitions:
             online = self.context.online_replicas(partition, or_shutting_down=True)
             self.batch.leader_and_isr(online, partition, is_new=is_new)
 
 
 def _some(partitions: Collection[TopicPartition]) -> str:
-    """The names of the first partitions, and how many there are besides."""
+    """Return the names of the first partitions, and the number of the others."""
     names = ", ".join(str(partition) for partition in sorted(partitions)[:_NAMED])
     return names if len(partitions) <= _NAMED else f"{names} and {len(partitions) - _NAMED} others"
