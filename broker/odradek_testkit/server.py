@@ -23,7 +23,7 @@ from odradek.cluster import ClusterView
 from odradek.controller import features
 from odradek.controller.elections.candidates import ElectionKind
 from odradek.controller.features import FeatureUpdate
-from odradek.controller.reassignment.reassigner import Wishes
+from odradek.controller.reassignment.reassigner import Targets
 from odradek.log.manager import LogManager
 from odradek.metrics.requests import RequestStats
 from odradek.metrics.topics import BrokerTopicStats
@@ -96,11 +96,11 @@ class MemoryController:
         self.asked.append((kind, None if partitions is None else list(partitions)))
         return self.outcomes
 
-    async def alter_reassignments(self, wishes: Wishes) -> dict[TopicPartition, ProtocolError | None]:
+    async def alter_reassignments(self, targets: Targets) -> dict[TopicPartition, ProtocolError | None]:
         """The errors that the test put into `outcomes`, no error for the rest."""
         self._demand_active()
-        self.asked.append(dict(wishes))
-        found = {partition: self.outcomes.get(partition) for partition in wishes}
+        self.asked.append(dict(targets))
+        found = {partition: self.outcomes.get(partition) for partition in targets}
         return {part: outcome if isinstance(outcome, ProtocolError) else None for part, outcome in found.items()}
 
     async def list_reassignments(

@@ -94,11 +94,11 @@ class ActiveController:
             batch.update_metadata(part for part in some if self.context.is_being_deleted(part.topic))
             await self.reign.pause()
         # In the same batch, so that replicas that are being added are marked as new.
-        begun = await self.reassigner.take_wishes()
+        begun = await self.reassigner.take_requested()
         await self.reassigner.resume(self.context.reassigning - begun)
         await self.reign.flush_in_turns()
         await self.deleter.resume()
-        await self.elections.take_wishes()
+        await self.elections.take_requested()
         await self.settle()
 
     async def settle(self) -> None:
@@ -359,11 +359,11 @@ class ActiveController:
 
     async def preferred_election_wanted(self) -> None:
         """Handle the creation of `/admin/preferred_replica_election`."""
-        await self.elections.take_wishes()
+        await self.elections.take_requested()
 
     async def reassignments_wanted(self) -> None:
         """Handle a change of `/admin/reassign_partitions`."""
-        await self.reassigner.take_wishes()
+        await self.reassigner.take_requested()
 
     async def rebalance_due(self) -> None:
         """Run the automatic leader balance."""

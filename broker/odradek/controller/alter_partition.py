@@ -1,7 +1,4 @@
-"""AlterPartition from a request to the message of its response.
-
-Called by the runtime while this broker reigns. Which change is accepted is decided in `isr`.
-"""
+"""Handles AlterPartition requests on the controller. `isr_rules` decides which changes are accepted."""
 
 from __future__ import annotations
 
@@ -26,21 +23,21 @@ from odradek.protocol.messages.internal import AlterPartitionRequest, AlterParti
 Message = dict[str, object]
 
 OPERATION_NOT_ATTEMPTED: Final = 55
-"""What leaders that speak version 0 or 1, and so do not know INELIGIBLE_REPLICA, are told instead (KIP-841)."""
+"""Error for leaders that use version 0 or 1 and do not know INELIGIBLE_REPLICA (KIP-841)."""
 
 
 def refused(error: type[ProtocolError]) -> Message:
-    """A response that refuses the whole request."""
+    """Return a response that refuses the whole request."""
     return {"throttle_time_ms": 0, "error_code": error.code, "topics": ()}
 
 
 def refused_by_non_controller() -> Message:
-    """What a broker answers that is not the controller."""
+    """Return the response of a broker that is not the controller."""
     return refused(NotControllerError)
 
 
 async def alter_partitions(reign: Reign, request: AlterPartitionRequest) -> Message:
-    """Decide, write, tell every broker, and answer each partition with its state or its error."""
+    """Decide, write, inform all brokers, and answer with the state or the error of each partition."""
     context = reign.context
     live = context.brokers.get(request.broker_id)
     if live is None or live.epoch != request.broker_epoch:
@@ -59,8 +56,8 @@ async def alter_partitions(reign: Reign, request: AlterPartitionRequest) -> Mess
         if current is not None and current.state == write.state:
             outcomes[write.partition] = current
         else:
-            outcomes[write.partition] = InvalidUpdateVersionError("the state was changed by another")
-    # Also where a repeated request asks for what is there: the answer to the first one may have been lost.
+            outcomes[write.partition] = InvalidUpdateVersionError("the state was changed at the same time")
+    # Also if a repeated request asks for the current state: the answer to the first one may have been lost.
     reign.moved |= context.reassigning & outcomes.keys()
     reign.flush()
     return {"throttle_time_ms": 0, "error_code": 0, "topics": _topics(context, request, outcomes)}

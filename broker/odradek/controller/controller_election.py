@@ -1,8 +1,8 @@
-"""Being controller, as ZooKeeper sees it: the ephemeral `/controller` and the number in `/controller_epoch`.
+"""The controller election in ZooKeeper: the ephemeral znode `/controller` and the epoch in `/controller_epoch`.
 
-Whoever makes the znode also raises the epoch, in one transaction that demands the epoch's znode version which was read
-before. That version is the fence: every later write of the controller demands it, so a controller that was replaced
-while it slept can write nothing. Called by the runtime.
+The winner creates `/controller` and increments the epoch in one transaction, conditional on the version of
+`/controller_epoch`. Every later write of the controller checks that version, so a controller that was replaced while
+it was paused cannot write. The runtime calls this module.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ FIRST_EPOCH: Final = 0
 
 
 class ControllerMovedError(OdradekError):
-    """This broker is no longer the controller: `/controller_epoch` has another version than it wrote."""
+    """This broker is no longer the controller: the version of `/controller_epoch` has changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """A reign: its epoch, and the version of `/controller_epoch` that fences its writes."""
+    """The result of an election: the controller epoch, and the version of `/controller_epoch` that fences writes."""
 
     epoch: ControllerEpoch
     epoch_version: int
 
 
 async def current_controller(zk: ZkClient) -> int:
-    """The broker that is controller, -1 when there is none."""
+    """Return the broker id of the controller, -1 if there is none."""
     found = await zk.get_or_none(layout.CONTROLLER)
     return NO_BROKER if found is None else ControllerRegistration.decode(found[0]).broker_id
 
 
 async def stand(zk: ZkClient, clock: Clock, broker_id: int) -> Seat | None:
-    """Try to become controller; None when another broker is or becomes it first.
+    """Try to become the controller. Returns None if another broker is the controller.
 
-    A `/controller` of this very session, left by a reign that ended here, is given up first.
+    A `/controller` of this session, left by an earlier reign of this broker, is deleted first.
     """
     found = await zk.get_or_none(layout.CONTROLLER)
     if found is not None:
@@ -64,7 +64,7 @@ async def stand(zk: ZkClient, clock: Clock, broker_id: int) -> Seat | None:
             ]
         )
     except (NodeExists, BadVersion):
-        log.info("another broker became controller first")
+        log.info("another broker became the controller")
         return None
     raised = results[1]
     assert isinstance(raised, ZnodeStat), "a set answers with a stat"
@@ -72,7 +72,7 @@ async def stand(zk: ZkClient, clock: Clock, broker_id: int) -> Seat | None:
 
 
 async def resign(zk: ZkClient) -> None:
-    """Give up `/controller` if it is this session's."""
+    """Delete `/controller` if it belongs to this session."""
     found = await zk.get_or_none(layout.CONTROLLER)
     if found is not None and found[1].ephemeral_owner == zk.session_id:
         await _give_up(zk, found[1])
@@ -82,7 +82,7 @@ async def _give_up(zk: ZkClient, stat: ZnodeStat) -> None:
     try:
         await zk.delete(layout.CONTROLLER, stat.version)
     except (NoNode, BadVersion):
-        log.info("%s was gone already", layout.CONTROLLER)
+        log.info("%s was already deleted", layout.CONTROLLER)
 
 
 async def _read_epoch(zk: ZkClient) -> tuple[int, int]:
@@ -93,4 +93,4 @@ async def _read_epoch(zk: ZkClient) -> tuple[int, int]:
         try:
             await zk.create(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(FIRST_EPOCH))
         except NodeExists:
-            log.debug("%s was made by another broker", layout.CONTROLLER_EPOCH)
+            log.debug("%s was created by another broker", layout.CONTROLLER_EPOCH)

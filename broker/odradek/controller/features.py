@@ -1,8 +1,8 @@
-"""Finalized features (KIP-584): what `/feature` says at the start of a reign, and what UpdateFeatures may change.
+"""Finalized features (KIP-584): the content of `/feature` at the start of a reign, and the rules of UpdateFeatures.
 
-Pure: the znode's content and requests enter, its next content and errors leave. Brokers of a cluster in ZooKeeper mode,
-Kafka's as well as these, support no feature that could be finalized; the rules are kept whole, so that what another
-make once finalized is treated as Kafka treats it.
+Pure: takes the content of the znode and requests, and returns the next content and errors. In ZooKeeper mode neither
+Kafka nor Odradek supports a feature that could be finalized. The rules are complete nevertheless, so that features that
+someone finalized before are treated as Kafka treats them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from odradek.zk.layout import Feature
 FEATURES_SINCE: Final = (2, 7)
 """First inter-broker protocol with the feature system."""
 SINGLE_LEVEL_SINCE: Final = (3, 3)
-"""First inter-broker protocol whose znode has one level a feature."""
+"""First inter-broker protocol whose znode has one level for each feature."""
 
 
 class UpgradeType(IntEnum):
-    """Which way a level may go."""
+    """How an update may change a level."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -31,7 +31,7 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureUpdate:
-    """What is wanted of one feature; a level below 1 removes it, unless it is an upgrade."""
+    """An update of one feature. A level below 1 removes it, unless it is an upgrade."""
 
     feature: str
     level: int
@@ -39,12 +39,12 @@ class FeatureUpdate:
 
     @property
     def removes(self) -> bool:
-        """Whether the feature shall no longer be finalized."""
+        """Whether the update removes the finalized feature."""
         return self.level < 1 and self.upgrade_type != UpgradeType.UPGRADE
 
 
 def initial(protocol: tuple[int, int], current: Feature | None) -> Feature:
-    """What `/feature` must say under an inter-broker protocol: enabled from 2.7 on, keeping what is finalized."""
+    """Return the content of `/feature` for an inter-broker protocol: enabled from 2.7; finalized features are kept."""
     enabled = protocol >= FEATURES_SINCE
     kept = current.features if current is not None and current.enabled and enabled else {}
     return Feature(enabled=enabled, features=kept, version=2 if protocol >= SINGLE_LEVEL_SINCE else 1)
@@ -53,7 +53,7 @@ def initial(protocol: tuple[int, int], current: Feature | None) -> Feature:
 def updated(
     finalized: Mapping[str, int], updates: Iterable[FeatureUpdate]
 ) -> tuple[dict[str, int], dict[str, ProtocolError | None]]:
-    """The levels after the updates, and the error of each; one that is refused changes nothing."""
+    """Return the levels after the updates, and the error of each update. A refused update changes nothing."""
     levels = dict(finalized)
     results: dict[str, ProtocolError | None] = {}
     for update in updates:
@@ -65,7 +65,7 @@ def updated(
 
 
 def _refusal(update: FeatureUpdate, existing: int | None) -> str | None:
-    """Why an update is refused; only a removal never is, since no broker supports any level of anything."""
+    """Return why an update is refused. Only removals can succeed, because brokers support no level of any feature."""
     if not update.feature:
         return "A feature must have a name."
     if update.upgrade_type not in list(UpgradeType):
@@ -73,10 +73,10 @@ def _refusal(update: FeatureUpdate, existing: int | None) -> str | None:
     if update.removes:
         return "A feature that is not finalized cannot be removed." if existing is None else None
     if update.level < 1:
-        return "A level below 1 removes a feature: that needs a downgrade."
+        return "A level below 1 removes the feature, which needs a downgrade."
     if existing is not None:
         if update.level == existing:
-            return f"The finalized level is {existing} already."
+            return f"The finalized level is already {existing}."
         if update.level < existing and update.upgrade_type != UpgradeType.SAFE_DOWNGRADE:
             return f"The finalized level is {existing}: a lower one needs a safe downgrade."
         if update.level > existing and update.upgrade_type != UpgradeType.UPGRADE:

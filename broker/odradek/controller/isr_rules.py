@@ -1,7 +1,7 @@
-"""Changes of in-sync sets that leaders ask for (AlterPartition, KIP-497): which are accepted, which refused and why.
+"""Decides which ISR changes of leaders are accepted (AlterPartition, KIP-497).
 
-Pure: the image and one partition of a request enter; a write, the present state, or an error leaves. The rules and
-their order are those of Kafka 3.9 in ZooKeeper mode, so that leaders of either make understand the answer.
+Pure: takes the context and one partition of a request, and returns a write, the current state, or an error. The rules
+and their order are those of Kafka 3.9 in ZooKeeper mode, so that leaders that run Kafka understand the answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek.zk.layout import PartitionState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrChange:
-    """What a leader wants for one partition."""
+    """The change that a leader requests for one partition."""
 
     partition: TopicPartition
     leader: int
@@ -39,13 +39,13 @@ class IsrChange:
 def decide(
     context: ControllerContext, change: IsrChange, controller_epoch: int
 ) -> StateWrite | Leadership | ProtocolError:
-    """A write when the change is accepted; the state as it is when nothing is to change; else the error."""
+    """Return a write if the change is accepted, the current state if there is nothing to change, else the error."""
     current = context.leaderships.get(change.partition)
     if current is None or context.is_being_deleted(change.partition.topic):
         return UnknownTopicOrPartitionError(f"{change.partition} has no state")
     if change.partition_epoch > current.partition_epoch or change.leader_epoch > current.state.leader_epoch:
-        # The leader knows more than we do: probably another controller reigns.
-        return NotControllerError(f"{change.partition} has moved on")
+        # The leader knows a later state than this controller: probably there is another controller.
+        return NotControllerError(f"the leader knows a later state of {change.partition} than this controller")
     if change.leader_epoch < current.state.leader_epoch:
         return FencedLeaderEpochError(f"{change.partition} has leader epoch {current.state.leader_epoch}")
     if _is_in_force(change, current.state):
@@ -67,16 +67,16 @@ def decide(
 
 
 def _is_in_force(change: IsrChange, state: PartitionState) -> bool:
-    """Whether a repeated request asks for what is there already, whatever partition epoch it names."""
+    """Whether a repeated request asks for the current state, whatever its partition epoch."""
     return (change.leader, change.isr, change.recovering) == (state.leader, state.isr, state.recovering)
 
 
 def _refusal(context: ControllerContext, change: IsrChange, state: PartitionState) -> ProtocolError | None:
     if change.leader != state.leader or change.leader not in change.isr:
-        return InvalidRequestError(f"broker {change.leader} may not set the in-sync set {_listed(change.isr)}")
+        return InvalidRequestError(f"broker {change.leader} cannot set the ISR to {_listed(change.isr)}")
     if change.recovering and (len(change.isr) > 1 or not state.recovering):
         return InvalidRequestError(
-            "a recovering leader is alone in its in-sync set, and does not begin to recover anew"
+            "a recovering leader must be the only member of the ISR, and cannot start recovery again"
         )
     strangers = set(change.isr) - set(context.assignment(change.partition).replicas)
     if strangers:

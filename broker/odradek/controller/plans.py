@@ -1,7 +1,7 @@
-"""What must be written to ZooKeeper before partitions change: planned here, written by `store`, then applied.
+"""Plans of conditional writes of partition states: elections and ISR changes.
 
-Pure: the image enters; a plan of conditional writes leaves, with the reason of each and the obstacle of each partition
-that nothing can be planned for. Nothing is changed until a write succeeded: `apply_write` then takes it over.
+Pure: a function takes the context and returns a plan: the writes with their reasons, and the obstacle of each partition
+for which no write is possible. `store` writes them. The context changes only after a write succeeded (`apply_write`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from odradek.zk.layout import PartitionState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateWrite:
-    """A partition's next state, to be written if its znode has `expected_epoch`; None: if it has no znode."""
+    """The next state of a partition, written if its znode has `expected_epoch`, or does not exist if that is None."""
 
     partition: TopicPartition
     state: PartitionState
@@ -38,14 +38,14 @@ class StateWrite:
 
 @dataclass(slots=True)
 class Plan:
-    """Writes, and why other partitions have none."""
+    """Writes, and the obstacles of partitions without a write."""
 
     writes: list[StateWrite] = field(default_factory=list)
     obstacles: dict[TopicPartition, Obstacle] = field(default_factory=dict)
 
 
 def first_leaders(context: ControllerContext, partitions: Iterable[TopicPartition], controller_epoch: int) -> Plan:
-    """Leaders for partitions that never had one."""
+    """Plan the first leaders of new partitions."""
     plan = Plan()
     for partition in partitions:
         outcome = elect_first(context.online_replicas(partition), controller_epoch)
@@ -66,7 +66,7 @@ def elections(
     *,
     unclean_topics: Collection[str] = (),
 ) -> Plan:
-    """New leaders for partitions that have been led. `unclean_topics` may be led by replicas that are not in sync."""
+    """Plan new leaders. Partitions of `unclean_topics` may get a leader that is not in sync."""
     plan = Plan()
     for partition in partitions:
         current = context.leaderships[partition]
@@ -103,10 +103,10 @@ def _elect(
 
 
 def isr_removals(context: ControllerContext, replicas: Iterable[Replica], controller_epoch: int) -> Plan:
-    """Take replicas that go offline out of the in-sync sets.
+    """Plan the removal of replicas that go offline from the ISR.
 
-    When every member goes at once the set stays as it is: nobody led afterwards, so each of them has all that was
-    acknowledged, and the first to return may lead. A leader that goes leaves the partition without one.
+    If all members go offline at once, the ISR stays as it is: there is no later leader, so each of them has every
+    acknowledged record, and the first to return can lead. If the leader goes offline, the partition has no leader.
     """
     going: defaultdict[TopicPartition, set[int]] = defaultdict(set)
     for replica in replicas:
@@ -138,5 +138,5 @@ def isr_removals(context: ControllerContext, replicas: Iterable[Replica], contro
 
 
 def apply_write(context: ControllerContext, write: StateWrite, partition_epoch: int) -> None:
-    """Take over a state that was written."""
+    """Update the context with a state that was written."""
     context.leaderships[write.partition] = Leadership(write.state, partition_epoch)

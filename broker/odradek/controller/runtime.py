@@ -1,9 +1,9 @@
-"""The controller's runtime: one queue of events, and this broker's part in who is controller.
+"""The controller's runtime: the event queue, and this broker's part in the controller election.
 
-Watches, session events, answers of brokers and requests of handlers enter the queue; each is handled to its end before
-the next. Every broker has a runtime; the one that made `/controller` has an `ActiveController` besides. Invariants: at
-most one event is under way; an error that an event does not handle ends the reign and never the runtime; every request
-of a handler is answered; a request that fails before it changes anything does not end the reign.
+Watches, session events, answers of brokers and calls of request handlers enter the queue, which handles one event at a
+time. Every broker has a runtime; the broker that owns `/controller` also has an `ActiveController`. Invariants: an
+error that an event does not handle ends the reign but not the runtime; every call of a handler is answered; a call that
+fails before it changes anything does not end the reign.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from odradek.controller.events import (
     TopicSettingsChanged,
 )
 from odradek.controller.features import FeatureUpdate
-from odradek.controller.reassignment.reassigner import Wishes
+from odradek.controller.reassignment.reassigner import Targets
 from odradek.controller.reign import Surroundings
 from odradek.controller.topics.topic_deletion import REASON_FAILED_REPLICA
 from odradek.metrics.quantiles import Quantiles
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 RETRY_MS: Final = 1_000
-"""Rest after a reign ended by an error, before this broker stands again."""
+"""Milliseconds between the end of a reign by an error and this broker's next attempt to become the controller."""
 
 FIRST_REBALANCE_MS: Final = 5_000
 
@@ -81,7 +81,7 @@ class ControllerCall(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerCounts:
-    """Figures for metrics; all 0 on a broker that is not the controller."""
+    """Values for metrics. All are 0 on a broker that is not the controller."""
 
     active_controllers: int = 0
     offline_partitions: int = 0
@@ -93,7 +93,7 @@ class ControllerCounts:
     topics_to_delete: int = 0
     reassigning_partitions: int = 0
     unclean_elections: int = 0
-    """Since this broker started."""
+    """Number since this broker started."""
 
 
 class ControllerRuntime:
@@ -133,29 +133,29 @@ class ControllerRuntime:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self.state = ControllerState.IDLE
-        """What is being handled, for metrics."""
+        """What the controller is doing, for metrics."""
         self.broker_change_ms: Final = Quantiles()
-        """How long changes of the live brokers took, elections of new leaders included."""
+        """Durations of broker changes in milliseconds, including the elections of new leaders."""
 
     # For the rest of the broker
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller, as far as it knows."""
+        """Whether this broker believes that it is the controller."""
         return self._active is not None
 
     @property
     def epoch(self) -> int:
-        """The epoch of this reign, -1 when this broker is not the controller."""
+        """The controller epoch of this broker, -1 if it is not the controller."""
         return NO_EPOCH if self._active is None else self._active.reign.epoch
 
     @property
     def controller_id(self) -> int:
-        """The controller by the last look at `/controller`, -1 when there is none."""
+        """The controller according to the last read of `/controller`, -1 if there is none."""
         return self._controller_id
 
     def counts(self) -> ControllerCounts:
-        """Figures for metrics. Takes time in proportion to the partitions."""
+        """Return the values for metrics. Takes time proportional to the number of partitions."""
         if self._active is None:
             return ControllerCounts(unclean_elections=self._unclean_elections)
         context = self._active.context
@@ -172,14 +172,14 @@ class ControllerRuntime:
         )
 
     async def start(self) -> None:
-        """Follow `/controller` and stand whenever there is none."""
+        """Watch `/controller`, and try to become the controller whenever there is none."""
         self._task = asyncio.create_task(self._run(), name="controller")
         self._zk.on_session(self._session_changed)
         self._watch = self._zk.watch_data(layout.CONTROLLER, lambda: self._post(ControllerChanged()))
         self._post(ControllerChanged())
 
     async def close(self) -> None:
-        """Give up being controller, answer what was asked, stop. Idempotent."""
+        """Resign, answer all pending calls, and stop. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -196,14 +196,14 @@ class ControllerRuntime:
         self._queue.clear()
 
     async def alter_partition(self, request: AlterPartitionRequest) -> dict[str, object]:
-        """Answer an AlterPartition request with a message; errors are in it."""
+        """Handle an AlterPartition request. Errors are part of the response."""
         try:
             return await self._ask(lambda active: alter_partitions(active.reign, request), ControllerState.ISR_CHANGE)
         except NotControllerError:
             return refused_by_non_controller()
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move leadership away from a broker; the partitions that it still leads.
+        """Move leadership away from a broker. Returns the partitions that it still leads.
 
         Raises `NotControllerError`, `StaleBrokerEpochError`, `BrokerNotAvailableError`.
         """
@@ -212,7 +212,7 @@ class ControllerRuntime:
         )
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int]:
-        """Take the next block of producer ids for a broker; its first id and its size.
+        """Allocate the next block of producer ids to a broker. Returns its first id and its size.
 
         Raises `NotControllerError`, `StaleBrokerEpochError`, `BrokerIdNotRegisteredError`.
         """
@@ -221,28 +221,28 @@ class ControllerRuntime:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
     ) -> dict[TopicPartition, int | ProtocolError]:
-        """Elect leaders, for None in all partitions; the new leader or the error of each. `NotControllerError`.
+        """Elect leaders for partitions, for all if None. Returns the leader or the error of each.
 
-        Brokers are told, but have not yet taken over when this returns.
+        Raises `NotControllerError`. Requests to the brokers are sent, but not yet answered when this returns.
         """
         wanted = None if partitions is None else tuple(partitions)
         return await self._ask(
             lambda active: active.elections.elect(wanted, kind), ControllerState.MANUAL_LEADER_BALANCE
         )
 
-    async def alter_reassignments(self, wishes: Wishes) -> dict[TopicPartition, ProtocolError | None]:
-        """Begin, replace or, with None, cancel reassignments; the error of each partition. `NotControllerError`.
+    async def alter_reassignments(self, targets: Targets) -> dict[TopicPartition, ProtocolError | None]:
+        """Start, replace or (with None) cancel reassignments. Returns the error of each partition.
 
-        Returns when they have begun; `list_reassignments` tells which are under way.
+        Raises `NotControllerError`. Returns when they have started; `list_reassignments` returns those in progress.
         """
         return await self._ask(
-            lambda active: active.reassigner.ask(wishes), ControllerState.ALTER_PARTITION_REASSIGNMENT
+            lambda active: active.reassigner.request(targets), ControllerState.ALTER_PARTITION_REASSIGNMENT
         )
 
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Those of these partitions, None: of all, that are being reassigned. `NotControllerError`."""
+        """Return which of these partitions, or of all if None, are being reassigned. Raises `NotControllerError`."""
         wanted = None if partitions is None else tuple(partitions)
 
         async def work(active: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
@@ -253,20 +253,23 @@ class ControllerRuntime:
     async def update_features(
         self, updates: Collection[FeatureUpdate], *, validate_only: bool
     ) -> dict[str, ProtocolError | None]:
-        """Change finalized features; the error of each. `NotControllerError`, `InvalidRequestError` when disabled."""
+        """Change finalized features. Returns the error of each.
+
+        Raises `NotControllerError`, and `InvalidRequestError` if features are disabled.
+        """
         return await self._ask(
             lambda active: active.update_features(updates, validate_only=validate_only), ControllerState.UPDATE_FEATURES
         )
 
     def topic_settings_changed(self, topic: str | None) -> None:
-        """A notice told of changed settings, of a topic or, None, of the brokers' defaults for all topics."""
+        """Handle changed settings of a topic, or of the defaults of all topics if `topic` is None."""
         if self._active is not None:
             self._post(TopicSettingsChanged(topic))
 
     async def _ask(
         self, work: Callable[[ActiveController], Awaitable[_T]], state: ControllerState = ControllerState.IDLE
     ) -> _T:
-        """Kafka has no state for a request without one."""
+        """Call the active controller in the order of the queue. Raises `NotControllerError` on other brokers."""
         if self._active is None or self._closed:
             raise NotControllerError("this broker is not the controller")
         answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
@@ -276,7 +279,7 @@ class ControllerRuntime:
     # The queue
 
     def _post(self, event: Event) -> None:
-        """Queue an event, unless an equal one waits already."""
+        """Queue an event unless an equal one is already waiting."""
         if self._closed or event in self._queued:
             return
         self._queue.append(event)
@@ -297,7 +300,7 @@ class ControllerRuntime:
             self.state = ControllerState.IDLE
 
     async def _handle_safely(self, event: Event) -> None:
-        """Handle one event; whatever goes wrong ends the reign, and the runtime goes on."""
+        """Handle one event. An error ends the reign; the runtime continues."""
         try:
             await self._handle(event)
         except ControllerMovedError as error:
@@ -307,9 +310,9 @@ class ControllerRuntime:
             await self._step_down(f"ZooKeeper: {error}")
             self._retry(event)
         except Exception:
-            # A bug ends this reign; the queue lives on, or this broker would never stand again.
+            # A bug ends this reign, but not the queue: otherwise this broker could never become the controller again.
             log.exception("the controller failed while it handled %s", type(event).__name__)
-            await self._step_down("an error of its own")
+            await self._step_down("an unexpected error")
             self._retry(event)
         finally:
             if isinstance(event, ControllerCall):
@@ -363,7 +366,7 @@ class ControllerRuntime:
                 await _serve(active, event)
 
     def _take_topics(self, first: TopicChanged) -> list[str]:
-        """The topics of this event and of its like right behind it, to be read in one go."""
+        """Take further events of this type from the head of the queue, so that their topics are read together."""
         topics = [first.topic]
         while self._queue and isinstance(self._queue[0], TopicChanged):
             event = self._queue.popleft()
@@ -381,13 +384,13 @@ class ControllerRuntime:
             self._post(SessionEstablished())
 
     async def _controller_changed(self) -> None:
-        """Look who is controller; stand when nobody is."""
+        """Read who the controller is, and try to become it if there is none."""
         found = await self._zk.get_or_none(layout.CONTROLLER)
         mine = found is not None and found[1].ephemeral_owner == self._zk.session_id
         if self._active is not None:
             if mine:
                 return
-            await self._step_down(f"{layout.CONTROLLER} is not this broker's any more")
+            await self._step_down(f"{layout.CONTROLLER} belongs to another broker")
         if found is None or mine:
             await self._stand()
         self._controller_id = await election.current_controller(self._zk)
@@ -405,7 +408,7 @@ class ControllerRuntime:
             self._later(FIRST_REBALANCE_MS, RebalanceDue())
 
     async def _step_down(self, reason: str) -> None:
-        """End the reign, if there is one: first here, then in ZooKeeper."""
+        """End the reign if there is one, first in memory, then in ZooKeeper."""
         active, self._active = self._active, None
         if active is None:
             return
@@ -423,11 +426,11 @@ class ControllerRuntime:
         try:
             await election.resign(self._zk)
         except ZkError as error:
-            # Without a connection the znode stays until the session ends, or until this broker stands again.
-            log.warning("%s could not be given up: %s", layout.CONTROLLER, error)
+            # Without a connection the znode stays until the session ends or this broker runs for controller again.
+            log.warning("cannot delete %s: %s", layout.CONTROLLER, error)
 
     def _drop_events_of_reign(self) -> None:
-        """What a reign caused means nothing in the next one, which reads everything anew."""
+        """Drop the events of the reign that ended: the next reign reads everything again."""
         kept = [event for event in self._queue if isinstance(event, (ControllerCall, *_OUTSIDE_REIGN))]
         self._queue = deque(kept)
         self._queued = set(kept)
@@ -477,13 +480,13 @@ _HANDLERS: Final[dict[type[Event], Callable[[ActiveController], Coroutine[Any, A
 
 
 async def _serve(active: ActiveController, event: ControllerCall) -> None:
-    """Answer a request; raise what must end the reign.
+    """Answer a call. Raises errors that must end the reign.
 
-    A protocol error is an answer. Any other error of a request that has changed nothing yet belongs to the request
-    alone: the client would send the same request to the next controller, and end one reign after another. After the
-    first change the image may differ from ZooKeeper, and only a new reign reads it again. The client gets its answer in
-    both cases, one that it does not retry. Without ZooKeeper, or after another broker took over, this broker cannot
-    be the controller; then the client asks the next one.
+    A protocol error is an answer. Any other error before the first change only fails the call: otherwise the client
+    would send the same request to the next controller and end one reign after another. After the first change the
+    context may differ from ZooKeeper, so the reign must end. In both cases the client gets an error that it does not
+    retry. Without ZooKeeper, or after another broker took over, this broker cannot be the controller, and the client
+    asks the next one.
     """
     changes = active.reign.changes
     try:
@@ -497,11 +500,11 @@ async def _serve(active: ActiveController, event: ControllerCall) -> None:
     except (ZkError, ControllerMovedError):
         raise
     except Exception:
-        # A bug that a request has met: the client learns of it, and the log has the details.
+        # A bug: the client gets an error, and the log has the details.
         _fail(event, UnknownServerError("The controller failed to handle the request; its log has the details."))
         if active.reign.changes != changes:
             raise
-        log.exception("a request failed before it changed anything; this broker stays controller")
+        log.exception("a request failed before it changed anything; this broker remains the controller")
     else:
         if not event.answer.done():
             event.answer.set_result(outcome)
@@ -513,6 +516,6 @@ def _fail(event: ControllerCall, error: Exception) -> None:
 
 
 def _refuse(event: ControllerCall) -> None:
-    """Answer what is still unanswered: the reign ended, or never was."""
+    """Answer a call that nobody has answered: this broker is not the controller."""
     if not event.answer.done():
         event.answer.set_exception(NotControllerError("this broker is not the controller"))

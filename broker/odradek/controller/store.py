@@ -1,7 +1,7 @@
 """The controller's reads and writes in ZooKeeper.
 
-Reads are batched. Every write is a transaction that begins with a check of `/controller_epoch`: when it fails there,
-another controller reigns, and `ControllerMovedError` is raised. Called by `active`; decides nothing.
+Reads are batched. Every write is a transaction that first checks the version of `/controller_epoch`. If that check
+fails, another broker is the controller, and `ControllerMovedError` is raised. This module makes no decisions.
 """
 
 from __future__ import annotations
@@ -45,38 +45,38 @@ log = logging.getLogger(__name__)
 _DELETES_PER_TRANSACTION = 500
 """A transaction must stay well below ZooKeeper's limit of 1 MiB."""
 _STATES_PER_TRANSACTION = 50
-"""Each transaction costs both sides some 200 µs, however little it holds."""
+"""States per transaction: each transaction costs both sides about 200 µs, even if it is small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A state was written; its znode has this version now."""
+    """A state was written. Its znode now has this version."""
 
     partition_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A state was not written, as the znode is another than expected; None: there is none."""
+    """A state was not written because the znode had changed. `found` is its state, None if there is no znode."""
 
     found: Leadership | None
 
 
 class Store:
-    """ZooKeeper under the fence of one reign."""
+    """ZooKeeper as the controller of one reign uses it: every write is fenced by the controller epoch."""
 
     def __init__(self, zk: ZkClient, seat: Seat) -> None:
-        """`seat` as it was won."""
+        """`seat` is the result of the controller election."""
         self._zk = zk
         self._seat = seat
         self._fence = Check(layout.CONTROLLER_EPOCH, seat.epoch_version)
         self.transactions = 0
-        """Sent so far, with those under way."""
+        """Number of write transactions sent, including those in flight."""
 
     # Reading
 
     async def brokers(self) -> dict[int, LiveBroker]:
-        """Every registered broker; one whose registration cannot be understood is passed over."""
+        """Read all registered brokers. Logs and ignores invalid registrations."""
         names = await self._zk.children_or_none(layout.BROKER_IDS) or []
         ids = {layout.broker_path(int(name)): int(name) for name in names if name.isdecimal()}
         live = {}
@@ -86,17 +86,17 @@ class Store:
             try:
                 registration = BrokerRegistration.decode(ids[path], found[0])
             except LayoutError as error:
-                log.error("a broker is passed over: %s", error)
+                log.error("ignoring an invalid broker registration: %s", error)
                 continue
             live[ids[path]] = LiveBroker(registration, BrokerEpoch(found[1].czxid))
         return live
 
     async def topic_names(self) -> list[str]:
-        """Every topic."""
+        """Read the names of all topics."""
         return await self._zk.children_or_none(layout.TOPICS) or []
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicAssignment]:
-        """Ids and assignments; a topic that is gone or cannot be understood is left out."""
+        """Read ids and assignments of topics. Leaves out topics that are gone or whose znode is invalid."""
         paths = {layout.topic_path(name): name for name in names}
         topics = {}
         for path, found in (await self._zk.get_many(paths)).items():
@@ -105,11 +105,12 @@ class Store:
             try:
                 topics[paths[path]] = TopicAssignment.decode(paths[path], found[0])
             except LayoutError as error:
-                log.error("a topic is passed over: %s", error)
+                log.error("ignoring an invalid topic: %s", error)
         return topics
 
     async def leaderships(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Leadership]:
-        """States of those partitions that have one. `ControllerMovedError` when a later controller wrote one."""
+        """Read the states of partitions that have one. Raises `ControllerMovedError` if a later controller wrote
+        one."""
         states: dict[TopicPartition, Leadership] = {}
         for some in slices(partitions):
             states |= await self._leaderships(some)
@@ -124,7 +125,7 @@ class Store:
             try:
                 state = PartitionState.decode(paths[path], found[0])
             except LayoutError as error:
-                log.error("a partition is passed over: %s", error)
+                log.error("ignoring an invalid partition state: %s", error)
                 continue
             if state.controller_epoch > self._seat.epoch:
                 raise ControllerMovedError(f"{path} was written by a controller of epoch {state.controller_epoch}")
@@ -132,11 +133,11 @@ class Store:
         return states
 
     async def deletions(self) -> list[str]:
-        """Topics that are marked for deletion."""
+        """Read the topics that are marked for deletion."""
         return await self._zk.children_or_none(layout.DELETE_TOPICS) or []
 
     async def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Overrides of topics."""
+        """Read the settings that topics override."""
         paths = {layout.config_path("topics", topic): topic for topic in topics}
         settings = {}
         for path, found in (await self._zk.get_many(paths)).items():
@@ -144,23 +145,23 @@ class Store:
         return settings
 
     async def preferred_elections(self) -> frozenset[TopicPartition] | None:
-        """Partitions of `/admin/preferred_replica_election`; None when there is no such znode."""
+        """Read the partitions in `/admin/preferred_replica_election`. Returns None if there is no such znode."""
         found = await self._zk.get_or_none(layout.PREFERRED_ELECTION)
         if found is None:
             return None
         try:
             return layout.decode_partitions(layout.PREFERRED_ELECTION, found[0])
         except LayoutError as error:
-            log.error("a wish for elections is passed over: %s", error)
+            log.error("ignoring an invalid request for preferred leader elections: %s", error)
             return frozenset()
 
     async def reassignments(self) -> dict[TopicPartition, tuple[int, ...]] | None:
-        """Wishes in `/admin/reassign_partitions`; None when there is no such znode, empty when it makes no sense."""
+        """Read `/admin/reassign_partitions`. Returns None if there is no such znode, nothing if it is invalid."""
         found = await self._zk.get_or_none(layout.REASSIGN_PARTITIONS)
         return None if found is None else _decoded_reassignments(found[0])
 
     async def dynamic_broker_settings(self, broker: int) -> dict[str, str]:
-        """Overrides of the settings of one broker, over those of all brokers (KIP-226)."""
+        """Read the dynamic settings of one broker, which override those of all brokers (KIP-226)."""
         names = (layout.DEFAULT_ENTITY, str(broker))
         paths = [layout.config_path("brokers", name) for name in names]
         found = await self._zk.get_many(paths)
@@ -171,12 +172,12 @@ class Store:
         return merged
 
     async def feature(self) -> tuple[Feature, int] | None:
-        """Finalized features and the version of their znode; None when there is none."""
+        """Read the finalized features and the version of their znode. Returns None if there is no such znode."""
         found = await self._zk.get_or_none(layout.FEATURE)
         return None if found is None else (Feature.decode(found[0]), found[1].version)
 
     async def notices(self, parent: str) -> dict[str, bytes]:
-        """Content of every child of `/isr_change_notification` or `/log_dir_event_notification`, by path."""
+        """Read the children of `/isr_change_notification` or `/log_dir_event_notification`, by path."""
         names = await self._zk.children_or_none(parent) or []
         found = await self._zk.get_many(f"{parent}/{name}" for name in names)
         return {path: value[0] for path, value in found.items() if value is not None}
@@ -184,9 +185,10 @@ class Store:
     # Writing
 
     async def write_states(self, writes: Sequence[StateWrite]) -> dict[TopicPartition, Written | Conflict]:
-        """Make or change states, each on its own condition.
+        """Create or change states, each only if its znode has the expected version.
 
-        They go in groups, as a failure is rare; those of a group that failed go again, each alone.
+        States are written in groups, because conflicts are rare. The states of a group that failed are written one by
+        one.
         """
         new = sorted({write.partition.topic for write in writes if write.expected_epoch is None})
         await self._make_all([layout.partitions_path(topic) for topic in new])
@@ -205,7 +207,7 @@ class Store:
 
     async def _write_each(self, writes: Sequence[StateWrite]) -> dict[TopicPartition, Written | Conflict]:
         outcomes = await self._transact([_operations(write) for write in writes])
-        # The parent may be there without a state, when a controller of another make stopped in between.
+        # The parent may exist without a state if a Kafka controller stopped in between.
         again = [
             index
             for index, (write, outcome) in enumerate(zip(writes, outcomes, strict=True))
@@ -234,10 +236,10 @@ class Store:
     async def set_assignments(
         self, changes: Mapping[TopicPartition, ReplicaAssignment]
     ) -> dict[str, NoNode | TooLarge]:
-        """Change the assignment of partitions and nothing else of their topics; why that failed, by topic.
+        """Change only the assignments of these partitions. Returns the error of each topic that failed.
 
-        A topic fails when it is gone, cannot be understood, or becomes too large for ZooKeeper. Each write is
-        conditional on what was read, so partitions that others add meanwhile stay.
+        A topic fails if it is gone, its znode is invalid, or it becomes too large for ZooKeeper. Each write is
+        conditional on the version that was read, so partitions that others add at the same time are kept.
         """
         by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
         for partition, assignment in changes.items():
@@ -280,15 +282,15 @@ class Store:
         return writes, missing
 
     async def drop_reassignments(self, is_over: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
-        """Take the wishes that are over out of `/admin/reassign_partitions`; without any left the znode goes."""
+        """Remove finished entries from `/admin/reassign_partitions`, and the znode if no entry is left."""
         path = layout.REASSIGN_PARTITIONS
         while True:
             found = await self._zk.get_or_none(path)
             if found is None:
                 return
-            wishes, stat = _decoded_reassignments(found[0]), found[1]
-            left = {part: replicas for part, replicas in wishes.items() if not is_over(part, replicas)}
-            if left and len(left) == len(wishes):
+            requested, stat = _decoded_reassignments(found[0]), found[1]
+            left = {part: replicas for part, replicas in requested.items() if not is_over(part, replicas)}
+            if left and len(left) == len(requested):
                 return
             change = SetData(path, layout.encode_reassignment(left), stat.version)
             try:
@@ -298,26 +300,27 @@ class Store:
             return
 
     async def put_feature(self, feature: Feature, version: int | None) -> None:
-        """Replace `/feature` if it has that version, make it if `version` is None. `BadVersion`, `NodeExists`."""
+        """Replace `/feature` if it has this version; create it if `version` is None. Raises `BadVersion`,
+        `NodeExists`."""
         data = feature.encode()
         change = Create(layout.FEATURE, data) if version is None else SetData(layout.FEATURE, data, version)
         await self._one([change])
 
     async def set_topic(self, topic: TopicAssignment) -> None:
-        """Write id and assignment of a topic that exists."""
+        """Write the id and the assignment of an existing topic."""
         await self._one([SetData(topic.path, topic.encode())])
 
     async def delete_topic(self, topic: str) -> None:
-        """Remove a topic's znodes, its configuration and the mark that it is to be deleted.
+        """Remove a topic's znodes, its configuration and its deletion mark.
 
-        The last three go together: a topic of the same name that is made at once keeps its configuration, and no
-        successor of this controller takes the mark for its.
+        The last three are removed in one transaction: a topic of the same name that is created right after keeps its
+        configuration, and the next controller does not apply the mark to it.
         """
         while not (await self._delete_partitions(topic) and await self._delete_root(topic)):
-            log.debug("topic %s changed while it was removed", topic)
+            log.debug("topic %s changed while it was being removed", topic)
 
     async def _delete_partitions(self, topic: str) -> bool:
-        """False when the tree changed meanwhile and must be looked at again; so below."""
+        """Return False if the znodes changed meanwhile and must be read again."""
         partitions = layout.partitions_path(topic)
         numbers = await self._zk.children_or_none(partitions)
         below = [f"{partitions}/{number}" for number in numbers or []]
@@ -342,7 +345,7 @@ class Store:
         return True
 
     async def delete_each(self, paths: Iterable[str]) -> None:
-        """Remove znodes, each alone; one that is gone is fine."""
+        """Remove znodes one by one. Ignores znodes that do not exist."""
         for outcome in await self._transact([[Delete(path)] for path in paths]):
             if isinstance(outcome, ZkError) and not isinstance(outcome, NoNode):
                 raise outcome
@@ -363,16 +366,16 @@ class Store:
         outcomes = await self._zk.multi_many([self._fence, *operations] for operations in transactions)
         for outcome in outcomes:
             if isinstance(outcome, ZkError) and outcome.path == layout.CONTROLLER_EPOCH:
-                raise ControllerMovedError(f"the reign of controller epoch {self._seat.epoch} is over")
+                raise ControllerMovedError(f"another controller has replaced the one of epoch {self._seat.epoch}")
         return outcomes
 
 
 def _decoded_settings(path: str, data: bytes) -> dict[str, str]:
-    """The overrides in a znode; none if it cannot be understood: that shall not end a reign."""
+    """Decode the overrides in a znode. An invalid znode has none: it must not end the reign."""
     try:
         return layout.decode_config(path, data)
     except LayoutError as error:
-        log.error("settings are passed over: %s", error)
+        log.error("ignoring invalid settings: %s", error)
         return {}
 
 
@@ -380,7 +383,7 @@ def _decoded_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]
     try:
         return layout.decode_reassignment(data)
     except LayoutError as error:
-        log.error("wishes for reassignments are passed over: %s", error)
+        log.error("ignoring an invalid %s: %s", layout.REASSIGN_PARTITIONS, error)
         return {}
 
 
@@ -395,7 +398,7 @@ def _operations(write: StateWrite) -> list[Operation]:
 
 
 def _written(writes: Sequence[StateWrite], results: Sequence[Result]) -> dict[TopicPartition, Written]:
-    """What a transaction of these writes came to; its first result is the fence's."""
+    """Return the results of a transaction; the first result is that of the epoch check."""
     position, written = 0, {}
     for write in writes:
         position += _OPERATIONS_TO_MAKE if write.expected_epoch is None else 1
@@ -404,10 +407,10 @@ def _written(writes: Sequence[StateWrite], results: Sequence[Result]) -> dict[To
 
 
 def _version(result: Result) -> Written:
-    """A znode that was made has version 0, one that was changed tells its version."""
+    """Return the new version: 0 for a created znode, else that of the result."""
     return Written(result.version if isinstance(result, ZnodeStat) else 0)
 
 
 def topics_without_id(topics: Mapping[str, TopicAssignment]) -> list[TopicAssignment]:
-    """Topics of Kafka before 2.8, which the controller gives an id."""
+    """Return the topics without an id, from Kafka before 2.8; the controller gives them one."""
     return [topic for topic in topics.values() if topic.topic_id is None]

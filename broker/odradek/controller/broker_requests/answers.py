@@ -1,7 +1,4 @@
-"""What brokers answer to the controller's requests, in all their versions.
-
-Pure: a response enters, error codes by partition leave. Called by the runtime.
-"""
+"""Reads the error codes of partitions from the responses of brokers, in all versions. Pure; called by the runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from odradek.protocol.messages.internal import (
 
 
 def leader_and_isr_errors(response: LeaderAndIsrResponse, topic_names: Mapping[UUID, str]) -> dict[TopicPartition, int]:
-    """Error code of each partition of a LeaderAndIsr answer: by topic id from version 5, by name before."""
+    """Return the error codes in a LeaderAndIsr response. It has topic ids from version 5, and names before."""
     errors = _by_name(response.partition_errors)
     for topic in response.topics:
         name = topic_names.get(topic.topic_id)
@@ -29,7 +26,7 @@ def leader_and_isr_errors(response: LeaderAndIsrResponse, topic_names: Mapping[U
 
 
 def stop_replica_errors(response: StopReplicaResponse, asked: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Error code of each partition that was asked about; an error of the whole request is that of each."""
+    """Return the error code of each partition of the request. An error of the whole request applies to each."""
     if response.error_code:
         return dict.fromkeys(asked, response.error_code)
     answered = _by_name(response.partition_errors)

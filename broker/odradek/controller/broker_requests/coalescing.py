@@ -1,15 +1,16 @@
-"""What a broker still has to be told when requests to it have piled up.
+"""Combines the requests that wait for a slow broker.
 
-Requests wait while a broker hangs, and the controller goes on. Of what waits only the last word about each partition
-counts, so it is put together anew: at most five requests, as large as the cluster and not as long as the outage.
+Requests wait while a broker does not answer, and the controller continues. Only the last state of each partition
+matters, so the waiting requests are replaced by at most five requests, whose size depends on the cluster and not on the
+length of the outage:
 
-    StopReplica      partitions that are to be deleted and are wanted again after that
-    LeaderAndIsr     the last role of each partition that is not stopped later
-    UpdateMetadata   partitions of topics that were deleted and made again, under another id, with less partitions
-    UpdateMetadata   the last state of every other partition, the last list of brokers
-    StopReplica      partitions whose last word is to stop
+        StopReplica      partitions that are deleted and then assigned again
+        LeaderAndIsr     the last role of each partition that is not stopped later
+        UpdateMetadata   partitions of topics that were deleted and created again with another id and fewer partitions
+        UpdateMetadata   the last state of every other partition, the last list of brokers
+        StopReplica      partitions whose last state is stopped
 
-Pure. Called by `dispatch` with the requests of one life of one broker, in order.
+Pure. `dispatch` calls it with the requests for one broker epoch, in order.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Entries = dict[TopicPartition, tuple[UUID, State]]
 
 
 def coalesce(requests: Sequence[BrokerRequest]) -> list[BrokerRequest]:
-    """Requests that leave the broker as these would, one after the other."""
+    """Return requests that have the same result on the broker as these requests in order."""
     waiting = _Waiting()
     take: dict[ApiKey, Callable[[BrokerRequest], None]] = {
         ApiKey.LEADER_AND_ISR: waiting.take_roles,
@@ -42,7 +43,7 @@ def coalesce(requests: Sequence[BrokerRequest]) -> list[BrokerRequest]:
 
 
 class _Waiting:
-    """The last word about each partition."""
+    """The last state of each partition in the waiting requests."""
 
     def __init__(self) -> None:
         self._deleted_before: Entries = {}
@@ -74,7 +75,7 @@ class _Waiting:
             self._metadata[partition] = (topic_id, state)
 
     def _forget_topic(self, topic: str) -> None:
-        """A topic of this name was made again: only what is gone of the former one is still told."""
+        """Drop the states of an earlier topic with this name, except those of partitions that no longer exist."""
         for partition in [partition for partition in self._metadata if partition.topic == topic]:
             entry = self._metadata.pop(partition)
             if entry[1]["leader"] == LEADER_DURING_DELETE:
@@ -93,7 +94,7 @@ class _Waiting:
         yield from self._request(ApiKey.LEADER_AND_ISR, self._roles, live_leaders=list(self._leaders.values()))
         again = {part: entry for part, entry in self._removed_before.items() if part not in self._metadata}
         yield from self._request(ApiKey.UPDATE_METADATA, again)
-        # Even without a partition: the list of brokers is news too.
+        # Even without partitions: the list of brokers may have changed.
         yield from self._request(ApiKey.UPDATE_METADATA, self._metadata, even_empty=True)
         yield from self._request(ApiKey.STOP_REPLICA, self._stops)
 
@@ -113,7 +114,7 @@ class _Waiting:
 
 
 def _merged_stop(before: State, after: State) -> State:
-    """A wish to delete is not taken back; the epoch of a deleted topic overrides every other."""
+    """Combine two stops: a deletion stays a deletion, and the epoch of a deleted topic overrides every other."""
     epochs = (before["leader_epoch"], after["leader_epoch"])
     return {
         **after,

@@ -1,9 +1,8 @@
-"""Requests from the controller to brokers: in order for each broker, repeated until answered or until the broker goes.
+"""Sends requests from the controller to brokers: in order, and again until the broker answers or is gone.
 
-The runtime hands over the requests of each event; each live broker has a queue and a task with one connection. A
-request is bound to one life of a broker: when its registration changes, the queue and what is in it are dropped. A
-queue is bounded: what waits for a broker that hangs is coalesced.
-Answers go to `on_response`, with the request they belong to. Every broker is reached by its listener, this one too.
+Each live broker has a queue and a task with one connection. A request belongs to one broker epoch: when the broker
+registers again, its queue is dropped. Queues are bounded: requests to a broker that does not answer are coalesced.
+Answers go to `on_response` with their requests. The controller's own broker is reached over its listener, too.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from odradek.protocol.release_versions import highest_version
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
-"""Rest after a failed attempt, as in Kafka."""
+"""Milliseconds between a failed attempt and the next, as in Kafka."""
 
 NEWEST_PROTOCOL: Final = "3.9"
 
 WAITING_LIMIT: Final = 32
-"""Requests that wait for one broker, besides those of one event, before they are coalesced."""
+"""Number of requests that may wait for one broker, besides those of one event, before they are coalesced."""
 
 
 class BrokerChannel(Protocol):
-    """An open connection whose versions are negotiated (`network.channel.Channel` is one)."""
+    """An open connection with negotiated versions, such as `Channel` in `network/channel`."""
 
     def pick(self, api_key: ApiKey) -> int:
-        """The highest version that both sides speak."""
+        """Return the highest version that both sides support."""
         ...
 
     @property
     def client_id(self) -> str | None:
-        """The name that requests carry."""
+        """The client id of the requests."""
         ...
 
     async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
@@ -55,27 +54,27 @@ class BrokerChannel(Protocol):
         ...
 
     async def call(self, encode: Callable[[int], Sequence[Buffer]]) -> memoryview:
-        """Send the frame that `encode` gives for a correlation id and return the response's frame."""
+        """Send the frame that `encode` returns for a correlation id, and return the frame of the response."""
         ...
 
     async def close(self) -> None:
-        """End the connection; idempotent."""
+        """Close the connection. Idempotent."""
         ...
 
 
 Connect = Callable[[Endpoint], Awaitable[BrokerChannel]]
-"""Opens a connection and negotiates its versions; raises `NetworkError` and its like."""
+"""Opens a connection and negotiates versions. Raises `NetworkError` and similar errors."""
 
 OnResponse = Callable[[BrokerRequest, Response], None]
 
 
 class Dispatcher:
-    """Queues to all live brokers."""
+    """The request queues of all live brokers."""
 
     def __init__(self, connect: Connect, clock: Clock, *, listener: str, protocol: str = NEWEST_PROTOCOL) -> None:
-        """`listener`: the name of the listener by which brokers are reached.
+        """`listener`: the name of the listener on which brokers are reached.
 
-        `protocol`: the `inter.broker.protocol.version`, which bounds the versions of the requests.
+        `protocol`: the `inter.broker.protocol.version`, which limits the versions of the requests.
         """
         self._connect = connect
         self._clock = clock
@@ -86,11 +85,11 @@ class Dispatcher:
         self._on_response: OnResponse = lambda request, response: None
 
     def on_response(self, callback: OnResponse) -> None:
-        """Call back with each answer; only the last callback counts."""
+        """Set the callback for answers; it replaces an earlier one."""
         self._on_response = callback
 
     def put_broker(self, broker: LiveBroker) -> None:
-        """A broker lives, or has another address; a new life starts with an empty queue."""
+        """Add a broker, or change its address. A new broker epoch starts with an empty queue."""
         broker_id = broker.registration.broker_id
         endpoint = next((end for end in broker.registration.endpoints if end.listener == self._listener), None)
         old = self._queues.get(broker_id)
@@ -99,20 +98,20 @@ class Dispatcher:
         pending = old.pending if old is not None and old.epoch == broker.epoch else ()
         self.remove_broker(broker_id)
         if endpoint is None:
-            log.error("broker %d has no listener %s: it cannot be told anything", broker_id, self._listener)
+            log.error("cannot send requests to broker %d: it has no listener %s", broker_id, self._listener)
             return
         queue = _BrokerQueue(self, broker_id, broker.epoch, endpoint)
         self._queues[broker_id] = queue
         queue.put(pending)
 
     def remove_broker(self, broker_id: int) -> None:
-        """A broker is gone: what it has not answered is dropped."""
+        """Remove a broker and drop the requests that it has not answered."""
         queue = self._queues.pop(broker_id, None)
         if queue is not None:
             self._retire(queue.stop())
 
     def send(self, requests: Iterable[BrokerRequest]) -> None:
-        """Queue each request for its broker; one to a life that is over is dropped."""
+        """Queue each request for its broker. Drops requests for an earlier broker epoch."""
         lots: defaultdict[int, list[BrokerRequest]] = defaultdict(list)
         for request in requests:
             queue = self._queues.get(request.broker)
@@ -122,7 +121,7 @@ class Dispatcher:
             self._queues[broker_id].put(lot)
 
     async def close(self) -> None:
-        """Drop everything; idempotent."""
+        """Drop all requests and close the connections. Idempotent."""
         for broker_id in list(self._queues):
             self.remove_broker(broker_id)
         if self._retired:
@@ -134,7 +133,7 @@ class Dispatcher:
 
 
 class _BrokerQueue:
-    """The requests to one life of one broker, and the task that sends them."""
+    """The requests for one broker epoch, and the task that sends them."""
 
     def __init__(self, dispatcher: Dispatcher, broker_id: int, epoch: int, endpoint: Endpoint) -> None:
         self.epoch: Final = epoch
@@ -146,11 +145,11 @@ class _BrokerQueue:
         self._channel: BrokerChannel | None = None
         self._failing = False
         self._largest = 1
-        """Requests of one event: thousands of partitions take many, which is no sign of a slow broker."""
+        """Most requests of one event: thousands of partitions need many, without the broker being slow."""
         self._task = asyncio.create_task(self._run(), name=f"controller-to-broker-{broker_id}")
 
     def put(self, requests: Collection[BrokerRequest]) -> None:
-        """Queue what one event has to tell."""
+        """Queue the requests of one event."""
         self.pending.extend(requests)
         self._largest = max(self._largest, len(requests))
         if len(self.pending) > WAITING_LIMIT + self._largest:
@@ -159,10 +158,10 @@ class _BrokerQueue:
             self._wanted.set()
 
     def _shorten(self) -> None:
-        """A broker that hangs must not make the queue grow. The first request may be under way: it is left alone."""
+        """Coalesce the waiting requests, except the first one, which may be in flight."""
         first = self.pending.popleft()
         waiting = coalesce(self.pending)
-        log.info("broker %d is slow: %d requests become %d", self._broker_id, len(self.pending), len(waiting))
+        log.info("broker %d is slow: coalesced %d requests into %d", self._broker_id, len(self.pending), len(waiting))
         self.pending = deque([first, *waiting])
 
     def stop(self) -> asyncio.Task[None]:
@@ -181,12 +180,12 @@ class _BrokerQueue:
             await self._hang_up()
 
     async def _deliver(self, request: BrokerRequest) -> None:
-        """Return when the broker answered, or cannot understand the request in any version."""
+        """Return when the broker has answered, or if it supports no version of the request."""
         while True:
             try:
                 channel = await self._connected()
             except (OdradekError, OSError) as error:
-                # Whatever keeps it away now, the broker must learn its roles once it is reached.
+                # Whatever the error is, the broker must get its roles once it can be reached.
                 await self._rest(request, error)
                 continue
             try:
@@ -195,12 +194,12 @@ class _BrokerQueue:
                 await self._rest(request, error)
                 continue
             except ProtocolError as error:
-                log.error("broker %d cannot be sent %s: %s", self._broker_id, request.api_key.name, error)
+                log.error("cannot send %s to broker %d: %s", request.api_key.name, self._broker_id, error)
                 await self._hang_up()
                 return
             except Exception:
-                # A request that cannot be encoded is a bug; the ones behind it must still reach the broker.
-                log.exception("the request %s to broker %d is dropped", request.api_key.name, self._broker_id)
+                # A request that cannot be encoded is a bug; the requests after it must still reach the broker.
+                log.exception("dropped the request %s to broker %d", request.api_key.name, self._broker_id)
                 return
             self._failing = False
             self._dispatcher._on_response(request, response)
@@ -212,7 +211,7 @@ class _BrokerQueue:
         return self._channel
 
     async def _rest(self, request: BrokerRequest, error: Exception) -> None:
-        # Once for each outage: a broker registers a moment before it listens.
+        # Only once for each outage, and not at first: a broker registers a moment before it listens.
         level = logging.DEBUG if self._failing else logging.WARNING
         self._failing = True
         log.log(level, "broker %d does not take %s yet: %s", self._broker_id, request.api_key.name, error)

@@ -1,7 +1,7 @@
-"""The controller's requests in the forms that they had before partitions were grouped by topic.
+"""Converts the controller's requests to old versions, in which partitions are not grouped by topic.
 
-A message as `requests` makes it enters; what is to be sent in a version leaves: mostly the message itself. Brokers are
-told in old versions while `inter.broker.protocol.version` names an old release. Pure; called by `dispatch`.
+Old versions are used while `inter.broker.protocol.version` is an old release. Pure; `dispatch` calls it with a message
+of `request_batch` and a version, and gets the messages to send: mostly the message itself.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _GROUPED_SINCE: Final[Mapping[ApiKey, int]] = {
 }
 _GROUPED_STOPS_SINCE: Final = 1
 _LATER: Final = frozenset({"adding_replicas", "removing_replicas", "leader_recovery_state"})
-"""What no ungrouped form has."""
+"""Fields that the old versions do not have."""
 
 
 def is_grouped(api_key: ApiKey, version: int) -> bool:
-    """Whether the version has the form that `requests` makes. Such versions also carry broker epochs (KIP-380)."""
+    """Whether the version groups partitions by topic. Such versions also have broker epochs (KIP-380)."""
     return version >= _GROUPED_SINCE[api_key]
 
 
 def forms(api_key: ApiKey, version: int, message: Message) -> list[Message]:
-    """The messages to send one after the other instead of this one.
+    """Return the messages to send in order instead of this one.
 
-    Only StopReplica may become two: one version says for all its partitions whether they are to be deleted. Those to
-    be deleted come last, so that the last answer is the one that counts.
+    Only StopReplica can become two, because old versions have one `delete_partitions` flag for all partitions. The
+    deletions come last, so that the last answer is the one to evaluate.
     """
     if is_grouped(api_key, version):
         return [message]

@@ -1,8 +1,8 @@
-"""What brokers must be told after an event, gathered and turned into requests.
+"""Collects during an event what brokers must be informed of, and builds the requests.
 
-Transitions note partitions here; when the event is done, `take` reads the image once and gives the requests for each
-broker: LeaderAndIsr first, then UpdateMetadata, then StopReplica, as brokers expect them. A partition that was noted
-several times is told once, as it stands in the end. Pure: the dispatcher sends.
+State transitions add partitions to the batch. After the event, `take` reads the context once and returns the requests
+for each broker in the order that brokers expect: LeaderAndIsr, UpdateMetadata, StopReplica. A partition that was added
+several times is sent once, in its final state. Pure: `dispatch` sends the requests.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, decode_header, encode_request, encode_request_header
 
 LEADER_DURING_DELETE: Final = -2
-"""Leader that UpdateMetadata names for a partition whose topic is being deleted."""
+"""Leader in UpdateMetadata of a partition whose topic is being deleted."""
 
 EPOCH_DURING_DELETE: Final = -2
-"""Leader epoch of StopReplica for such a partition: it overrides every other (KIP-570)."""
+"""Leader epoch in StopReplica of such a partition: it overrides every other epoch (KIP-570)."""
 
 PARTITIONS_PER_REQUEST: Final = 1_000
-"""A broker decodes a request and takes its roles in one go, which holds its loop for some 20 ms."""
+"""Partitions per LeaderAndIsr request: a broker applies it at once, which blocks its event loop for about 20 ms."""
 NEW_PARTITIONS_PER_REQUEST: Final = 100
-"""The same where each of them means a new log."""
+"""Partitions per LeaderAndIsr request if each of them needs a new log."""
 
 _SECURITY_PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 class SharedBody:
-    """A message to many brokers that differs in the broker epoch alone: encoded once for each version."""
+    """A message to many brokers that differs only in the broker epoch: encoded once for each version."""
 
     __slots__ = ("_api_key", "_bodies", "_message")
 
     def __init__(self, api_key: ApiKey, message: Message) -> None:
-        """`message` has every field; its broker epoch does not count."""
+        """`message` has every field; its broker epoch is ignored."""
         self._api_key = api_key
         self._message = message
         self._bodies: dict[int, bytes] = {}
 
     def frame(self, version: int, correlation_id: int, client_id: str | None, broker_epoch: int) -> tuple[bytes, ...]:
-        """A whole request frame, in pieces; `ValueError` when the message does not fit the API.
+        """Return a request frame in pieces. Raises `ValueError` if the message does not fit the API.
 
-        Only versions that have broker epochs, as those of inter-broker protocol 2.7 and later do.
+        Only for versions with broker epochs: those of inter-broker protocol 2.7 and later.
         """
         body = self._bodies.get(version)
         if body is None:
@@ -72,12 +72,12 @@ _LISTS: Final[Mapping[ApiKey, Sequence[str]]] = {
     ApiKey.LEADER_AND_ISR: ("topic_states", "live_leaders"),
     ApiKey.UPDATE_METADATA: ("topic_states", "live_brokers"),
 }
-"""What is behind the broker epoch."""
+"""The bytes after the broker epoch."""
 
 
 @lru_cache(maxsize=32)
 def _epoch_place(api_key: ApiKey, version: int) -> int:
-    """Where the broker epoch begins in the body; found by writing two of them."""
+    """Return the position of the broker epoch in the body, found by encoding two different epochs."""
     empty = {"controller_id": 0, "controller_epoch": 0, "type": 0, **dict.fromkeys(_LISTS[api_key], ())}
     zeros = _encoded_body(api_key, version, {**empty, "broker_epoch": 0})
     ones = _encoded_body(api_key, version, {**empty, "broker_epoch": -1})
@@ -86,7 +86,7 @@ def _epoch_place(api_key: ApiKey, version: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRequest:
-    """One request to one life of a broker."""
+    """One request for one broker epoch."""
 
     broker: int
     broker_epoch: int
@@ -95,12 +95,12 @@ class BrokerRequest:
     deleting: frozenset[TopicPartition] = frozenset()
     """Partitions that a StopReplica request asks to delete."""
     shared: SharedBody | None = field(default=None, repr=False, compare=False)
-    """The same message for all brokers, where that is worth sharing."""
+    """The message that is shared with other brokers, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """Who speaks: the controller, and by which listener brokers reach each other."""
+    """The controller as the sender of requests, and the inter-broker listener."""
 
     controller_id: int
     controller_epoch: int
@@ -108,10 +108,10 @@ class Sender:
 
 
 class RequestBatch:
-    """Notes of one event. `take` empties it."""
+    """What brokers must be informed of after one event. `take` empties it."""
 
     def __init__(self, context: ControllerContext, sender: Sender) -> None:
-        """`context` is read when the notes are taken, not before, except for leader epochs of stopped replicas."""
+        """`context` is read by `take`, except for the leader epochs of stopped replicas."""
         self._context = context
         self._sender = sender
         self._forget()
@@ -124,14 +124,14 @@ class RequestBatch:
         self._full_metadata: set[int] = set()
 
     def leader_and_isr(self, brokers: Iterable[int], partition: TopicPartition, *, is_new: bool = False) -> None:
-        """Tell these brokers what they are to the partition, and every broker who leads it."""
+        """Send these brokers their role in the partition, and all brokers its metadata."""
         for broker in brokers:
             noted = self._leader_and_isr[broker]
             noted[partition] = is_new or noted.get(partition, False)
         self.update_metadata([partition])
 
     def stop_replica(self, broker: int, partition: TopicPartition, *, delete: bool) -> None:
-        """Tell the broker to stop fetching, and to delete its log if `delete`; a wish to delete is not taken back."""
+        """Stop the replica, and delete its log if `delete`, which a later stop does not cancel."""
         leadership = self._context.leaderships.get(partition)
         if self._context.is_being_deleted(partition.topic):
             epoch = EPOCH_DURING_DELETE
@@ -141,23 +141,23 @@ class RequestBatch:
         self._stop[broker][partition] = (epoch, delete or (noted is not None and noted[1]))
 
     def update_metadata(self, partitions: Iterable[TopicPartition]) -> None:
-        """Tell every live broker of all live brokers and of these partitions."""
+        """Send every live broker the list of live brokers and the metadata of these partitions."""
         self._metadata_brokers.update(self._context.brokers)
         self._metadata_partitions.update(dict.fromkeys(partitions))
 
     def full_metadata(self, brokers: Iterable[int]) -> None:
-        """Tell these brokers, which have just come up, of every partition."""
+        """Send these brokers, which have just registered, the metadata of all partitions."""
         self._full_metadata.update(brokers)
 
     def take(self) -> list[BrokerRequest]:
-        """The requests, in the order in which each broker must get them."""
+        """Return the requests in the order in which each broker must get them, and empty the batch."""
         return [request for lot in self.lots() for request in lot]
 
     def lots(self) -> Iterator[list[BrokerRequest]]:
-        """The same in lots, each of them made in a few ms; the image must not change until the last.
+        """Yield the requests in lots that take a few milliseconds each. The context must not change before the last.
 
-        Many partitions become several requests, so that nobody's loop is held for long by one of them. What a broker
-        that has just come up must learn stays in one piece: a part of the cluster would look like all of it.
+        Many partitions become several requests, so that none blocks the event loop of a broker for long. The metadata
+        for a broker that has just registered stays in one request: a part would look like the whole cluster.
         """
         live = self._context.brokers
         roles, stops = self._leader_and_isr, self._stop
@@ -169,7 +169,7 @@ class RequestBatch:
         if full:
             yield self._metadata_requests(full, self._context.leaderships)
         if everybody - full:
-            # Even without a partition: the list of brokers is news too.
+            # Even without partitions: the list of brokers may have changed.
             for some in list(slices(partitions, PARTITIONS_PER_REQUEST)) or [[]]:
                 yield self._metadata_requests(everybody - full, some)
         yield [self._stop_request(live[broker], noted) for broker, noted in stops.items() if broker in live]
@@ -186,7 +186,7 @@ class RequestBatch:
     def _leader_and_isr_requests(
         self, brokers: Sequence[int], noted: Mapping[TopicPartition, bool]
     ) -> Iterator[list[BrokerRequest]]:
-        # A new partition's log is made, which takes some thirty times as long as a change of roles.
+        # A new partition needs a new log, which takes about thirty times as long as a change of roles.
         for is_new, limit in ((True, NEW_PARTITIONS_PER_REQUEST), (False, PARTITIONS_PER_REQUEST)):
             wanted = (partition for partition, new in noted.items() if new is is_new)
             for some in slices(wanted, limit):
@@ -225,7 +225,7 @@ class RequestBatch:
         }
 
     def _node(self, broker: LiveBroker) -> Message:
-        """A leader's address on the inter-broker listener; nowhere when it has none of that name."""
+        """Return the address of a leader on the inter-broker listener; empty if it has no such listener."""
         for endpoint in broker.registration.endpoints:
             if endpoint.listener == self._sender.listener:
                 return {
@@ -249,7 +249,7 @@ class RequestBatch:
         return self._to_each(sorted(brokers), ApiKey.UPDATE_METADATA, fields)
 
     def _to_each(self, brokers: Iterable[int], api_key: ApiKey, fields: Mapping[str, object]) -> list[BrokerRequest]:
-        """The same to several brokers."""
+        """Return the same request for several brokers."""
         live = [self._context.brokers[broker] for broker in brokers]
         requests = [self._request(broker, api_key, {**self._head(broker), **fields}) for broker in live]
         if len(requests) == 1:
@@ -327,7 +327,7 @@ class RequestBatch:
 def _audiences(
     live: Container[int], roles: Mapping[int, Mapping[TopicPartition, bool]]
 ) -> list[tuple[list[int], Mapping[TopicPartition, bool]]]:
-    """Notes of LeaderAndIsr with the live brokers that they are for: where each broker has all, they are the same."""
+    """Group the live brokers by the partitions that they must get, so that equal requests are shared."""
     audiences: list[tuple[list[int], Mapping[TopicPartition, bool]]] = []
     for broker, noted in roles.items():
         if broker not in live:

@@ -25,24 +25,24 @@ from odradek.controller.elections.election_rules import Obstacle
 
 
 class ElectionKind(IntEnum):
-    """What ElectLeaders asks for, as it is numbered on the wire."""
+    """Type of election in an ElectLeaders request."""
 
     PREFERRED = 0
-    """Give leadership to first replicas."""
+    """Elect preferred leaders."""
     UNCLEAN = 1
-    """Give partitions without a leader to any replica that is alive, whatever that loses."""
+    """Elect any live replica where there is no leader; records may be lost."""
 
 
 @dataclass(slots=True)
 class Candidates:
-    """Partitions to elect for, and the errors of those that nothing is done for."""
+    """Partitions for which an election is held, and the errors of the others."""
 
     electable: list[TopicPartition] = field(default_factory=list)
     errors: dict[TopicPartition, ProtocolError] = field(default_factory=dict)
 
 
 def candidates(context: ControllerContext, partitions: Iterable[TopicPartition], kind: ElectionKind) -> Candidates:
-    """Sort partitions by what an election would mean for them."""
+    """Separate partitions that can have an election from those that cannot."""
     sorted_out = Candidates()
     for partition in partitions:
         error = _refusal(context, partition, kind)
@@ -65,11 +65,11 @@ def _refusal(context: ControllerContext, partition: TopicPartition, kind: Electi
         needed = leader != context.assignment(partition).preferred_leader
     else:
         needed = leader == NO_BROKER or leader not in context.eligible_brokers
-    return None if needed else ElectionNotNeededError("The partition has the leader that is wanted.")
+    return None if needed else ElectionNotNeededError("The partition already has the requested leader.")
 
 
 def unavailable(kind: ElectionKind, obstacle: Obstacle) -> ProtocolError:
-    """The error of a partition whose election had no result."""
+    """Return the error of a partition whose election found no leader."""
     text = f"No leader was elected: {obstacle.value}."
     if kind is ElectionKind.PREFERRED:
         return PreferredLeaderNotAvailableError(text)
@@ -79,7 +79,7 @@ def unavailable(kind: ElectionKind, obstacle: Obstacle) -> ProtocolError:
 def outcomes(
     context: ControllerContext, asked: Candidates, obstacles: Mapping[TopicPartition, Obstacle], kind: ElectionKind
 ) -> dict[TopicPartition, int | ProtocolError]:
-    """The elected leader, or the error, of each partition once the elections are over."""
+    """Return the new leader or the error of each partition after the elections."""
     results: dict[TopicPartition, int | ProtocolError] = dict(asked.errors)
     for partition in asked.electable:
         obstacle = obstacles.get(partition)
@@ -91,11 +91,11 @@ def outcomes(
 
 
 def imbalanced_partitions(context: ControllerContext, tolerated_percentage: int) -> list[TopicPartition]:
-    """Partitions to elect preferred leaders for (`auto.leader.rebalance.enable`).
+    """Return the partitions for the automatic leader balance (`auto.leader.rebalance.enable`).
 
-    For each broker: of the partitions that prefer it, the share that it does not lead is its imbalance. Above
-    `tolerated_percentage` all of those are chosen whose preferred replica is alive and in sync. Partitions that are
-    being deleted or reassigned are left out: these get their leaders when that is done.
+    The imbalance of a broker is the percentage of the partitions with it as preferred leader that it does not lead. If
+    it is above `tolerated_percentage`, all of these are returned whose preferred leader is alive and in sync.
+    Partitions that are being deleted or reassigned are left out.
     """
     preferring: defaultdict[int, int] = defaultdict(int)
     elsewhere: defaultdict[int, list[TopicPartition]] = defaultdict(list)

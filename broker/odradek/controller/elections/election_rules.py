@@ -1,8 +1,8 @@
-"""Who leads a partition, for each cause of an election.
+"""The rules of leader elections, one function for each cause.
 
-Pure functions: the assignment, the in-sync set and the live replicas enter; a leader and the next in-sync set leave,
-with the reason in words, or the reason why nobody may lead. Invariant: with unclean elections off, the leader was in
-the in-sync set, so it has every record that was acknowledged by all.
+Pure: takes the assignment, the ISR and the live replicas, and returns the leader and the next ISR, or the obstacle.
+Invariant: without unclean elections, the new leader was in the ISR, so it has every record that was acknowledged with
+`acks=all`.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from odradek.zk.layout import PartitionState
 
 
 class Cause(Enum):
-    """Why a leader is elected."""
+    """Why an election is held."""
 
-    OFFLINE = "the leader is gone"
-    PREFERRED = "the preferred replica shall lead"
+    OFFLINE = "the leader is offline"
+    PREFERRED = "the preferred leader is elected"
     REASSIGNMENT = "the leader is not among the new replicas"
     CONTROLLED_SHUTDOWN = "the leader is shutting down"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elected:
-    """The outcome: leader and in-sync set."""
+    """The result of an election: the leader and the ISR."""
 
     leader: int
     isr: tuple[int, ...]
     unclean: bool = False
-    """The leader was not in sync: records may be lost, and it says when it has recovered (KIP-704)."""
+    """The leader was not in sync: records may be lost. It reports when it has recovered (KIP-704)."""
     reason: str
 
     def next_state(self, current: PartitionState, controller_epoch: int) -> PartitionState:
-        """What to write: a new reign, hence the next leader epoch."""
+        """Return the state to write, with the next leader epoch."""
         return PartitionState(
             leader=self.leader,
             leader_epoch=current.leader_epoch + 1,
@@ -45,17 +45,17 @@ class Elected:
 
 
 class Obstacle(Enum):
-    """Why nobody is elected."""
+    """Why no leader is elected."""
 
     NO_LIVE_REPLICA = "no replica is alive"
-    NO_IN_SYNC_REPLICA = "no replica that is in sync is alive"
-    PREFERRED_NOT_READY = "the preferred replica is not alive or not in sync"
-    NOT_NEEDED = "the preferred replica leads already"
-    CONTENDED = "its state keeps changing"
+    NO_IN_SYNC_REPLICA = "no in-sync replica is alive"
+    PREFERRED_NOT_READY = "the preferred leader is not alive or not in sync"
+    NOT_NEEDED = "the preferred leader already leads"
+    CONTENDED = "the state of the partition keeps changing"
 
 
 def elect_first(live: Sequence[int], controller_epoch: int) -> PartitionState | Obstacle:
-    """The first leader of a new partition: every live replica is in sync, as there are no records yet."""
+    """Elect the first leader of a new partition. All live replicas are in sync, because there are no records yet."""
     if not live:
         return Obstacle.NO_LIVE_REPLICA
     return PartitionState(leader=live[0], leader_epoch=0, isr=tuple(live), controller_epoch=controller_epoch)
@@ -64,7 +64,7 @@ def elect_first(live: Sequence[int], controller_epoch: int) -> PartitionState | 
 def elect_offline(
     assignment: Sequence[int], isr: Collection[int], live: Collection[int], *, unclean: bool
 ) -> Elected | Obstacle:
-    """The first live replica in sync; failing that, where `unclean` is allowed, the first live one, alone."""
+    """Elect the first live replica that is in sync; else, if `unclean`, the first live replica, alone in the ISR."""
     for replica in assignment:
         if replica in live and replica in isr:
             return Elected(
@@ -74,14 +74,14 @@ def elect_offline(
         if replica in live:
             if not unclean:
                 return Obstacle.NO_IN_SYNC_REPLICA
-            return Elected(leader=replica, isr=(replica,), unclean=True, reason="no replica in sync is alive")
+            return Elected(leader=replica, isr=(replica,), unclean=True, reason="no in-sync replica is alive")
     return Obstacle.NO_LIVE_REPLICA
 
 
 def elect_preferred(
     assignment: Sequence[int], isr: Collection[int], live: Collection[int], *, leader: int
 ) -> Elected | Obstacle:
-    """The first replica of the assignment, if it is alive and in sync."""
+    """Elect the first replica of the assignment if it is alive and in sync."""
     preferred = assignment[0] if assignment else -1
     if preferred == leader:
         return Obstacle.NOT_NEEDED
@@ -91,7 +91,7 @@ def elect_preferred(
 
 
 def elect_reassigned(target: Sequence[int], isr: Collection[int], live: Collection[int]) -> Elected | Obstacle:
-    """The first of the new replicas that is alive and in sync."""
+    """Elect the first of the new replicas that is alive and in sync."""
     for replica in target:
         if replica in live and replica in isr:
             return Elected(leader=replica, isr=tuple(isr), reason=Cause.REASSIGNMENT.value)
@@ -101,7 +101,7 @@ def elect_reassigned(target: Sequence[int], isr: Collection[int], live: Collecti
 def elect_for_shutdown(
     assignment: Sequence[int], isr: Collection[int], live: Collection[int], *, shutting_down: Collection[int]
 ) -> Elected | Obstacle:
-    """The first live replica in sync that stays; those that are shutting down leave the in-sync set.
+    """Elect the first live in-sync replica whose broker is not shutting down; those shutting down leave the ISR.
 
     `live` includes brokers that are shutting down.
     """

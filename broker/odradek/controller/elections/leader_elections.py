@@ -1,6 +1,6 @@
-"""Elections that nobody's failure caused: on request (KIP-460), by `/admin/preferred_replica_election`, for balance.
+"""Elections without a failure: on request (KIP-460), by `/admin/preferred_replica_election`, and for leader balance.
 
-Called by `active`. Which partitions are concerned is decided in `requested_elections` and `balance`.
+`active` calls it. `candidates` decides for which partitions an election is held.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ log = logging.getLogger(__name__)
 
 
 class LeaderElections:
-    """The elections of one reign that were asked for."""
+    """The requested elections of one reign."""
 
     def __init__(self, reign: Reign) -> None:
-        """Nothing is read yet."""
+        """`reign` carries the elections out."""
         self._reign = reign
 
     async def elect(
         self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
     ) -> dict[TopicPartition, int | ProtocolError]:
-        """Elect for these partitions, None: for all; the new leader or the error of each."""
+        """Elect leaders of these partitions, of all if None. Returns the leader or the error of each."""
         context = self._reign.context
         asked = candidates(context, list(context.partitions()) if partitions is None else partitions, kind)
         if kind is ElectionKind.PREFERRED:
@@ -38,8 +38,8 @@ class LeaderElections:
         self._reign.flush()
         return outcomes(context, asked, obstacles, kind)
 
-    async def take_wishes(self) -> None:
-        """`/admin/preferred_replica_election` names partitions; it is removed when they are done."""
+    async def take_requested(self) -> None:
+        """Hold the elections that `/admin/preferred_replica_election` requests, and remove the znode."""
         wanted = await self._reign.store.preferred_elections()
         if wanted is None:
             return
@@ -50,7 +50,7 @@ class LeaderElections:
         await self._reign.store.delete_each([layout.PREFERRED_ELECTION])
 
     async def balance(self, tolerated_percentage: int) -> None:
-        """Give leadership back where too much of it is elsewhere."""
+        """Elect preferred leaders where the imbalance of a broker is too high."""
         partitions = imbalanced_partitions(self._reign.context, tolerated_percentage)
         if partitions:
             log.info("%d partitions go back to their preferred leaders", len(partitions))

@@ -1,11 +1,11 @@
-"""Moving a partition to other brokers (KIP-455): what is wanted, whether it may be, and when it is done.
+"""Decisions about partition reassignment (KIP-455): the next assignment, its validation, and completion.
 
-    ORS  original replicas: `ReplicaAssignment.origin`      TRS  wanted ones: `.target`
-    RS   both, the wanted ones first: `.replicas`           AR   RS - ORS: `.adding`      RR   RS - TRS: `.removing`
+    ORS  original replicas: `ReplicaAssignment.origin`      TRS  target replicas: `.target`
+    RS   both, targets first: `.replicas`                   AR   RS - ORS: `.adding`      RR   RS - TRS: `.removing`
 
-New replicas are added, catch up, and only then the old ones are dropped; docs/design/0007 has the steps and their
-order. Pure: the image enters; assignments, plans of conditional writes and errors leave. `reassigning` carries them
-out. Invariant: a plan that lets replicas go leaves a live leader that is in sync.
+New replicas are added and catch up before old ones are dropped; docs/design/0007 describes the steps. Pure: takes the
+context and returns assignments, plans of conditional writes, and errors. `reassigner` carries them out. Invariant: a
+plan that drops replicas leaves a live leader that is in sync.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from odradek.zk.layout import PartitionState, ReplicaAssignment
 
 
 def reassigned(current: ReplicaAssignment, target: Iterable[int]) -> ReplicaAssignment:
-    """The assignment on the way from the original replicas to `target`.
+    """Return the assignment during a reassignment from the original replicas to `target`.
 
-    Wanted replicas come first, in their order; so a cancelled reassignment may leave the old ones in another order.
+    The target replicas come first, so a cancelled reassignment may leave the old replicas in another order.
     """
     origin, wanted = current.origin, tuple(target)
     replicas = tuple(dict.fromkeys([*wanted, *origin]))
@@ -38,10 +38,10 @@ def reassigned(current: ReplicaAssignment, target: Iterable[int]) -> ReplicaAssi
     )
 
 
-def wished(
+def requested_assignment(
     context: ControllerContext, partition: TopicPartition, target: Sequence[int] | None, *, must_live: bool
 ) -> ReplicaAssignment:
-    """The assignment that a wish leads to; None cancels.
+    """Validate a request and return the next assignment. `target` None cancels a reassignment.
 
     `must_live`: brokers that get a new replica must be alive. Raises `UnknownTopicOrPartitionError`,
     `InvalidReplicaAssignmentError`, `NoReassignmentInProgressError`.
@@ -56,42 +56,44 @@ def wished(
     elif context.is_marked_for_deletion(partition.topic):
         raise UnknownTopicOrPartitionError("The topic is being deleted.")
     _check_target(target)
-    wish = reassigned(current, target)
-    dead = [replica for replica in wish.adding if replica not in context.eligible_brokers]
+    assignment = reassigned(current, target)
+    dead = [replica for replica in assignment.adding if replica not in context.eligible_brokers]
     if must_live and dead:
         raise InvalidReplicaAssignmentError(f"Brokers {dead} are not alive; replicas can be added on live ones only.")
-    _check_copies(context, partition, wish)
-    return wish
+    _check_copies(context, partition, assignment)
+    return assignment
 
 
 def _check_target(target: Sequence[int]) -> None:
     if not target:
         raise InvalidReplicaAssignmentError("A partition must have a replica.")
     if len(set(target)) != len(target):
-        raise InvalidReplicaAssignmentError(f"A broker is named twice in {list(target)}.")
+        raise InvalidReplicaAssignmentError(f"The replicas {list(target)} contain a broker twice.")
     if min(target) < 0:
-        raise InvalidReplicaAssignmentError(f"There is no broker with a negative number, as in {list(target)}.")
+        raise InvalidReplicaAssignmentError(f"The replicas {list(target)} contain a negative broker id.")
 
 
-def _check_copies(context: ControllerContext, partition: TopicPartition, wish: ReplicaAssignment) -> None:
-    """What is dropped at once must not be all that is in sync: its records would be lost."""
-    gone = dropped(context, partition, wish)
+def _check_copies(context: ControllerContext, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+    """Refuse to drop all in-sync replicas at once: their records would be lost."""
+    gone = dropped(context, partition, assignment)
     leadership = context.leaderships.get(partition)
     if not gone or leadership is None or not set(gone) & set(leadership.state.isr):
         return
-    if not any(member in wish.replicas and context.is_online(member, partition) for member in leadership.state.isr):
+    if not any(
+        member in assignment.replicas and context.is_online(member, partition) for member in leadership.state.isr
+    ):
         raise InvalidReplicaAssignmentError(
-            f"Only {list(leadership.state.isr)} have every record now: one of them must be kept."
+            f"Only the brokers {list(leadership.state.isr)} have all records: keep one of them."
         )
 
 
-def dropped(context: ControllerContext, partition: TopicPartition, wish: ReplicaAssignment) -> tuple[int, ...]:
-    """Replicas of a wish that is replaced or cancelled which nobody wants any more."""
-    return tuple(replica for replica in context.assignment(partition).replicas if replica not in wish.replicas)
+def dropped(context: ControllerContext, partition: TopicPartition, assignment: ReplicaAssignment) -> tuple[int, ...]:
+    """Return the replicas that are dropped at once when a reassignment is replaced or cancelled."""
+    return tuple(replica for replica in context.assignment(partition).replicas if replica not in assignment.replicas)
 
 
 def is_complete(context: ControllerContext, partition: TopicPartition) -> bool:
-    """Whether the old replicas may go: every wanted one is in sync and at least one of them is alive."""
+    """Whether the old replicas can be dropped: all target replicas are in sync and at least one of them is alive."""
     assignment = context.assignment(partition)
     if not assignment.is_being_reassigned:
         return True
@@ -103,7 +105,7 @@ def is_complete(context: ControllerContext, partition: TopicPartition) -> bool:
 
 
 def epoch_bumps(context: ControllerContext, partitions: Iterable[TopicPartition], controller_epoch: int) -> Plan:
-    """The next leader epoch for partitions that were led, so that brokers take over what else has changed."""
+    """Plan the next leader epoch of partitions that have a state, so that brokers apply the new assignment."""
     plan = Plan()
     for partition in partitions:
         current = context.leaderships.get(partition)
@@ -129,10 +131,10 @@ def epoch_bumps(context: ControllerContext, partitions: Iterable[TopicPartition]
 
 
 def narrowed(context: ControllerContext, kept: Mapping[TopicPartition, Sequence[int]], controller_epoch: int) -> Plan:
-    """Leader and in-sync set within the replicas that are kept, in a new epoch.
+    """Plan a leader and an ISR within the replicas that are kept, in a new leader epoch.
 
-    The leader stays if it is kept and alive; else the first kept replica that is alive and in sync leads. A partition
-    where there is none has an obstacle.
+    The leader stays if it is kept and alive; otherwise the first kept replica that is alive and in sync becomes the
+    leader. If there is none, the partition has an obstacle.
     """
     plan = Plan()
     for partition, replicas in kept.items():

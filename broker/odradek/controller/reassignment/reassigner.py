@@ -1,8 +1,8 @@
-"""Carries out reassignments, in the steps that docs/design/0007 lists and `reassignment` decides.
+"""Carries out reassignments in the steps that docs/design/0007 describes. `decisions` makes the decisions.
 
-Called by `active` for requests, for the znode `/admin/reassign_partitions`, when a reign begins, when brokers come
-back, and after every event to complete what has caught up. Everything that a successor needs is in ZooKeeper before
-brokers are told of it, so a reassignment goes on wherever a reign ended.
+`active` calls it for requests, for the znode `/admin/reassign_partitions`, when a reign begins, when brokers return,
+and after every event to complete reassignments that have caught up. Everything that the next controller needs is in
+ZooKeeper before brokers are informed, so it continues where this one stopped.
 """
 
 from __future__ import annotations
@@ -34,115 +34,119 @@ _DROPPED: Final = (
     ReplicaStatus.DELETION_SUCCESSFUL,
     ReplicaStatus.NON_EXISTENT,
 )
-"""The way of a replica that nobody needs: its broker is asked to delete it and, as in Kafka, not waited for."""
+"""States of a dropped replica: its broker is asked to delete it. As in Kafka, the answer is not awaited."""
 
 Errors = dict[TopicPartition, ProtocolError | None]
-"""What became of each wish; None: it was granted."""
+"""The error of each partition, None if its request was accepted."""
 
-Wishes = Mapping[TopicPartition, tuple[int, ...] | None]
-"""The replicas that partitions shall have; None cancels."""
+Targets = Mapping[TopicPartition, tuple[int, ...] | None]
+"""The requested replicas of partitions. None cancels a reassignment."""
 
 
 class Reassigner:
     """The reassignments of one reign."""
 
     def __init__(self, reign: Reign, deleter: TopicDeleter) -> None:
-        """`deleter` is told when a topic has no reassignment left."""
+        """`deleter` is called when a topic has no reassignment left."""
         self._reign = reign
         self._context = reign.context
         self._deleter = deleter
         self._has_znode = False
 
-    # What is asked
+    # Requests
 
-    async def ask(self, wishes: Wishes) -> Errors:
-        """Begin, replace or cancel reassignments; the error of each partition.
+    async def request(self, targets: Targets) -> Errors:
+        """Start, replace or cancel reassignments. Returns the error of each partition.
 
-        The latest wish counts: entries of `/admin/reassign_partitions` for these partitions are dropped.
+        The latest request applies: entries of `/admin/reassign_partitions` for these partitions are removed.
         """
-        accepted, results = self._sorted_out(wishes, must_live=True)
-        await self._drop_wishes(lambda partition, _: partition in accepted)
+        accepted, results = self._validate(targets, must_live=True)
+        await self._drop_requested(lambda partition, _: partition in accepted)
         return results | await self._begin(accepted)
 
-    async def take_wishes(self) -> set[TopicPartition]:
-        """`/admin/reassign_partitions` was made or changed: begin what it asks for, drop what cannot or need not be.
+    async def take_requested(self) -> set[TopicPartition]:
+        """Start the reassignments in `/admin/reassign_partitions`, and remove entries that are invalid or complete.
 
-        Returns what was begun.
+        Returns the partitions whose reassignment started.
         """
         found = await self._reign.store.reassignments()
         self._has_znode = found is not None
         if found is None:
             return set()
-        accepted, errors = self._sorted_out(found, must_live=False)
-        news = {part: wish for part, wish in accepted.items() if self._is_news(part, wish)}
+        accepted, errors = self._validate(found, must_live=False)
+        news = {part: assignment for part, assignment in accepted.items() if self._is_new(part, assignment)}
         errors |= await self._begin(news)
         for partition, error in errors.items():
             if error is not None:
                 log.warning("%s is not reassigned: %s", partition, error)
-        await self._drop_wishes(self._is_over)
+        await self._drop_requested(self._is_over)
         return set(news)
 
-    async def _drop_wishes(self, is_over: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
-        # A znode that was made meanwhile has an event of its own.
+    async def _drop_requested(self, is_over: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
+        # A znode that is created meanwhile causes another event.
         if self._has_znode:
             await self._reign.store.drop_reassignments(is_over)
 
     def list(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
-        """Those of these partitions, None: of all, that are being reassigned."""
+        """Return which of these partitions, or of all if None, are being reassigned."""
         context = self._context
         wanted = context.reassigning if partitions is None else context.reassigning & set(partitions)
         return {partition: context.assignment(partition) for partition in sorted(wanted)}
 
-    def _sorted_out(self, wishes: Wishes, *, must_live: bool) -> tuple[dict[TopicPartition, ReplicaAssignment], Errors]:
+    def _validate(self, targets: Targets, *, must_live: bool) -> tuple[dict[TopicPartition, ReplicaAssignment], Errors]:
         accepted: dict[TopicPartition, ReplicaAssignment] = {}
         refused: Errors = {}
-        for partition, target in wishes.items():
+        for partition, target in targets.items():
             try:
-                accepted[partition] = reassignment.wished(self._context, partition, target, must_live=must_live)
+                accepted[partition] = reassignment.requested_assignment(
+                    self._context, partition, target, must_live=must_live
+                )
             except ProtocolError as error:
                 refused[partition] = error
         return accepted, refused
 
-    def _is_news(self, partition: TopicPartition, wish: ReplicaAssignment) -> bool:
-        """Whether a wish in the znode, which is read again whenever it changes, was not taken up yet."""
-        return self._context.assignment(partition) != wish
+    def _is_new(self, partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
+        """Whether an entry of the znode, which is read again whenever it changes, has not started yet."""
+        return self._context.assignment(partition) != assignment
 
     def _is_over(self, partition: TopicPartition, target: tuple[int, ...]) -> bool:
-        """Whether a wish in the znode is fulfilled, was refused, or gave way to another one."""
+        """Whether an entry of the znode is complete, was refused, or was replaced by another request."""
         assignment = self._context.assignment(partition)
         return not assignment.is_being_reassigned or assignment.target != target
 
     # Steps
 
-    async def _begin(self, wishes: Mapping[TopicPartition, ReplicaAssignment]) -> Errors:
+    async def _begin(self, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> Errors:
         context = self._context
-        errors: Errors = dict.fromkeys(wishes)
-        unneeded = {part: reassignment.dropped(context, part, wish) for part, wish in wishes.items()}
+        errors: Errors = dict.fromkeys(assignments)
+        unneeded = {part: reassignment.dropped(context, part, assignment) for part, assignment in assignments.items()}
         gone = {part: replicas for part, replicas in unneeded.items() if replicas}
-        kept = await self._narrow({partition: wishes[partition].replicas for partition in gone})
+        kept = await self._narrow({partition: assignments[partition].replicas for partition in gone})
         for partition in gone.keys() - kept:
-            errors[partition] = InvalidReplicaAssignmentError("No replica that is kept is alive and in sync any more.")
-        todo = {part: wish for part, wish in wishes.items() if errors[part] is None}
-        changes = {part: wish for part, wish in todo.items() if context.assignment(part) != wish}
+            errors[partition] = InvalidReplicaAssignmentError(
+                "None of the replicas that are kept is alive and in sync."
+            )
+        todo = {part: assignment for part, assignment in assignments.items() if errors[part] is None}
+        changes = {part: assignment for part, assignment in todo.items() if context.assignment(part) != assignment}
         failed = await self._reign.store.set_assignments(changes)
         for partition in [part for part in todo if part.topic in failed]:
-            errors[partition] = _told(failed[partition.topic])
+            errors[partition] = _write_error(failed[partition.topic])
             del todo[partition]
-        for partition, wish in todo.items():
-            log.info("%s: replicas %s are to become %s", partition, list(wish.origin), list(wish.target))
-            context.set_assignment(partition, wish)
+        for partition, assignment in todo.items():
+            log.info("%s: moving from replicas %s to %s", partition, list(assignment.origin), list(assignment.target))
+            context.set_assignment(partition, assignment)
         self._reign.tell([part for part in gone if part in kept])
         self._drop({part: gone[part] for part in todo if part in gone})
-        await self._go_on(todo)
+        await self._continue(todo)
         return errors
 
     async def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on with these, or all, reassignments: after a change of controller, or of the brokers that take part."""
+        """Continue these reassignments, or all if None, after a change of the controller or of the brokers involved."""
         wanted = self._context.reassigning if partitions is None else self._context.reassigning & set(partitions)
-        await self._go_on(sorted(wanted))
+        await self._continue(sorted(wanted))
 
     async def advance(self) -> None:
-        """Complete what the last event brought in sync."""
+        """Complete the reassignments whose target replicas are in sync after the last event."""
         moved = sorted(self._reign.moved & self._context.reassigning)
         self._reign.moved.clear()
         ready = [partition for partition in moved if reassignment.is_complete(self._context, partition)]
@@ -150,20 +154,20 @@ class Reassigner:
             await self._complete(ready)
             self._reign.flush()
 
-    async def _go_on(self, partitions: Collection[TopicPartition]) -> None:
+    async def _continue(self, partitions: Collection[TopicPartition]) -> None:
         ready = [partition for partition in partitions if reassignment.is_complete(self._context, partition)]
         await self._catch_up([partition for partition in partitions if partition not in set(ready)])
         await self._complete(ready)
 
     async def _catch_up(self, partitions: Collection[TopicPartition]) -> None:
-        """All replicas learn of all replicas; the new ones start."""
+        """Inform all replicas of the assignment, and start the new replicas."""
         context, batch = self._context, self._reign.batch
 
         def tell(partition: TopicPartition) -> None:
             online = context.online_replicas(partition, or_shutting_down=True)
             adding = context.assignment(partition).adding
             batch.leader_and_isr([broker for broker in online if broker not in adding], partition)
-            # A new replica may be made in any directory that works; an old one would have to be where it was.
+            # A new replica may be created in any online directory; an old one would have to be where it was.
             batch.leader_and_isr([broker for broker in online if broker in adding], partition, is_new=True)
 
         await self._reign.write(
@@ -182,7 +186,7 @@ class Reassigner:
         await self._reign.elect_first([part for part in partitions if part not in context.leaderships])
 
     async def _complete(self, partitions: Collection[TopicPartition]) -> None:
-        """The wanted replicas are the replicas; those that are not wanted go."""
+        """Make the target replicas the replicas of the partition, and drop the others."""
         if not partitions:
             return
         context = self._context
@@ -196,19 +200,19 @@ class Reassigner:
             context.set_assignment(partition, assignment)
             self._reign.batch.leader_and_isr(context.online_replicas(partition, or_shutting_down=True), partition)
         self._drop({partition: assignments[partition].removing for partition in finished})
-        # Brokers first: as long as the znode names the old replicas, a successor would have them deleted.
+        # Brokers first: while the znode contains the old replicas, the next controller would still delete them.
         self._reign.flush()
         for error in (await self._reign.store.set_assignments(finished)).values():
             if isinstance(error, TooLarge):
                 raise error
-        await self._drop_wishes(self._is_over)
+        await self._drop_requested(self._is_over)
         for partition, assignment in finished.items():
-            log.info("%s: its replicas are %s now", partition, list(assignment.replicas))
+            log.info("%s: moved to replicas %s", partition, list(assignment.replicas))
         self._reign.batch.update_metadata(finished)
         await self._deleter.undefer({partition.topic for partition in finished})
 
     async def _narrow(self, kept: Mapping[TopicPartition, Collection[int]]) -> set[TopicPartition]:
-        """Leadership and in-sync set within what is kept; where that was possible. Nobody is told yet."""
+        """Limit leader and ISR to the kept replicas, without informing brokers. Returns where it was possible."""
         context = self._context
         led = {partition: tuple(left) for partition, left in kept.items() if partition in context.leaderships}
         plan = await self._reign.write(
@@ -220,7 +224,7 @@ class Reassigner:
         return set(kept) - plan.obstacles.keys() - vanished
 
     def _drop(self, gone: Mapping[TopicPartition, Collection[int]]) -> None:
-        """Replicas that are neither leaders nor in sync any more are stopped, deleted and forgotten."""
+        """Stop and delete replicas that are neither leader nor in sync, and remove them from the context."""
         replicas = [Replica(partition, broker) for partition, brokers in gone.items() for broker in brokers]
         known = [replica for replica in replicas if replica in self._context.replica_status]
         for status in _DROPPED:
@@ -228,8 +232,8 @@ class Reassigner:
         self._context.offline_directory_replicas.difference_update(replicas)
 
 
-def _told(error: NoNode | TooLarge) -> ProtocolError:
-    """What a client learns about an assignment that could not be written."""
+def _write_error(error: NoNode | TooLarge) -> ProtocolError:
+    """Return the error for the client if an assignment could not be written."""
     if isinstance(error, TooLarge):
         return PolicyViolationError(str(error))
-    return UnknownTopicOrPartitionError("The topic is gone.")
+    return UnknownTopicOrPartitionError("The topic was deleted.")

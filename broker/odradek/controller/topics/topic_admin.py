@@ -1,8 +1,8 @@
-"""Making, growing and marking topics in ZooKeeper, for the handlers of CreateTopics, CreatePartitions, DeleteTopics.
+"""Writes new topics, new partitions and deletion marks to ZooKeeper, for the handlers of the admin APIs.
 
-Only wishes are written here; the controller finds them by its watches and acts, as it does on those of Kafka's tools
-and of the operator. The order of Kafka: the configuration first, then the topic, so that whoever sees a topic sees its
-configuration. A handler that waits for the outcome watches the metadata of its broker.
+The controller sees the znodes through its watches and acts on them, as on those of Kafka's tools and of the operator.
+As in Kafka, the configuration is written before the topic, so that whoever sees a topic also sees its configuration. A
+handler that waits for the result watches the metadata of its broker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from odradek.zk.port import BadVersion, Create, NodeExists, NoNode, Operation, S
 async def create_topic(
     zk: ZkClient, name: str, assignment: Mapping[int, Sequence[int]], *, configs: Mapping[str, str], topic_id: UUID
 ) -> None:
-    """Write a new topic; its values in `configs` are taken as checked. It has no id with `ZERO_UUID`.
+    """Write a new topic. `configs` must be valid. With `ZERO_UUID` the topic has no id.
 
     Raises `InvalidTopicError`, `InvalidReplicaAssignmentError`, `TopicAlreadyExistsError`.
     """
@@ -36,7 +36,7 @@ async def create_topic(
     check_assignment(assignment)
     existing = await zk.children_or_none(layout.TOPICS) or []
     if name in existing:
-        raise TopicAlreadyExistsError(f"topic {name} exists already")
+        raise TopicAlreadyExistsError(f"topic {name} already exists")
     other = colliding_topic(name, existing)
     if other is not None:
         raise InvalidTopicError(f"topic {name} would have the same metric names as topic {other}")
@@ -45,21 +45,21 @@ async def create_topic(
     )
     settings = layout.encode_config(configs)
     path = layout.config_path("topics", name)
-    # A configuration may be left over from a creation that was cut short: it is replaced.
+    # Replace a configuration that is left from a creation that was interrupted.
     left = await zk.get_or_none(path)
     first: Operation = Create(path, settings) if left is None else SetData(path, settings, left[1].version)
     try:
         await zk.multi([first, Create(topic.path, topic.encode())])
     except (NodeExists, BadVersion, NoNode) as error:
-        raise TopicAlreadyExistsError(f"topic {name} is being created or deleted by another") from error
+        raise TopicAlreadyExistsError(f"topic {name} is being created or deleted at the same time") from error
 
 
 async def create_partitions(zk: ZkClient, name: str, additions: Mapping[int, Sequence[int]]) -> None:
-    """Add partitions; their numbers go on after the last one.
+    """Add partitions, numbered after the last one.
 
-    Raises `UnknownTopicOrPartitionError`, `ReassignmentInProgressError`, `InvalidPartitionsError`,
-    `InvalidReplicaAssignmentError`;
-    `NotControllerError`, which clients retry, when the topic was changed at the same time.
+    Raises `UnknownTopicOrPartitionError`, `ReassignmentInProgressError`, `InvalidPartitionsError` and
+    `InvalidReplicaAssignmentError`. Raises `NotControllerError`, which clients retry, if the topic was changed at the
+    same time.
     """
     found = await zk.get_or_none(layout.topic_path(name))
     if found is None:
@@ -67,11 +67,11 @@ async def create_partitions(zk: ZkClient, name: str, additions: Mapping[int, Seq
     topic = TopicAssignment.decode(name, found[0])
     if any(assignment.is_being_reassigned for assignment in topic.partitions.values()):
         raise ReassignmentInProgressError(
-            f"Partitions of topic {name} are being reassigned: add more when that is done."
+            f"Partitions of topic {name} are being reassigned: add partitions when that is complete."
         )
     present = len(topic.partitions)
     if sorted(additions) != list(range(present, present + len(additions))) or not additions:
-        raise InvalidPartitionsError(f"topic {name} has {present} partitions; new ones must be numbered from there")
+        raise InvalidPartitionsError(f"topic {name} has {present} partitions; new ones must start at number {present}")
     check_replicas(additions)
     grown = TopicAssignment(
         topic=name, topic_id=topic.topic_id, partitions={**topic.partitions, **_assignments(additions)}
@@ -83,7 +83,7 @@ async def create_partitions(zk: ZkClient, name: str, additions: Mapping[int, Seq
 
 
 async def delete_topic(zk: ZkClient, name: str) -> None:
-    """Mark a topic for deletion; one that is marked already is fine. `UnknownTopicOrPartitionError`."""
+    """Mark a topic for deletion, unless it is already marked. Raises `UnknownTopicOrPartitionError`."""
     if await zk.exists(layout.topic_path(name)) is None:
         raise UnknownTopicOrPartitionError(f"there is no topic {name}")
     try:

@@ -1,7 +1,7 @@
-"""Deletion of topics: which steps are possible now, and carrying them out.
+"""Deletion of topics: decides which steps are possible, and carries them out.
 
-`active` calls `TopicDeleter` when topics are marked for deletion, when brokers answer that replicas are deleted, and
-when brokers come and go. `next_steps` and `replicas_to_delete` decide; they only read the context.
+`active` calls `TopicDeleter` when topics are marked for deletion, when brokers have deleted replicas, and when brokers
+register or disappear. `next_steps` and `replicas_to_delete` only read the context.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ REASON_FAILED_REPLICA = "a replica could not be deleted"
 
 @dataclass(slots=True)
 class DeletionSteps:
-    """What to do, topic by topic."""
+    """The steps that are possible now."""
 
     finished: list[str] = field(default_factory=list)
-    """Every replica is deleted: the znodes go."""
+    """Topics whose replicas are all deleted: their znodes are removed."""
     retried: list[Replica] = field(default_factory=list)
-    """Replicas that failed and may be tried again once nothing blocks their topic."""
+    """Replicas whose deletion failed and is tried again, because nothing blocks their topic."""
     started: list[str] = field(default_factory=list)
-    """Topics whose replicas are to be deleted now."""
+    """Topics whose replicas are deleted now."""
 
 
 def next_steps(context: ControllerContext) -> DeletionSteps:
-    """The steps that are possible."""
+    """Return the steps that are possible now."""
     steps = DeletionSteps()
     for topic in sorted(context.deletions):
         statuses = [context.replica_status.get(replica) for replica in context.replicas_of(topic)]
@@ -49,14 +49,14 @@ def next_steps(context: ControllerContext) -> DeletionSteps:
 
 @dataclass(slots=True)
 class ReplicasToDelete:
-    """The replicas of a topic that is being deleted, by what can be done with them."""
+    """The replicas of a topic that is being deleted, on live and on dead brokers."""
 
     alive: list[Replica] = field(default_factory=list)
     dead: list[Replica] = field(default_factory=list)
 
 
 def replicas_to_delete(context: ControllerContext, topic: str) -> ReplicasToDelete:
-    """Replicas that are not yet deleted: those on live brokers, and those that block the topic."""
+    """Return the replicas that are not deleted yet. Those on dead brokers block the deletion."""
     split = ReplicasToDelete()
     for replica in context.replicas_of(topic):
         if context.replica_status.get(replica) is ReplicaStatus.DELETION_SUCCESSFUL:
@@ -70,27 +70,27 @@ class TopicDeleter:
     """The deletions of one reign."""
 
     def __init__(self, reign: Reign, on_deleted: Callable[[str], None]) -> None:
-        """`on_deleted` is called before a topic's znodes go, so that nobody watches them any more."""
+        """`on_deleted` is called before the znodes of a topic are removed, so that watches can be cancelled."""
         self._reign = reign
         self._on_deleted = on_deleted
 
     def take_up(self, topics: Iterable[str]) -> None:
-        """Topics are marked for deletion; those under reassignment wait for its end."""
+        """Add topics to those being deleted. Topics that are being reassigned wait until that is complete."""
         context = self._reign.context
         for topic in topics:
             if not context.is_being_reassigned(topic):
                 context.deletions.add(topic)
             elif topic not in context.deletions | context.deferred_deletions:
-                log.info("the deletion of topic %s waits for its reassignments", topic)
+                log.info("the deletion of topic %s waits until its reassignments are complete", topic)
                 context.deferred_deletions.add(topic)
 
     async def enqueue(self, topics: Collection[str]) -> None:
-        """Topics are to be deleted."""
+        """Delete topics."""
         self.take_up(topics)
         await self.resume()
 
     async def undefer(self, topics: Iterable[str]) -> None:
-        """Reassignments of these topics are done."""
+        """Delete those of these topics that waited for their reassignments, which are complete."""
         context = self._reign.context
         ready = [
             topic for topic in topics if topic in context.deferred_deletions and not context.is_being_reassigned(topic)
@@ -100,15 +100,15 @@ class TopicDeleter:
             await self.enqueue(ready)
 
     async def unblock(self, topics: Iterable[str]) -> None:
-        """What blocked these topics may be over."""
+        """Try the deletion of these topics again: what blocked it may have changed."""
         for topic in topics:
             self._reign.context.blocked_deletions.pop(topic, None)
         await self.resume()
 
     async def fail(self, replicas: Collection[Replica], reason: str) -> None:
-        """Replicas could not be deleted: their topics wait."""
+        """Block the deletion of the topics of replicas that could not be deleted."""
         context = self._reign.context
-        # A replica that a reassignment dropped is not the topic's any more.
+        # A replica that a reassignment dropped no longer belongs to the topic.
         failed = [
             replica
             for replica in replicas
@@ -125,14 +125,14 @@ class TopicDeleter:
         await self.resume()
 
     async def complete(self, replicas: Collection[Replica]) -> None:
-        """Brokers have deleted these replicas."""
+        """Handle replicas that brokers have deleted."""
         context = self._reign.context
         done = in_status(context, replicas, ReplicaStatus.DELETION_STARTED)
         move_replicas(context, done, ReplicaStatus.DELETION_SUCCESSFUL, self._reign.batch)
         await self.resume()
 
     async def resume(self) -> None:
-        """Take every step that is possible now."""
+        """Carry out the steps that are possible now."""
         context, batch = self._reign.context, self._reign.batch
         steps = next_steps(context)
         for topic in steps.finished:

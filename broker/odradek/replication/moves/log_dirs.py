@@ -37,10 +37,10 @@ class LogDirChanges:
         self._logs: Final = log_manager
         self._mover: Final = mover
 
-    def alter(self, wishes: Mapping[TopicPartition, str]) -> dict[TopicPartition, int]:
+    def alter(self, directories: Mapping[TopicPartition, str]) -> dict[TopicPartition, int]:
         """Begin to move replicas to directories. Returns an error code for each."""
         codes: dict[TopicPartition, int] = {}
-        for topic_partition, path in wishes.items():
+        for topic_partition, path in directories.items():
             try:
                 self._alter(topic_partition, path)
                 codes[topic_partition] = 0

@@ -39,14 +39,14 @@ class LogDirHandlers:
 
     async def alter_replica_log_dirs(self, context: RequestContext, request: AlterReplicaLogDirsRequest) -> Message:
         """Begin to move replicas between directories; of one that is named twice the last wish counts, as in Kafka."""
-        wishes = {
+        requested = {
             TopicPartition(topic.name, number): directory.path
             for directory in request.dirs
             for topic in directory.topics
             for number in topic.partitions
         }
         topics: dict[str, list[Message]] = {}
-        for (topic, number), code in self._replicas.log_dirs.alter(wishes).items():
+        for (topic, number), code in self._replicas.log_dirs.alter(requested).items():
             topics.setdefault(topic, []).append({"partition_index": number, "error_code": code})
         results = [{"topic_name": name, "partitions": partitions} for name, partitions in topics.items()]
         return {"throttle_time_ms": 0, "results": results}

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments and ListPartitionReassignments (KIP-455): moving partitions, and what is on its way.
 
-Requests become wishes for the controller of this process, and its answers messages. A reassignment goes on after it was
-answered: who wants its end lists until it is gone.
+Requests become targets for the controller of this process, and its answers messages. A reassignment goes on after it
+was answered: who wants its end lists until it is gone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from odradek.base.errors import NONE, ProtocolError
 from odradek.base.types import TopicPartition
-from odradek.controller.reassignment.reassigner import Wishes
+from odradek.controller.reassignment.reassigner import Targets
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.replicas import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
@@ -22,7 +22,7 @@ from odradek.zk.layout import ReplicaAssignment
 class Reassigner(Protocol):
     """What is needed of the controller of this process; `NotControllerError` when another broker is the controller."""
 
-    async def alter_reassignments(self, wishes: Wishes) -> dict[TopicPartition, ProtocolError | None]:
+    async def alter_reassignments(self, targets: Targets) -> dict[TopicPartition, ProtocolError | None]:
         """Begin, replace or, with None, cancel; the error of each partition."""
         ...
 
@@ -51,13 +51,13 @@ class ReassignmentHandlers:
 
     async def alter(self, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> Message:
         """Begin or replace reassignments; a partition without replicas has its reassignment cancelled."""
-        wishes = {
+        targets = {
             TopicPartition(topic.name, part.partition_index): (None if part.replicas is None else part.replicas)
             for topic in request.topics
             for part in topic.partitions
         }
         topics: dict[str, list[dict[str, object]]] = {}
-        for partition, error in (await self._controller.alter_reassignments(wishes)).items():
+        for partition, error in (await self._controller.alter_reassignments(targets)).items():
             topics.setdefault(partition.topic, []).append(
                 {
                     "partition_index": partition.partition,

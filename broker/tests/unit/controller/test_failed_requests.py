@@ -84,7 +84,7 @@ def test_a_bug_that_struck_before_any_change_is_told_to_the_client_alone(
     play(scenario)
     logged = [record for record in caplog.records if record.exc_info is not None]
     assert len(logged) == 3
-    assert all(record.levelno == logging.ERROR and "stays controller" in record.message for record in logged)
+    assert all(record.levelno == logging.ERROR and "remains the controller" in record.message for record in logged)
 
 
 def test_a_bug_after_a_change_ends_the_reign_and_its_client_does_not_try_again(

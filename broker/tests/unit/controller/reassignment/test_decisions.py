@@ -1,4 +1,4 @@
-"""Decisions about reassignments: what a wish becomes, which are refused, when the old replicas may go."""
+"""Decisions about reassignments: what a request becomes, which are refused, when the old replicas may go."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.controller.context import ControllerContext, Replica
 from odradek.controller.elections.election_rules import Obstacle
-from odradek.controller.reassignment.decisions import dropped, epoch_bumps, is_complete, narrowed, reassigned, wished
+from odradek.controller.reassignment.decisions import (
+    dropped,
+    epoch_bumps,
+    is_complete,
+    narrowed,
+    reassigned,
+    requested_assignment,
+)
 from odradek.zk.layout import PartitionState, ReplicaAssignment
 
 T0 = TopicPartition("t", 0)
@@ -27,7 +34,7 @@ def moving(replicas: Sequence[int], adding: Sequence[int] = (), removing: Sequen
 
 
 @pytest.mark.parametrize(
-    ("current", "target", "wish"),
+    ("current", "target", "expected"),
     [
         (moving([1, 2, 3]), [4, 5, 6], moving([4, 5, 6, 1, 2, 3], [4, 5, 6], [1, 2, 3])),
         (moving([1, 2, 3]), [3, 4, 2], moving([3, 4, 2, 1], [4], [1])),
@@ -39,14 +46,14 @@ def moving(replicas: Sequence[int], adding: Sequence[int] = (), removing: Sequen
         (moving([3, 4, 2, 1], [4], [1]), [3, 2, 1], moving([3, 2, 1])),
     ],
 )
-def test_a_wish_begins_with_its_replicas_and_keeps_the_original_ones(
-    current: ReplicaAssignment, target: list[int], wish: ReplicaAssignment
+def test_a_reassignment_begins_with_its_target_and_keeps_the_original_ones(
+    current: ReplicaAssignment, target: list[int], expected: ReplicaAssignment
 ) -> None:
-    assert reassigned(current, target) == wish
-    assert wish.target == tuple(target)
-    assert set(wish.origin) == set(current.origin)
-    assert reassigned(wish, target) == wish
-    assert wish.is_being_reassigned == (set(target) != set(current.origin))
+    assert reassigned(current, target) == expected
+    assert expected.target == tuple(target)
+    assert set(expected.origin) == set(current.origin)
+    assert reassigned(expected, target) == expected
+    assert expected.is_being_reassigned == (set(target) != set(current.origin))
 
 
 @pytest.mark.parametrize(
@@ -60,31 +67,31 @@ def test_a_wish_begins_with_its_replicas_and_keeps_the_original_ones(
         (None, NoReassignmentInProgressError),
     ],
 )
-def test_wishes_that_make_no_sense(build: Build, target: tuple[int, ...] | None, error: type[ProtocolError]) -> None:
+def test_invalid_targets_are_refused(build: Build, target: tuple[int, ...] | None, error: type[ProtocolError]) -> None:
     context = build([1, 2, 3], {0: ((1, 2), 1, (1, 2))})
     context.shutting_down = {3}
     with pytest.raises(error):
-        wished(context, T0, target, must_live=True)
+        requested_assignment(context, T0, target, must_live=True)
 
 
 def test_a_dead_broker_may_stay_and_the_znode_may_ask_for_one(build: Build) -> None:
     context = build([1], {0: ((1, 2), 1, (1,))})
-    assert wished(context, T0, (2, 1), must_live=True) == moving([2, 1])
-    assert wished(context, T0, (1, 9), must_live=False) == moving([1, 9, 2], [9], [2])
+    assert requested_assignment(context, T0, (2, 1), must_live=True) == moving([2, 1])
+    assert requested_assignment(context, T0, (1, 9), must_live=False) == moving([1, 9, 2], [9], [2])
 
 
 def test_topics_that_are_unknown_or_go_are_not_reassigned_any_more(build: Build) -> None:
     context = build([1, 2], {0: ((1,), 1, (1,))})
     with pytest.raises(UnknownTopicOrPartitionError):
-        wished(context, TopicPartition("t", 1), (2,), must_live=True)
+        requested_assignment(context, TopicPartition("t", 1), (2,), must_live=True)
     context.set_assignment(T0, moving([2, 1], [2], [1]))
     context.deferred_deletions = {"t"}
-    assert wished(context, T0, None, must_live=True) == moving([1])
+    assert requested_assignment(context, T0, None, must_live=True) == moving([1])
     with pytest.raises(UnknownTopicOrPartitionError):
-        wished(context, T0, (1, 2), must_live=True)
+        requested_assignment(context, T0, (1, 2), must_live=True)
     context.deferred_deletions, context.deletions = set(), {"t"}
     with pytest.raises(UnknownTopicOrPartitionError):
-        wished(context, T0, None, must_live=True)
+        requested_assignment(context, T0, None, must_live=True)
 
 
 @pytest.mark.parametrize(
@@ -105,18 +112,18 @@ def test_the_only_copy_is_not_dropped(
     context = build([1, 2, 3], {0: ((2, 1, 9), isr[-1], isr)})
     context.set_assignment(T0, moving([2, 1, 9], [2], [1]))
     if is_refused:
-        with pytest.raises(InvalidReplicaAssignmentError, match="every record"):
-            wished(context, T0, target, must_live=True)
+        with pytest.raises(InvalidReplicaAssignmentError, match="have all records"):
+            requested_assignment(context, T0, target, must_live=True)
     else:
-        wished(context, T0, target, must_live=True)
+        requested_assignment(context, T0, target, must_live=True)
 
 
-def test_a_replaced_wish_drops_what_only_it_wanted(build: Build) -> None:
+def test_replicas_of_a_replaced_reassignment_are_dropped(build: Build) -> None:
     context = build([1, 2, 3], {0: ((1,), 1, (1,))})
     context.set_assignment(T0, moving([2, 1], [2], [1]))
-    assert dropped(context, T0, wished(context, T0, (3,), must_live=True)) == (2,)
-    assert dropped(context, T0, wished(context, T0, None, must_live=True)) == (2,)
-    assert dropped(context, T0, wished(context, T0, (3, 2), must_live=True)) == ()
+    assert dropped(context, T0, requested_assignment(context, T0, (3,), must_live=True)) == (2,)
+    assert dropped(context, T0, requested_assignment(context, T0, None, must_live=True)) == (2,)
+    assert dropped(context, T0, requested_assignment(context, T0, (3, 2), must_live=True)) == ()
 
 
 @pytest.mark.parametrize(

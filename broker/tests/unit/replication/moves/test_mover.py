@@ -285,7 +285,7 @@ def test_what_is_refused(play: Play, tp: TopicPartition, path: str, code: int) -
     play(scenario)
 
 
-def test_a_wish_for_a_replica_that_is_not_here_yet_is_remembered(play: Play) -> None:
+def test_the_directory_of_a_replica_that_is_not_hosted_yet_is_remembered(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         for number, tp in enumerate((TP, OTHER)):
             broker.replicas.log_dirs.alter({tp: disk(broker, 1)})

@@ -1,4 +1,4 @@
-"""Wishes for replicas and the list of those under way, as requests and answers."""
+"""AlterPartitionReassignments and ListPartitionReassignments, as requests and answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WISHES = {
 }
 
 
-def test_each_wish_has_its_answer(play: Play) -> None:
+def test_each_partition_has_its_answer(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         server.controller.outcomes = {U0: InvalidReplicaAssignmentError("9 is dead")}
         response = await server.ask(ALTER, 0, WISHES)
