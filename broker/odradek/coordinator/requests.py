@@ -1,6 +1,6 @@
 """What is asked of the group coordinator and what it answers, free of protocol versions.
 
-`server/groups/group_handlers` builds the requests from the wire entities and turns the answers into messages. Times are
+`server/groups/group_handlers` builds the requests from decoded ones and turns the answers into messages. Times are
 in milliseconds; error codes are the protocol's, 0 for success.
 """
 

@@ -1,4 +1,4 @@
-"""Produce and Fetch without entities: the public names of the `hotpath_*` modules in one place."""
+"""Produce and Fetch without message objects: the public names of the `hotpath_*` modules in one place."""
 
 from __future__ import annotations
 

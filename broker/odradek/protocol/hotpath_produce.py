@@ -1,4 +1,4 @@
-"""Produce, both directions, without an entity: the parts of a frame that carry records are passed on as they lie.
+"""Produce, both directions, without a message object: records are passed on as slices of the frame.
 
 Enters: frames, or rows of partitions. Leaves: rows whose records are slices of the frame, or buffers whose records are
 the caller's own. Called by the server for every batch that arrives and by the client for every batch it sends.

@@ -99,7 +99,7 @@ class Dispatcher:
             return
         if api.internal and self._is_refused(request):
             return
-        entity = codec.decode_request(request.header, request.frame, request.position)
+        decoded = codec.decode_request(request.header, request.frame, request.position)
         context = RequestContext(
             api_key=request.api_key,
             api_version=request.api_version,
@@ -108,7 +108,9 @@ class Dispatcher:
             listener=request.listener,
         )
         self.waiting += 1
-        task = asyncio.get_running_loop().create_task(self._serve(request, context, entity), name=f"request-{api.name}")
+        task = asyncio.get_running_loop().create_task(
+            self._serve(request, context, decoded), name=f"request-{api.name}"
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -128,7 +130,7 @@ class Dispatcher:
             request.respond([answer])
         return True
 
-    async def _serve(self, request: Request, context: RequestContext, entity: object) -> None:
+    async def _serve(self, request: Request, context: RequestContext, decoded: object) -> None:
         self.waiting -= 1
         name = API_TABLE[context.api_key].name
         times = self._stats.times_of(name)
@@ -136,7 +138,7 @@ class Dispatcher:
         if not times.countdown:
             request.sample = times.sample(request.received_ms, self._clock.monotonic_ms())
         try:
-            answer = await self._answer(request, context, entity)
+            answer = await self._answer(request, context, decoded)
         except asyncio.CancelledError:
             request.fail("the broker is stopping")
             raise
@@ -150,10 +152,10 @@ class Dispatcher:
         self._stats.answered(name, context.api_version)
         request.respond([answer])
 
-    async def _answer(self, request: Request, context: RequestContext, entity: object) -> bytes | None:
+    async def _answer(self, request: Request, context: RequestContext, decoded: object) -> bytes | None:
         """The response frame, whatever becomes of the request; None where the protocol cannot tell its failure."""
         try:
-            work = self._handlers[context.api_key](context, entity)
+            work = self._handlers[context.api_key](context, decoded)
             message = await (work if request.sample is None else _FirstStep(work, request.sample, self._clock))
             self._count_errors(context.api_key, message)
             return codec.encode_response(context.api_key, context.api_version, request.correlation_id, message)
@@ -165,7 +167,7 @@ class Dispatcher:
             # The edge that must survive: a handler's bug is its own request's, whose client is told.
             logger.exception("%s: the handler failed", request)
             error = UnknownServerError("The broker failed; its log says why.")
-        return self._failed(request, entity, error)
+        return self._failed(request, decoded, error)
 
     def _count_errors(self, api_key: ApiKey, message: Message) -> None:
         name = API_TABLE[api_key].name
@@ -174,11 +176,11 @@ class Dispatcher:
         if message.get("error_code"):
             self._stats.failed_whole(name)
 
-    def _failed(self, request: Request, entity: object, error: ProtocolError) -> bytes | None:
+    def _failed(self, request: Request, decoded: object, error: ProtocolError) -> bytes | None:
         name = API_TABLE[request.api_key].name
         self._stats.failed(name, error.code)
         self._stats.failed_whole(name)
-        message = failure(request.api_key, request.api_version, entity, error)
+        message = failure(request.api_key, request.api_version, decoded, error)
         if message is None:
             return None
         return codec.encode_response(request.api_key, request.api_version, request.correlation_id, message)

@@ -1,7 +1,7 @@
 """Produce, Fetch, ListOffsets and OffsetForLeaderEpoch: the requests that move or locate records.
 
 Produce and Fetch are direct: the frame is decoded, handed to the replica manager and answered by its callback, without
-a task, an entity or an object per record. The other two read marks and indexes of leaders. What consumers before
+a task, a message object or an object per record. The other two read marks and indexes of leaders. What consumers before
 Kafka 2.1 may not be told as it is goes through `server/data/conversion`.
 """
 
