@@ -18,8 +18,9 @@ from odradek.compression import Codec
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.values import LogContext
-from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.batch import BatchBuilder, ControlType
 from odradek.records.message_set import encode_set
+from odradek_testkit.batches import control_batch
 
 T = TypeVar("T")
 
@@ -173,3 +174,9 @@ def marker(
         leader_epoch=leader_epoch,
     )
     return memoryview(bytearray(content))
+
+
+def roll(log: PartitionLog) -> None:
+    """Roll the log if its active segment has records, as the next append would after `segment.ms`."""
+    if log.segments[-1].size:
+        log._roll(log.log_end_offset, log.log_end_offset)

@@ -230,14 +230,6 @@ class PartitionLog(LogState["PartitionLog"]):
             raise self._fail(error) from error
         self._durability.has_new_names = True
 
-    def roll_if_due(self, now_ms: int) -> bool:
-        """Roll if the active segment has records and is older than `segment.ms` at `now_ms`. Returns whether it did."""
-        self._check_online()
-        if not self._segments.active.size or not self._storage.is_due(now_ms):
-            return False
-        self._roll(self.log_end_offset, self.log_end_offset)
-        return True
-
     def _roll(self, first_offset: int, last_offset: int) -> None:
         if self._durability.is_checkpoint_stale:
             self._host.checkpoint_now(self)

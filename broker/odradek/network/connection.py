@@ -513,11 +513,6 @@ class Connection(asyncio.BufferedProtocol):
         """Requests handed over and not answered."""
         return len(self._pending)
 
-    @property
-    def buffer_bytes(self) -> int:
-        """Memory held for incoming bytes."""
-        return self._buffer.capacity
-
     def idle_ms(self, now_ms: float) -> float:
         """Time since bytes last came or went; 0 while a request is under way."""
         return 0.0 if self._pending else now_ms - self._active_ms

@@ -9,7 +9,7 @@ on, so base offset and leader epoch can be stamped in place without changing it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
@@ -165,19 +165,6 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             f"{header.last_offset_delta}, count {header.record_count}"
         )
     return header
-
-
-def iterate(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield position and header of each whole batch; stops before an incomplete one, as fetches may truncate it."""
-    position = 0
-    end = len(buffer)
-    while end - position >= HEADER_SIZE:
-        header = read_header(buffer, position)
-        following = position + header.size
-        if following > end:
-            return
-        yield position, header
-        position = following
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
@@ -350,31 +337,6 @@ def _encode_headers(headers: Headers) -> bytes:
 
 _CONTROL_KEY: Final = Struct(">hh")
 _END_TRANSACTION_VALUE: Final = Struct(">hi")
-
-
-def control_batch(
-    control_type: ControlType,
-    *,
-    producer_id: int,
-    producer_epoch: int,
-    coordinator_epoch: int,
-    timestamp_ms: int,
-    base_offset: int = 0,
-    leader_epoch: int = NO_EPOCH,
-) -> bytes:
-    """Build a transaction marker (KIP-98): one control record, with version 0 of key and value."""
-    builder = BatchBuilder(limit_bytes=0)
-    builder.append(
-        _CONTROL_KEY.pack(0, control_type), _END_TRANSACTION_VALUE.pack(0, coordinator_epoch), timestamp_ms=timestamp_ms
-    )
-    return builder.build(
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        is_transactional=True,
-        is_control=True,
-    )
 
 
 def read_control_type(key: bytes | None) -> ControlType | None:

@@ -99,11 +99,6 @@ class TimingWheel:
         self.size = 0
 
     @property
-    def current_ms(self) -> float:
-        """The current time of the wheel: the last time given to `advance`, rounded down to a tick."""
-        return self._current_tick * self._tick_ms
-
-    @property
     def levels(self) -> int:
         """Number of wheels, including the lowest one."""
         return len(self._levels)

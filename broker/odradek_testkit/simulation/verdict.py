@@ -14,8 +14,9 @@ from typing import Final
 
 from odradek.base.types import TopicPartition
 from odradek.log.partition_log import PartitionLog
-from odradek.records.batch import check_crc, iterate
+from odradek.records.batch import check_crc
 from odradek.records.record import iterate_batch
+from odradek_testkit.batches import iterate
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.history import Answer, GroupHistory, History, ProducerHistory, Reading
 from odradek_testkit.simulation.plan import Kind, Plan

@@ -27,12 +27,13 @@ from odradek.log.checkpoints import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import SNAPSHOT_SUFFIX
-from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.batch import BatchBuilder, ControlType
 from odradek.records.message_set import encode_set
 from odradek.records.validate import AppendOrigin
+from odradek_testkit.batches import control_batch
 from odradek_testkit.cleaning import compact
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles, PowerCutError
-from odradek_testkit.logs import run_inline
+from odradek_testkit.logs import roll, run_inline
 from odradek_testkit.loop import WALL_START_MS, VirtualClock, run_virtual
 from odradek_testkit.torture.model import LogModel, Row, TornLogError
 
@@ -396,7 +397,7 @@ class Run:
         model.written(rows)
 
     async def _roll(self, subject: _Subject) -> None:
-        self._log(subject).roll_if_due(1 << 62)
+        roll(self._log(subject))
 
     async def _flush(self, subject: _Subject) -> None:
         log = self._log(subject)

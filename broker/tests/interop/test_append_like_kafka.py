@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.compression import Codec
-from odradek.records.batch import LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, ControlType, control_batch
+from odradek.records.batch import LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, ControlType
 from odradek.records.varint import encode_varint
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
@@ -34,6 +34,7 @@ from odradek_testkit.appends import (
     with_attributes,
     wrapper,
 )
+from odradek_testkit.batches import control_batch
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

@@ -22,11 +22,12 @@ from odradek.cli.logs.command import log as log_command
 from odradek.cli.logs.compact import CompactSettings, compact
 from odradek.compression import Codec
 from odradek.log import checkpoints
-from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.batch import BatchBuilder, ControlType
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.validate import AppendOrigin
 from odradek.testing.waiting import wait_until
 from odradek_testkit.apache import QUICK_START, ApacheBroker, jars, run_tool
+from odradek_testkit.batches import control_batch
 from odradek_testkit.broker_process import OdradekBroker
 from odradek_testkit.kafka_logs import dump_segments, read_topic, wait_until_unregistered
 from odradek_testkit.logs import open_log, small_segments

@@ -19,8 +19,8 @@ from odradek.coordinator.log_records import (
     encode_offset_value,
 )
 from odradek.coordinator.replay import Replay
-from odradek.records.batch import iterate
 from odradek.records.record import Record, decode_batch
+from odradek_testkit.batches import iterate
 
 SEGMENT = (Path(__file__).parent / "consumer_offsets_kafka_3.9.1.log").read_bytes()
 FLIGHTS_0, FLIGHTS_1, PLAIN_0 = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("plain", 0)

@@ -15,13 +15,12 @@ from odradek.records.batch import (
     BatchBuilder,
     ControlType,
     check_crc,
-    control_batch,
-    iterate,
     read_control_type,
     read_coordinator_epoch,
     read_header,
 )
 from odradek.records.record import Record, decode_batch
+from odradek_testkit.batches import control_batch, iterate
 
 FOLDER = Path(__file__).parent
 VECTORS = sorted(path.stem.removeprefix("java_3_9_1_") for path in FOLDER.glob("java_3_9_1_*.json"))

@@ -13,7 +13,7 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.models import OffsetAndMetadata
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
-from odradek.records.batch import iterate
+from odradek_testkit.batches import iterate
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from odradek.compression import Codec
 from odradek.log.segments.segment import SNAPSHOT_SUFFIX
-from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.batch import BatchBuilder, ControlType
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
 from odradek.records.message_set import encode_set
 from odradek.records.record import Record
 from odradek.records.validate import AppendOrigin
+from odradek_testkit.batches import control_batch
 from odradek_testkit.cleaning import LIMIT, compact, settle
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.logs import RecordingHost, open_log, small_segments
-from odradek_testkit.loop import WALL_START_MS, ManualClock
+from odradek_testkit.logs import RecordingHost, open_log, roll, small_segments
+from odradek_testkit.loop import ManualClock
 
 RETENTION_MS = 1000
 KEYS = [b"", b"a", b"b", b"key-of-15-bytes", b"key-of-16-bytes!", b"a key that is longer than a digest 1", b"x" * 40]
@@ -126,7 +127,7 @@ class Compacted:
             self.written[offset] = Written(key, value, timestamp, now_ms)
 
     def compact(self, keys: int, read_bytes: int) -> None:
-        self.log.roll_if_due(WALL_START_MS + 10**12)
+        roll(self.log)
         settle(self.log)
         if not self.log.cleanable():
             return

@@ -13,6 +13,7 @@ from odradek.records import batch, columns
 from odradek.records.batch import BatchBuilder
 from odradek.records.record import Record, decode_batch
 from odradek.records.varint import decode_varint, encode_varint
+from odradek_testkit.batches import iterate
 
 LIMIT = 1 << 20
 unhurried = settings(deadline=None)
@@ -45,9 +46,7 @@ def record_sets(draw: st.DrawFn) -> bytes:
 
 
 def by_record(raw: bytes) -> list[Record]:
-    return [
-        record for position, header in batch.iterate(raw) for record in decode_batch(raw, position, header, limit=LIMIT)
-    ]
+    return [record for position, header in iterate(raw) for record in decode_batch(raw, position, header, limit=LIMIT)]
 
 
 def by_column(decoded: columns.Columns) -> list[Record]:
@@ -117,7 +116,7 @@ def test_a_builder_s_records_are_read_back(content: list, codec: Codec) -> None:
 @settings(max_examples=400, deadline=None)
 @given(record_sets(), st.data())
 def test_a_broken_section_is_refused_by_both_or_by_neither(raw: bytes, data: st.DataObject) -> None:
-    headers = [(header, raw[at + batch.HEADER_SIZE : at + header.size]) for at, header in batch.iterate(raw)]
+    headers = [(header, raw[at + batch.HEADER_SIZE : at + header.size]) for at, header in iterate(raw)]
     plain = [(header, bytearray(decompress(header.codec, section, limit=LIMIT))) for header, section in headers]
     for _ in range(data.draw(st.integers(1, 3))):
         if plain:

@@ -20,9 +20,9 @@ from odradek.base.errors import (
 from odradek.base.ports import File
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
-from odradek.records.batch import iterate
 from odradek.records.formats import iterate_entries
 from odradek.records.message_set import encode_set
+from odradek_testkit.batches import iterate
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import record_set
 from odradek_testkit.server import MemoryServer

@@ -12,8 +12,9 @@ from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
 from odradek.log.checkpoints import MetaProperties
-from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.batch import BatchBuilder, ControlType
 from odradek.records.validate import AppendOrigin
+from odradek_testkit.batches import control_batch
 from odradek_testkit.logs import open_log, small_segments
 from odradek_testkit.loop import ManualClock
 

@@ -31,8 +31,9 @@ from odradek.coordinator.log_records import (
 )
 from odradek.coordinator.replay import Replay
 from odradek.coordinator.requests import LeavingMember, OffsetToCommit
-from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.batch import BatchBuilder, ControlType
 from odradek.records.message_set import encode_set, encode_wrapper
+from odradek_testkit.batches import control_batch
 from odradek_testkit.groups import RANGE, SESSION_MS, SETTINGS, GroupLab, Reply, visible
 
 EVENTS_0, EVENTS_1 = TopicPartition("events", 0), TopicPartition("events", 1)

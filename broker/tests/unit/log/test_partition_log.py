@@ -16,9 +16,10 @@ from odradek.base.errors import (
 from odradek.log.epoch_cache import EpochEndOffset
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import TimestampOffset
-from odradek.records.batch import ControlType, control_batch, iterate, read_header
+from odradek.records.batch import ControlType, read_header
 from odradek.records.record import decode_batch
 from odradek.records.validate import AppendOrigin
+from odradek_testkit.batches import control_batch, iterate
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, open_log, small_segments
 from odradek_testkit.loop import WALL_START_MS, ManualClock
@@ -366,16 +367,6 @@ def test_rolling_by_a_full_index(files: MemoryFiles, clock: ManualClock) -> None
     for segment in log.segments[:-1]:
         assert files.size(segment.path(".index")) <= 48
         assert files.size(segment.path(".timeindex")) <= 48
-
-
-def test_roll_if_due(files: MemoryFiles, clock: ManualClock) -> None:
-    log = open_log(files, clock, config=TopicConfig(segment_ms=1000))
-    assert not log.roll_if_due(clock.wall_ms() + 10**9)
-    append(log, b"a", timestamp_ms=5000)
-    assert not log.roll_if_due(6000)
-    assert log.roll_if_due(6001)
-    assert not log.roll_if_due(10**9)
-    assert [segment.base_offset for segment in log.segments] == [0, 1]
 
 
 def test_a_sealed_segment_is_flushed_and_its_indexes_are_written(

@@ -5,7 +5,7 @@ import pytest
 from odradek.base.config import TopicConfig
 from odradek.base.errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError, StorageError
 from odradek.log.partition_log import PartitionLog
-from odradek.records.batch import iterate
+from odradek_testkit.batches import iterate
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, old_set, open_log, small_segments
 from odradek_testkit.loop import WALL_START_MS, ManualClock

@@ -292,7 +292,7 @@ async def test_answers_after_the_end_are_dropped(kit: Any) -> None:
     assert peer.transport.written == b""
     assert peer.lost == [peer.connection]
     assert peer.connection.in_flight == 0
-    assert peer.connection.buffer_bytes == 0
+    assert peer.connection._buffer.capacity == 0
 
 
 async def test_close_answers_what_is_pending_and_takes_no_more(kit: Any) -> None:
@@ -331,19 +331,19 @@ async def test_idle_time_counts_from_the_last_byte_and_not_while_a_request_waits
 
 async def test_a_large_frame_is_taken_and_its_memory_given_back(kit: Any) -> None:
     peer = kit.Peer(lambda request: request.respond([b"x"]))
-    small = peer.connection.buffer_bytes
+    small = peer.connection._buffer.capacity
     peer.send(kit.produce(1, 3 << 20), pieces=100)
 
     assert peer.frames == [kit.produce(1, 3 << 20)[4:]]
-    assert peer.connection.buffer_bytes <= 256 << 10
+    assert peer.connection._buffer.capacity <= 256 << 10
     peer.connection.shrink()
     peer.connection.shrink()
-    assert peer.connection.buffer_bytes == small <= 16 << 10
+    assert peer.connection._buffer.capacity == small <= 16 << 10
 
 
 async def test_a_claimed_size_costs_no_memory(kit: Any) -> None:
     peer = kit.Peer()
     peer.send((100 << 20).to_bytes(4, "big") + b"just a few bytes")
 
-    assert peer.connection.buffer_bytes <= 16 << 10
+    assert peer.connection._buffer.capacity <= 16 << 10
     assert not peer.transport.aborted

@@ -21,6 +21,7 @@ from odradek.records.formats import check_entry, iterate_entries, iterate_record
 from odradek.records.message_set import encode_set, encode_wrapper, read_message, stamp_timestamp
 from odradek.records.record import Record
 from odradek.records.validate import AppendOrigin, AppendRules
+from odradek_testkit.batches import control_batch
 
 NOW_MS = 1_000_000
 FIRST = 70
@@ -199,7 +200,7 @@ def test_recompression_keeps_all_but_the_packing(source: Codec, target: Codec) -
 
 
 def test_a_marker_is_not_compressed() -> None:
-    marker = batch.control_batch(
+    marker = control_batch(
         ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
     )
     prepared = admitted(marker, origin=AppendOrigin.COORDINATOR, codec=Codec.GZIP)
@@ -318,9 +319,7 @@ def test_a_group_coordinator_s_batches_become_messages() -> None:
     assert [header.magic for header in prepared.headers] == [1, 1, 1]
 
 
-MARKER = batch.control_batch(
-    ControlType.ABORT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
-)
+MARKER = control_batch(ControlType.ABORT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS)
 IDEMPOTENT = built(producer_id=4, producer_epoch=0, base_sequence=0)
 BOMB = built(bytes(8 << 20), codec=Codec.ZSTD)
 OLD_BOMB = message_set(bytes(8 << 20), codec=Codec.GZIP)

@@ -11,6 +11,7 @@ from odradek.compression import Codec
 from odradek.records import batch
 from odradek.records.batch import BatchBuilder, ControlType, TimestampType, read_header
 from odradek.records.record import decode_batch
+from odradek_testkit.batches import iterate
 
 FIELDS = struct.Struct(">qiibIhiqqqhii")
 
@@ -86,10 +87,10 @@ def test_unknown_codec_is_corrupt(codec: int) -> None:
 def test_iterate_yields_whole_batches_only() -> None:
     first, second = built(2), built(4, base_offset=2)
     both = first + second
-    assert [(at, header.base_offset) for at, header in batch.iterate(both)] == [(0, 0), (len(first), 2)]
+    assert [(at, header.base_offset) for at, header in iterate(both)] == [(0, 0), (len(first), 2)]
     for cut in (1, len(second) - batch.HEADER_SIZE, len(second) - 1):
-        assert [at for at, _ in batch.iterate(memoryview(both)[: len(both) - cut])] == [0]
-    assert list(batch.iterate(b"")) == []
+        assert [at for at, _ in iterate(memoryview(both)[: len(both) - cut])] == [0]
+    assert list(iterate(b"")) == []
 
 
 def test_every_flipped_bit_behind_the_crc_is_noticed() -> None:

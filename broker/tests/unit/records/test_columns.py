@@ -10,6 +10,7 @@ from odradek.records import batch, columns
 from odradek.records.batch import BatchBuilder, ControlType
 from odradek.records.message_set import encode_set
 from odradek.records.varint import encode_varint
+from odradek_testkit.batches import control_batch
 
 LIMIT = 1 << 20
 
@@ -23,7 +24,7 @@ def batch_at(offset: int, *, producer_id: int = -1, count: int = 2) -> bytes:
 
 
 def marker_at(offset: int, producer_id: int, kind: ControlType) -> bytes:
-    return batch.control_batch(
+    return control_batch(
         kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0, base_offset=offset
     )
 

@@ -15,6 +15,7 @@ from odradek.records.formats import check_entry, iterate_entries, iterate_record
 from odradek.records.message_set import encode_set, read_set
 from odradek.records.record import Message, Record, record_bytes
 from odradek.records.varint import encode_varint
+from odradek_testkit.batches import control_batch
 
 LIMIT = 1 << 20
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
@@ -137,7 +138,7 @@ class TestDown:
         assert {record.timestamp for record in decode(convert.down(source, magic=0).records)} == {-1}
 
     def test_markers_are_left_out(self) -> None:
-        marker = batch.control_batch(
+        marker = control_batch(
             ControlType.COMMIT, producer_id=7, producer_epoch=1, coordinator_epoch=0, timestamp_ms=1, base_offset=23
         )
         source = batch_at(20, producer_id=7, producer_epoch=1, base_sequence=0, is_transactional=True) + marker
@@ -201,7 +202,7 @@ class TestDown:
         assert converted.consumed_bytes == len(whole)
 
     def test_as_much_as_fits_but_at_least_one_entry(self) -> None:
-        marker = batch.control_batch(
+        marker = control_batch(
             ControlType.ABORT, producer_id=7, producer_epoch=1, coordinator_epoch=0, timestamp_ms=1, base_offset=0
         )
         source = marker + batch_at(1) + batch_at(4) + batch_at(7)

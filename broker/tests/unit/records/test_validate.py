@@ -20,6 +20,7 @@ from odradek.records import batch
 from odradek.records.batch import BatchBuilder, ControlType, TimestampType
 from odradek.records.message_set import encode_set
 from odradek.records.validate import AppendOrigin, AppendRules, TopicRules, check_append, rules_of_topic
+from odradek_testkit.batches import control_batch
 
 NOW_MS = 1_000_000
 
@@ -41,7 +42,7 @@ def refit(raw: bytes, **fields: int) -> bytes:
 
 
 def marker(base_offset: int = 0) -> bytes:
-    return batch.control_batch(
+    return control_batch(
         ControlType.COMMIT,
         producer_id=1,
         producer_epoch=0,

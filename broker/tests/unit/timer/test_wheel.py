@@ -25,9 +25,12 @@ def test_refuses_what_is_due_already() -> None:
 
 def test_time_is_a_multiple_of_the_tick() -> None:
     wheel = TimingWheel(tick_ms=10, wheel_size=4, start_ms=57)
-    assert wheel.current_ms == 50
-    wheel.advance(79)
-    assert wheel.current_ms == 70
+    early, late = TimerEntry(61), TimerEntry(81)
+    assert wheel.add(early)
+    assert wheel.add(late)
+    assert wheel.advance(69) == []
+    assert wheel.advance(79) == [early]
+    assert wheel.advance(90) == [late]
 
 
 def test_rounds_deadlines_up_to_a_tick() -> None:

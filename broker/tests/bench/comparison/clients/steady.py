@@ -23,7 +23,7 @@ from comparison.figures import latency_figures
 from comparison.wire import CLIENT_ID, produce_frame, produce_result
 from odradek.base.types import TopicPartition
 from odradek.protocol.hotpath import FetchEntry, FetchRequest, decode_fetch_response, encode_fetch_request
-from odradek.records.batch import iterate
+from odradek_testkit.batches import iterate
 
 FETCH_VERSION: Final = 11
 _TICK_SECONDS: Final = 0.001

@@ -10,8 +10,9 @@ from odradek.client.consumer.fetched import iterate_records, raw_fetch
 from odradek.client.models import RawFetch
 from odradek.compression import Codec
 from odradek.protocol.hotpath import FetchedPartition
-from odradek.records.batch import BatchBuilder, ControlType, control_batch
+from odradek.records.batch import BatchBuilder, ControlType
 from odradek.records.message_set import encode_set, encode_wrapper
+from odradek_testkit.batches import control_batch
 
 PARTITION = TopicPartition("t", 0)
 

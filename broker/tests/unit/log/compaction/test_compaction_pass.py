@@ -19,6 +19,7 @@ from odradek.records.batch import BatchBuilder, ControlType
 from odradek.records.formats import iterate_entries
 from odradek.records.message_set import encode_set
 from odradek.records.validate import AppendOrigin
+from odradek_testkit import logs
 from odradek_testkit.cleaning import cleaning_request, compact, records_of, settle
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import RecordingHost, marker, open_log, small_segments
@@ -53,7 +54,7 @@ def end(log: PartitionLog, producer_id: int, kind: ControlType) -> None:
 
 
 def roll(log: PartitionLog) -> None:
-    log.roll_if_due(WALL_START_MS + 10**12)
+    logs.roll(log)
     settle(log)
 
 

@@ -29,7 +29,6 @@ from odradek.records.batch import (
     ControlType,
     TimestampType,
     check_crc,
-    control_batch,
     read_header,
     stamp_log_append_time,
 )
@@ -37,6 +36,7 @@ from odradek.records.begins import find_begins
 from odradek.records.formats import check_entry, read_entry
 from odradek.records.message_set import encode_set, read_messages
 from odradek.records.record import Message, Record, decode_batch, record_bytes
+from odradek_testkit.batches import control_batch
 
 NOW_MS = 1_700_000_000_000
 LIMIT = 1 << 20

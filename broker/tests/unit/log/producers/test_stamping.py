@@ -8,12 +8,12 @@ from odradek.base.types import NO_TIMESTAMP
 from odradek.compression import Codec
 from odradek.log.producers.producer_state import Marker
 from odradek.log.producers.stamping import markers_in, stamp_offsets, stamp_time
-from odradek.records import batch
 from odradek.records.admission import Prepared, prepare
 from odradek.records.batch import BatchBuilder, ControlType, TimestampType
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
 from odradek.records.message_set import encode_set
 from odradek.records.validate import AppendOrigin, AppendRules
+from odradek_testkit.batches import control_batch
 
 NOW_MS = 9_000
 
@@ -92,9 +92,7 @@ def test_several_batches_go_on_from_one_another() -> None:
 
 
 def test_markers_are_found_by_their_place() -> None:
-    marker = batch.control_batch(
-        ControlType.COMMIT, producer_id=1, producer_epoch=2, coordinator_epoch=3, timestamp_ms=4
-    )
+    marker = control_batch(ControlType.COMMIT, producer_id=1, producer_epoch=2, coordinator_epoch=3, timestamp_ms=4)
     records, headers, _ = prepared(built(5) + marker, magic=2, origin=AppendOrigin.COORDINATOR)
     found = markers_in(records, headers)
     assert list(found) == [1]
