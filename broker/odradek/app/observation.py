@@ -1,4 +1,4 @@
-"""Where each metric of a running broker comes from: the only place that joins the rooms' numbers to `metrics` names."""
+"""Connects the metrics of a running broker with their sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from odradek.base.error_names import ERROR_NAMES
 from odradek.controller.runtime import ControllerRuntime
 from odradek.log.compaction.cleaner import LogCleaner
-from odradek.log.directories.space import DiskSpace, Room
+from odradek.log.directories.space import DirectorySpace, DiskSpace
 from odradek.log.manager import LogManager
 from odradek.metrics.collector import BrokerCollector, Distribution
 from odradek.metrics.quantiles import Quantiles
@@ -166,13 +166,13 @@ def _logs(collector: BrokerCollector, logs: LogManager) -> None:
 
 
 def _space(collector: BrokerCollector, space: DiskSpace) -> None:
-    def readings(value: Callable[[Room], float]) -> Callable[[], Iterable[Reading]]:
-        return lambda: [({"directory": path}, value(room)) for path, room in space.rooms.items()]
+    def readings(value: Callable[[DirectorySpace], float]) -> Callable[[], Iterable[Reading]]:
+        return lambda: [({"directory": path}, value(disk)) for path, disk in space.by_path.items()]
 
     prefix = "odradek_log_directory_"
-    collector.provide(prefix + "free_bytes", readings(lambda room: room.free_bytes))
-    collector.provide(prefix + "reserve_bytes", readings(lambda room: room.reserve_bytes))
-    collector.provide(prefix + "writes_refused", readings(lambda room: room.is_short))
+    collector.provide(prefix + "free_bytes", readings(lambda disk: disk.free_bytes))
+    collector.provide(prefix + "reserve_bytes", readings(lambda disk: disk.reserve_bytes))
+    collector.provide(prefix + "writes_refused", readings(lambda disk: disk.is_short))
 
 
 def _cleaner(collector: BrokerCollector, cleaner: LogCleaner) -> None:

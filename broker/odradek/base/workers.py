@@ -1,8 +1,8 @@
 """Worker processes: the port `base.ports.Workers` on the operating system.
 
-A module-level function and its arguments enter, its result or error leaves; `app/broker` alone builds this, the rooms
-see the port. Invariants: at most `count` processes, each with one function at a time; none outlives its parent, nor
-`close`; a process that dies is counted, and the next function gets a new one.
+It runs module-level functions and returns their results or errors. Only `app/broker` builds it; all other packages see
+the port. Invariants: at most `count` processes, each with one function at a time; none outlives its parent or `close`;
+a process that dies is counted, and the next function gets a new one.
 
 A worker is a fresh interpreter (nothing of the broker's memory, threads or descriptors comes along, and its main
 module is not imported), started when first needed and ended after a time without work. Both sides exchange pickled

@@ -17,8 +17,8 @@ from odradek.cli.shared import (
     client_settings,
     output_option,
     property_option,
+    reporting_errors,
     run,
-    told_in_a_sentence,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _POLL_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ConsumeOptions:
     """What shall be read."""
 
     topic: str
@@ -45,7 +45,7 @@ class Wish:
     until_end: bool = False
 
     def check(self) -> None:
-        """Raise `click.UsageError` for wishes that contradict one another."""
+        """Raise `click.UsageError` for options that contradict each other."""
         starts = [self.from_beginning, self.offset is not None, self.timestamp_ms is not None]
         if sum(starts) > 1:
             raise click.UsageError("--from-beginning, --offset and --from-time exclude one another.")
@@ -88,7 +88,7 @@ def parse_time(_context: click.Context, _parameter: click.Parameter, value: str 
 @click.option("--format", "template", default="{value}", show_default=True, help="Line of each record; see above.")
 @property_option
 @output_option
-def consume(*, bootstrap: str, template: str, properties: Mapping[str, str], as_json: bool, **wish: object) -> None:
+def consume(*, bootstrap: str, template: str, properties: Mapping[str, str], as_json: bool, **options: object) -> None:
     """Print the records of TOPIC, one a line, until Ctrl-C; from now on unless told otherwise.
 
     In --format stand {topic}, {partition}, {offset}, {timestamp}, {key}, {value} and {headers}; \\t is a tab.
@@ -101,13 +101,13 @@ def consume(*, bootstrap: str, template: str, properties: Mapping[str, str], as_
     """
     from odradek.cli import formats
 
-    wanted = Wish(**wish)  # type: ignore[arg-type]
+    wanted = ConsumeOptions(**options)  # type: ignore[arg-type]
     wanted.check()
     try:
         render = formats.as_json if as_json else formats.template(template)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--format") from error
-    with told_in_a_sentence():
+    with reporting_errors():
         settings = _settings(bootstrap, properties, wanted)
     try:
         run(_consume(settings, wanted, render))
@@ -115,24 +115,24 @@ def consume(*, bootstrap: str, template: str, properties: Mapping[str, str], as_
         return
 
 
-def _settings(bootstrap: str, properties: Mapping[str, str], wish: Wish) -> ClientSettings:
-    start = "earliest" if wish.from_beginning else "latest"
+def _settings(bootstrap: str, properties: Mapping[str, str], options: ConsumeOptions) -> ClientSettings:
+    start = "earliest" if options.from_beginning else "latest"
     return client_settings(bootstrap, {"auto.offset.reset": start, **properties})
 
 
-async def _consume(settings: ClientSettings, wish: Wish, render: Render) -> None:
+async def _consume(settings: ClientSettings, options: ConsumeOptions, render: Render) -> None:
     from odradek.client.consumer.consumer import Consumer
 
-    there = await _partitions(settings, wish.topic)
-    consumer = Consumer(settings, group_id=wish.group)
+    there = await _partitions(settings, options.topic)
+    consumer = Consumer(settings, group_id=options.group)
     try:
         await consumer.start()
-        if wish.group is not None:
-            consumer.subscribe([wish.topic])
-            await _read(consumer, wish, render, None)
+        if options.group is not None:
+            consumer.subscribe([options.topic])
+            await _read(consumer, options, render, None)
             await consumer.commit()
         else:
-            await _read(consumer, wish, render, await _begin(consumer, _chosen(there, wish), wish))
+            await _read(consumer, options, render, await _begin(consumer, _chosen(there, options), options))
     finally:
         await consumer.close()
 
@@ -146,9 +146,11 @@ async def _partitions(settings: ClientSettings, topic: str) -> set[TopicPartitio
     return {TopicPartition(topic, part.partition) for part in described.partitions}
 
 
-async def _read(consumer: Consumer, wish: Wish, render: Render, ends: dict[TopicPartition, int] | None) -> None:
+async def _read(
+    consumer: Consumer, options: ConsumeOptions, render: Render, ends: dict[TopicPartition, int] | None
+) -> None:
     """Print records until there were enough, or every partition has reached its end; None: there is no end."""
-    left = wish.max_records
+    left = options.max_records
     while left != 0 and ends != {}:
         batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=left)
         printed = _print(batches, render)
@@ -158,30 +160,32 @@ async def _read(consumer: Consumer, wish: Wish, render: Render, ends: dict[Topic
             ends = await _not_reached(consumer, ends)
 
 
-async def _begin(consumer: Consumer, partitions: list[TopicPartition], wish: Wish) -> dict[TopicPartition, int] | None:
+async def _begin(
+    consumer: Consumer, partitions: list[TopicPartition], options: ConsumeOptions
+) -> dict[TopicPartition, int] | None:
     """Go to where reading starts; the ends of the partitions that have something before it, or None for no end."""
     consumer.assign(partitions)
-    if wish.offset is not None:
-        consumer.seek(partitions[0], wish.offset)
-    elif wish.timestamp_ms is not None:
-        await _seek_to_time(consumer, partitions, wish.timestamp_ms)
-    elif wish.from_beginning:
+    if options.offset is not None:
+        consumer.seek(partitions[0], options.offset)
+    elif options.timestamp_ms is not None:
+        await _seek_to_time(consumer, partitions, options.timestamp_ms)
+    elif options.from_beginning:
         await consumer.seek_to_beginning(*partitions)
     else:
         await consumer.seek_to_end(*partitions)
-    return await _not_reached(consumer, await consumer.end_offsets(partitions)) if wish.until_end else None
+    return await _not_reached(consumer, await consumer.end_offsets(partitions)) if options.until_end else None
 
 
 async def _not_reached(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     return {partition: end for partition, end in ends.items() if await consumer.position(partition) < end}
 
 
-def _chosen(there: set[TopicPartition], wish: Wish) -> list[TopicPartition]:
+def _chosen(there: set[TopicPartition], options: ConsumeOptions) -> list[TopicPartition]:
     """The wanted partitions of those that the topic has."""
-    wanted = {TopicPartition(wish.topic, number) for number in wish.partitions} or there
+    wanted = {TopicPartition(options.topic, number) for number in options.partitions} or there
     for partition in sorted(wanted - there):
         raise UnknownTopicOrPartitionError(
-            f"topic {wish.topic} has no partition {partition.partition}, it has {len(there)}"
+            f"topic {options.topic} has no partition {partition.partition}, it has {len(there)}"
         )
     return sorted(wanted)
 

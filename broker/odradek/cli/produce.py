@@ -23,12 +23,12 @@ from odradek.cli.shared import (
     echo_json,
     output_option,
     property_option,
+    reporting_errors,
     run,
-    told_in_a_sentence,
 )
 
 if TYPE_CHECKING:
-    from odradek.client.models import Delivered
+    from odradek.client.models import SendResult
     from odradek.client.settings import ClientSettings
 
 _MAX_BULKS: Final = 32
@@ -50,7 +50,7 @@ class Summary:
     first_offsets: dict[int, int] = field(default_factory=dict)
     last_offsets: dict[int, int] = field(default_factory=dict)
 
-    def add(self, delivered: Delivered) -> None:
+    def add(self, delivered: SendResult) -> None:
         """Count a bulk that was acknowledged."""
         self.records += delivered.records
         for batch in delivered.batches:
@@ -139,7 +139,7 @@ def produce(
 
 
 def _settings(bootstrap: str, properties: Mapping[str, str]) -> ClientSettings:
-    with told_in_a_sentence():
+    with reporting_errors():
         return client_settings(bootstrap, properties, **{"linger.ms": 5})
 
 
@@ -156,7 +156,7 @@ async def _produce(
     if not settings.allow_auto_create_topics:
         await _require(settings, topic)
     summary = Summary()
-    waiting: deque[asyncio.Future[Delivered]] = deque()
+    waiting: deque[asyncio.Future[SendResult]] = deque()
     with _progress(source) as advance:
         async with Producer(settings) as producer:
             number = 1

@@ -108,7 +108,7 @@ def client_settings(bootstrap: str, properties: Mapping[str, str], **more: objec
 
 
 @contextmanager
-def told_in_a_sentence() -> Iterator[None]:
+def reporting_errors() -> Iterator[None]:
     """Errors that are raised on purpose become `click.ClickException`: their text, a hint, exit code 1."""
     try:
         yield
@@ -127,7 +127,7 @@ def sentence(error: OdradekError) -> str:
 
 def run(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run a command's coroutine to its end, with errors told in a sentence."""
-    with told_in_a_sentence():
+    with reporting_errors():
         return asyncio.run(coroutine)
 
 

@@ -35,7 +35,7 @@ class BatchMetadata(NamedTuple):
     """The broker's append time, or -1 where the records keep theirs."""
 
 
-class Delivered(NamedTuple):
+class SendResult(NamedTuple):
     """What became of a bulk send: everything was acknowledged."""
 
     records: int

@@ -343,7 +343,7 @@ class LogManager:
                 if home is not None:
                     sizes[home.path][place][log.topic_partition] = log.size_bytes
         for path, (current, future) in sizes.items():
-            room = self._space.room(path)
+            room = self._space.of(path)
             reports.append(
                 DirectoryReport(
                     path=path,
@@ -402,7 +402,7 @@ class LogManager:
             self._space_soon(directory)
 
     def _space_soon(self, directory: LogDirectory) -> None:
-        if directory.path in self._space.rooms:
+        if directory.path in self._space.by_path:
             self._background.spawn(self._space.look((directory.path,)))
 
     def checkpoint_soon(self, log: PartitionLog) -> None:

@@ -216,7 +216,7 @@ class PartitionLog(LogState["PartitionLog"]):
             self._check_online()
         if self._storage.is_full(size, last_offset, max_timestamp):
             self._roll(first_offset, last_offset)
-        if self._segments.active.indexes_vouch:
+        if self._segments.active.indexes_valid:
             self._withdraw_indexes()
 
     def _withdraw_indexes(self) -> None:

@@ -122,7 +122,7 @@ class LogStorage:
         """
         place = self.segments.holding(offset) + 1
         kept, dropped = self.segments.all[:place], self.segments.all[place:]
-        if dropped or kept[-1].indexes_vouch:
+        if dropped or kept[-1].indexes_valid:
             # Before the truncation: otherwise a crash that brought later segments back would leave a gap before them,
             # and index files would vouch for batches that are not synced.
             self.discard(reversed(dropped), 0)

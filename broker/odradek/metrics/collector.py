@@ -1,4 +1,4 @@
-"""Turns what rooms count and tell into Prometheus families, at each scrape.
+"""Turns the counters and values of a broker into Prometheus metric families at each scrape.
 
 In: sources by the name of a series. Out: families. Built by `app/broker`, given its sources by `app/observation`.
 """

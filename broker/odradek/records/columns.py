@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
 from odradek.records.batch import MAGIC, BatchHeader, ControlType, check_crc, read_control_type, read_header
-from odradek.records.begins import find_begins
 from odradek.records.convert import up_entry
 from odradek.records.formats import iterate_entries
 from odradek.records.record import decode_batch, record_bytes
+from odradek.records.record_starts import find_record_starts
 from odradek.records.varint import decode_varint
 
 Integers = NDArray[np.int64]
@@ -165,7 +165,7 @@ def decode(
         if not header.is_control and header.next_offset > start_offset and header.base_offset < end_offset
     ]
     data = b"".join([*(payload for _, payload in wanted), _PADDING])
-    begin = _find_begins(data, wanted)
+    begin = _record_starts(data, wanted)
     reader = _Reader(data, begin)
     end = reader.read_record_lengths()
     timestamp_delta, offset_delta = reader.read_deltas(end)
@@ -195,20 +195,20 @@ def decode_keys(batches: Sequence[Unpacked]) -> KeyColumns:
     Raises `CorruptMessageError`: see `decode`.
     """
     data = b"".join([*(payload for _, payload in batches), _PADDING])
-    reader = _Reader(data, _find_begins(data, batches))
+    reader = _Reader(data, _record_starts(data, batches))
     end = reader.read_record_lengths()
     _, offset_delta = reader.read_deltas(end)
     start, length = reader.read_field(end)
     return KeyColumns(data, _offsets(batches, offset_delta), start, length)
 
 
-def _find_begins(data: bytes, batches: Sequence[Unpacked]) -> Integers:
+def _record_starts(data: bytes, batches: Sequence[Unpacked]) -> Integers:
     """Return where each record begins. The sign of a length is ignored here; `read_record_lengths` checks it."""
     parts: list[Integers] = [np.zeros(0, dtype=np.int64)]
     position = end = 0
     for header, payload in batches:
         end += len(payload)
-        begins, position = find_begins(data, position, header.record_count)
+        begins, position = find_record_starts(data, position, header.record_count)
         parts += begins
         if position != end:
             raise CorruptMessageError(f"the records of the batch at offset {header.base_offset} do not fill it")

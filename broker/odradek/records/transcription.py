@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
-from odradek.records.begins import count_alike
+from odradek.records.record_starts import count_alike
 from odradek.records.varint import decode_varint
 
 Integers = NDArray[np.int64]

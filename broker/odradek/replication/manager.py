@@ -32,7 +32,7 @@ from odradek.metrics.topics import BrokerTopicStats
 from odradek.replication.follower.fetch_loop import ConnectLeader
 from odradek.replication.follower.fetchers import FetcherManager
 from odradek.replication.high_watermarks import HighWatermarks
-from odradek.replication.leader.awaited import HURRIED_WAIT_MS, AwaitedFollowers
+from odradek.replication.leader.awaited import SHORT_WAIT_MS, AwaitedFollowers
 from odradek.replication.leader.delayed import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
 from odradek.replication.leader.delete_records import RecordDeletion
 from odradek.replication.leader.isr_changes import IsrChanges
@@ -246,7 +246,7 @@ class ReplicaManager:
             params = params._replace(may_rest=True)
         outcome = self._reader.read(params, entries, notes)
         if notes is not None and self._awaited.fetched(params.replica_id, entries, now_ms):
-            params = params._replace(max_wait_ms=min(params.max_wait_ms, HURRIED_WAIT_MS))
+            params = params._replace(max_wait_ms=min(params.max_wait_ms, SHORT_WAIT_MS))
         if (
             outcome.is_urgent
             or outcome.size_bytes >= params.min_bytes

@@ -1,4 +1,4 @@
-"""What the rooms above need of ZooKeeper: a protocol, its values and its errors.
+"""What the packages above need of ZooKeeper: a protocol, its values and its errors.
 
 The controller, the registration and the operator are written against `ZkClient`; `zk/client` fills it with kazoo, and a
 test kit may fill it from memory. Everything happens on one event loop. Requests are sent in the order of the calls, and

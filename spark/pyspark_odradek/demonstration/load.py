@@ -15,7 +15,7 @@ from typing import Final
 from odradek.base.errors import OdradekError, UnknownTopicOrPartitionError
 from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.client.blocking.client import BlockingClient
-from odradek.client.models import Delivered
+from odradek.client.models import SendResult
 from odradek.client.settings import ClientSettings
 from pyspark_odradek.demonstration.flights import Event
 
@@ -67,7 +67,7 @@ def wait_for_topic(client: BlockingClient, topic: str, *, timeout_seconds: float
 def load(client: BlockingClient, topic: str, events: Sequence[Event], show: Callable[[int], None]) -> int:
     """Send all events in their order; `show` hears how many are acknowledged. Returns their number."""
     acknowledged = 0
-    under_way: deque[Future[Delivered]] = deque()
+    under_way: deque[Future[SendResult]] = deque()
     with client.producer() as producer:
         for start in range(0, len(events), _CHUNK):
             under_way.append(producer.send_many(topic, events[start : start + _CHUNK]))

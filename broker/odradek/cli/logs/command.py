@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from odradek.cli.shared import output_option, told_in_a_sentence
+from odradek.cli.shared import output_option, reporting_errors
 
 if TYPE_CHECKING:
     from odradek.cli.logs.compact import CompactReport
@@ -86,7 +86,7 @@ def dump(
     options["deep"] = options["deep"] or contents
     wanted = log_dump.DumpOptions(decoder=decoder, **options)
     complaints = log_dump.Complaints()
-    with told_in_a_sentence():
+    with reporting_errors():
         for path in files_to_dump(paths):
             _print(path, log_dump.dump_file(path, wanted, complaints), as_json=as_json)
     for line in complaints.lines():
@@ -152,7 +152,7 @@ def verify(*, paths: tuple[Path, ...], deep: bool, notes: bool, jobs: int | None
     from odradek.cli.logs.progress import progress_bar
     from odradek.cli.shared import echo_json
 
-    with told_in_a_sentence(), progress_bar("Checking") as progress:
+    with reporting_errors(), progress_bar("Checking") as progress:
         report = log_verify.verify(paths, deep=deep, jobs=jobs, progress=progress)
     if as_json:
         echo_json(report.plain())
@@ -209,7 +209,7 @@ def compact(*, paths: tuple[Path, ...], as_json: bool, **options: Any) -> None:
 
     settings = log_compact.CompactSettings(**options)
     for path in paths:
-        with told_in_a_sentence(), progress_bar(f"Compacting {path.name}") as progress:
+        with reporting_errors(), progress_bar(f"Compacting {path.name}") as progress:
             report = log_compact.compact(path, settings, progress)
         if as_json:
             echo_json(report.plain())

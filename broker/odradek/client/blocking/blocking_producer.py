@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Self, TypeVar
 
 from odradek.client.blocking.loop_thread import LoopThread
-from odradek.client.models import Delivered, Headers, KeyValueTime, RecordMetadata
+from odradek.client.models import Headers, KeyValueTime, RecordMetadata, SendResult
 from odradek.client.producer.producer import Producer
 
 T = TypeVar("T")
@@ -53,10 +53,10 @@ class BlockingProducer:
 
     def send_many(
         self, topic: str, records: Sequence[KeyValueTime], *, partition: int | None = None
-    ) -> concurrent.futures.Future[Delivered]:
+    ) -> concurrent.futures.Future[SendResult]:
         """As `Producer.send_many`; the future may be waited for in any thread."""
 
-        async def work() -> concurrent.futures.Future[Delivered]:
+        async def work() -> concurrent.futures.Future[SendResult]:
             return _for_threads(await self._producer.send_many(topic, records, partition=partition))
 
         return self._loop.run(work())

@@ -434,7 +434,7 @@ class Consumer:
             )
         except ProtocolError as error:
             if self._member is not None:
-                self._member.committed_in_vain(error)
+                self._member.commit_failed(error)
             raise
 
     async def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:

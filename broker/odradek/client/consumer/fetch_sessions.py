@@ -4,7 +4,7 @@ In: for each leader the partitions that are to be fetched now, and its answers. 
 Called by `fetcher`, one session for each leader.
 
 Theory of operation. A session begins with a full request (epoch 0); the broker may give it an id, or 0 for none. Each
-further request carries the id and the next epoch, the partitions that are new or whose wish changed, and those to
+further request carries the id and the next epoch, the partitions that are new or whose position changed, and those to
 forget. Any error, or a lost answer, ends in a full request again: the broker closes the old session when the request
 names it.
 
@@ -29,7 +29,7 @@ FINAL_EPOCH: Final = -1
 _INT32_MAX: Final = 2**31 - 1
 
 
-class Wish(NamedTuple):
+class PartitionRequest(NamedTuple):
     """What is wanted of one partition."""
 
     fetch_offset: int
@@ -42,7 +42,7 @@ class SessionRequest(NamedTuple):
 
     session_id: int
     session_epoch: int
-    partitions: Mapping[TopicPartition, Wish]
+    partitions: Mapping[TopicPartition, PartitionRequest]
     forgotten: tuple[TopicPartition, ...]
 
 
@@ -53,17 +53,17 @@ class FetchSession:
         """No session yet."""
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._sent: dict[TopicPartition, Wish] = {}
+        self._sent: dict[TopicPartition, PartitionRequest] = {}
 
-    def next_request(self, wishes: Mapping[TopicPartition, Wish]) -> SessionRequest:
+    def next_request(self, requested: Mapping[TopicPartition, PartitionRequest]) -> SessionRequest:
         """What to send for these partitions; the caller must tell how it ended before it asks again."""
         if self._epoch == INITIAL_EPOCH:
-            self._sent = dict(wishes)
+            self._sent = dict(requested)
             return SessionRequest(self._session_id, INITIAL_EPOCH, self._sent, ())
         sent = self._sent
-        changed = {partition: wish for partition, wish in wishes.items() if sent.get(partition) != wish}
-        forgotten = tuple(partition for partition in sent if partition not in wishes)
-        self._sent = dict(wishes)
+        changed = {partition: request for partition, request in requested.items() if sent.get(partition) != request}
+        forgotten = tuple(partition for partition in sent if partition not in requested)
+        self._sent = dict(requested)
         return SessionRequest(self._session_id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:

@@ -28,7 +28,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
 from odradek.client.cluster import Cluster
-from odradek.client.consumer.fetch_sessions import FetchSession, SessionRequest, Wish
+from odradek.client.consumer.fetch_sessions import FetchSession, PartitionRequest, SessionRequest
 from odradek.client.consumer.fetch_state import PartitionState
 from odradek.client.consumer.fetched import raw_fetch
 from odradek.client.exchanges import exchange_fetch
@@ -209,7 +209,9 @@ class Fetcher:
             state.fetches += 1
         asked = {s.topic_partition: (s, (s.epoch, s.fetches), s.fetch_offset or 0) for s in states}
         try:
-            request = self._request(session.next_request({s.topic_partition: self._wish(s) for s in states}))
+            request = self._request(
+                session.next_request({s.topic_partition: self._partition_request(s) for s in states})
+            )
             timeout_ms = self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms
             response = await exchange_fetch(self._cluster, node, request, purpose=_PURPOSE, timeout_ms=timeout_ms)
             if response.error_code:
@@ -242,8 +244,8 @@ class Fetcher:
             if isinstance(error, ProtocolError):
                 state.error = error
 
-    def _wish(self, state: PartitionState) -> Wish:
-        return Wish(
+    def _partition_request(self, state: PartitionState) -> PartitionRequest:
+        return PartitionRequest(
             state.fetch_offset or 0,
             self._cluster.view.leader_epoch(state.topic_partition),
             self._settings.max_partition_fetch_bytes,
@@ -256,13 +258,13 @@ class Fetcher:
                 topic=partition.topic,
                 topic_id=topics[partition.topic].topic_id if partition.topic in topics else None,
                 partition=partition.partition,
-                current_leader_epoch=wish.leader_epoch,
-                fetch_offset=wish.fetch_offset,
+                current_leader_epoch=wanted.leader_epoch,
+                fetch_offset=wanted.fetch_offset,
                 last_fetched_epoch=NO_EPOCH,
                 log_start_offset=NO_OFFSET,
-                max_bytes=wish.max_bytes,
+                max_bytes=wanted.max_bytes,
             )
-            for partition, wish in sorted(session.partitions.items())
+            for partition, wanted in sorted(session.partitions.items())
         ]
         forgotten = [
             ForgottenPartition(topic, topics[topic].topic_id if topic in topics else None, number)

@@ -158,7 +158,7 @@ class GroupMember:
         """The application is alive."""
         self._polled_ms = self._clock.monotonic_ms()
 
-    def committed_in_vain(self, error: ProtocolError) -> None:
+    def commit_failed(self, error: ProtocolError) -> None:
         """A commit was refused: the generation may be over."""
         if isinstance(error, _LOST_ERRORS):
             self._lose()
@@ -314,7 +314,7 @@ class GroupMember:
                 continue
             if self._clock.monotonic_ms() - self._polled_ms > self._settings.max_poll_interval_ms:
                 _LOG.warning("member %s was not polled in time and leaves %s", self._member_id, self._group_id)
-                await self._say_goodbye()
+                await self._leave_group()
                 self._lose()
                 continue
             try:
@@ -341,12 +341,12 @@ class GroupMember:
         """Give up the assignment and tell the coordinator, if it can be told."""
         if self._state in (State.IN, State.STALE):
             await self._events.on_revoked(lost=False)
-        await self._say_goodbye()
+        await self._leave_group()
         self._member_id = ""
         self._generation_id = _NO_GENERATION
         self._state = State.OUT
 
-    async def _say_goodbye(self) -> None:
+    async def _leave_group(self) -> None:
         # A static member comes back under its name within the session timeout; leaving would cost a rebalance.
         if not self._member_id or self._settings.group_instance_id is not None:
             return

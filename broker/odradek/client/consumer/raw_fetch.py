@@ -28,7 +28,7 @@ _MAX_SLOTS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """What to fetch. Bytes are a wish: one whole batch comes in any case."""
+    """What to fetch. Sizes are targets: at least one whole batch is returned."""
 
     topic_partition: TopicPartition
     offset: int

@@ -141,7 +141,7 @@ class Accumulator:
         self._used_bytes = 0
         self.window: Callable[[TopicPartition], int] = lambda _: limits.max_in_flight
         """Batches of a partition that may be under way now, at most `max_in_flight`; the sender may narrow it."""
-        self.hurry = False
+        self.send_now = False
         """Somebody flushes, or waits for room: every batch is ready at once."""
 
     @property
@@ -227,7 +227,7 @@ class Accumulator:
         ready = []
         next_ms: float | None = None
         for topic_partition, queue in self._queues.items():
-            if not self._may_fly(topic_partition, queue[0]):
+            if not self._can_send(topic_partition, queue[0]):
                 continue
             due_ms = self._due_ms(queue)
             if due_ms <= now_ms:
@@ -236,7 +236,7 @@ class Accumulator:
                 next_ms = due_ms
         return ready, next_ms
 
-    def _may_fly(self, topic_partition: TopicPartition, head: ProducerBatch) -> bool:
+    def _can_send(self, topic_partition: TopicPartition, head: ProducerBatch) -> bool:
         in_flight = self._in_flight.get(topic_partition)
         if not in_flight:
             return True
@@ -246,7 +246,7 @@ class Accumulator:
         head = queue[0]
         if head.attempts:
             return head.retry_at_ms
-        if head.closed or len(queue) > 1 or self.hurry:
+        if head.closed or len(queue) > 1 or self.send_now:
             return 0.0
         return head.created_ms + self._limits.linger_ms
 

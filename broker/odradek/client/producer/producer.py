@@ -19,7 +19,7 @@ from odradek.base.types import TopicPartition
 from odradek.client.cluster import Cluster
 from odradek.client.connections import Connect
 from odradek.client.metadata import TopicView
-from odradek.client.models import BatchMetadata, Delivered, Headers, KeyValueTime, RecordMetadata
+from odradek.client.models import BatchMetadata, Headers, KeyValueTime, RecordMetadata, SendResult
 from odradek.client.producer.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Limits
 from odradek.client.producer.batch_builder import CODECS, ClientBatchBuilder
 from odradek.client.producer.partitioning import DefaultPartitioner
@@ -59,7 +59,7 @@ class _Bulk:
 
     __slots__ = ("_batches", "_expected", "_future", "_records")
 
-    def __init__(self, future: asyncio.Future[Delivered]) -> None:
+    def __init__(self, future: asyncio.Future[SendResult]) -> None:
         self._future = future
         self._expected = 0
         self._records: int | None = None
@@ -84,7 +84,7 @@ class _Bulk:
 
     def _check(self) -> None:
         if self._records is not None and len(self._batches) == self._expected and not self._future.done():
-            self._future.set_result(Delivered(self._records, tuple(self._batches)))
+            self._future.set_result(SendResult(self._records, tuple(self._batches)))
 
 
 class _Countdown:
@@ -197,14 +197,14 @@ class Producer:
 
     async def send_many(
         self, topic: str, records: Sequence[KeyValueTime], *, partition: int | None = None
-    ) -> asyncio.Future[Delivered]:
+    ) -> asyncio.Future[SendResult]:
         """Hand many records over at a fraction of the cost of `send`; one future for all of them.
 
         Each record is (key, value, timestamp in ms). The records of one partition keep their order. When it raises
         (see `send`), the records before may have been sent.
         """
         view = await self._topic(topic)
-        delivered: asyncio.Future[Delivered] = asyncio.get_running_loop().create_future()
+        delivered: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         bulk = _Bulk(delivered)
         for start in range(0, len(records), _BULK_CHUNK):
             chunk = records[start : start + _BULK_CHUNK]
@@ -302,7 +302,7 @@ class Producer:
     async def _wait_for_room(self, size: int) -> None:
         ticket = object()
         self._waiting.append(ticket)
-        self._hurry()
+        self._update_send_now()
         deadline = self._cluster.deadline("a wait for room in buffer.memory", self._settings.max_block_ms)
         try:
             while self._waiting[0] is not ticket or not self._accumulator.has_room(size):
@@ -316,15 +316,15 @@ class Producer:
                 self._check_open()
         finally:
             self._waiting.remove(ticket)
-            self._hurry()
+            self._update_send_now()
             self._admit()
 
     def _admit(self) -> None:
         """Memory is free, or a waiter left: those in line look again."""
         self._room.set()
 
-    def _hurry(self) -> None:
-        self._accumulator.hurry = bool(self._waiting) or self._flushing > 0
+    def _update_send_now(self) -> None:
+        self._accumulator.send_now = bool(self._waiting) or self._flushing > 0
         self._sender.wake()
 
     # ------------------------------------------------------------------------------------------------ the end
@@ -339,12 +339,12 @@ class Producer:
         for batch in batches:
             batch.receipts.append(countdown)
         self._flushing += 1
-        self._hurry()
+        self._update_send_now()
         try:
             await ended
         finally:
             self._flushing -= 1
-            self._hurry()
+            self._update_send_now()
 
     async def close(self) -> None:
         """Send what is left, then end; what cannot be sent any more fails. Idempotent; when cancelled, it ends at

@@ -39,9 +39,9 @@ from odradek.records.batch import (
     assemble,
     assemble_pieces,
 )
-from odradek.records.begins import find_begins
 from odradek.records.message_set import encode_set
 from odradek.records.record import Message
+from odradek.records.record_starts import find_record_starts
 from odradek.records.varint import decode_varint, encode_varint
 
 Integers = NDArray[np.int64]
@@ -206,7 +206,7 @@ def rebuild_batch(
 
 def _record_places(data: bytes, header: BatchHeader) -> Integers:
     """Return the start of each record, and the end of the last one."""
-    parts, end = find_begins(data, 0, header.record_count)
+    parts, end = find_record_starts(data, 0, header.record_count)
     if end != len(data):
         raise CorruptMessageError(f"the records of the batch at offset {header.base_offset} do not fill it")
     return np.concatenate((*parts, np.array([end])))

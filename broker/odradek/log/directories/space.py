@@ -23,7 +23,7 @@ LARGEST_SHARE: Final = 20
 """The reserve is at most 1/20 of the file system, so that small disks are usable."""
 
 
-class Room(NamedTuple):
+class DirectorySpace(NamedTuple):
     """The last measurement of one directory in bytes; `free_bytes` and `total_bytes` are -1 if it failed."""
 
     free_bytes: int
@@ -36,7 +36,7 @@ class Room(NamedTuple):
         return 0 <= self.free_bytes < self.reserve_bytes
 
 
-UNKNOWN: Final = Room(-1, -1, 0)
+UNKNOWN: Final = DirectorySpace(-1, -1, 0)
 
 
 def reserve_of(min_free_bytes: int, total_bytes: int) -> int:
@@ -52,7 +52,7 @@ class DiskSpace:
         self._files = files
         self._min_free_bytes = min_free_bytes
         self._run_blocking = run_blocking
-        self.rooms: dict[str, Room] = {}
+        self.by_path: dict[str, DirectorySpace] = {}
         self.refusals: dict[str, str] = {}
         """Error message of each directory that refuses writes; usually empty, so that appends check it quickly."""
 
@@ -63,11 +63,13 @@ class DiskSpace:
             self._note(path, *found)
 
     def _note(self, path: str, free_bytes: int, total_bytes: int) -> None:
-        room = self.rooms[path] = Room(free_bytes, total_bytes, reserve_of(self._min_free_bytes(), total_bytes))
+        space = self.by_path[path] = DirectorySpace(
+            free_bytes, total_bytes, reserve_of(self._min_free_bytes(), total_bytes)
+        )
         was_refused = path in self.refusals
-        if room.is_short:
+        if space.is_short:
             self.refusals[path] = (
-                f"log directory {path} has {free_bytes} bytes free and {room.reserve_bytes} are kept "
+                f"log directory {path} has {free_bytes} bytes free and {space.reserve_bytes} are kept "
                 "(log.dir.min.free.bytes): writes are refused until space is freed; shorten the retention of topics, "
                 "delete records or topics, move replicas to another directory, or enlarge the disk"
             )
@@ -79,12 +81,12 @@ class DiskSpace:
 
     def forget(self, path: str) -> None:
         """Drop the measurement of a directory that went offline."""
-        self.rooms.pop(path, None)
+        self.by_path.pop(path, None)
         self.refusals.pop(path, None)
 
-    def room(self, path: str) -> Room:
+    def of(self, path: str) -> DirectorySpace:
         """Return the last measurement of a directory."""
-        return self.rooms.get(path, UNKNOWN)
+        return self.by_path.get(path, UNKNOWN)
 
     def check(self, path: str) -> None:
         """Raise `KafkaStorageError` if the directory refuses writes."""

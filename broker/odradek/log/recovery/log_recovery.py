@@ -118,7 +118,7 @@ def load(files: Files, request: LoadRequest) -> LoadedLog:
         segments = []
     if segments:
         # Trusted index files are removed by the first append: removing those of thousands of logs delays a start.
-        if not segments[-1].indexes_vouch:
+        if not segments[-1].indexes_valid:
             segments[-1].remove_indexes()
     else:
         first = Segment(files, directory, request.log_start_offset, created_ms=request.now_ms)
@@ -325,8 +325,8 @@ def _adopt_last(files: Files, segment: Segment) -> bool:
     segment.set_indexes(offset_index, time_index, segment.transaction_index)
     segment.restore_max_timestamp(was_sealed=True)
     segment.load_first_timestamp()
-    segment.indexes_written = segment.indexes_vouch = _position_after_last(segment) == segment.size
-    return segment.indexes_vouch
+    segment.indexes_written = segment.indexes_valid = _position_after_last(segment) == segment.size
+    return segment.indexes_valid
 
 
 def _position_after_last(segment: Segment) -> int:

@@ -131,7 +131,7 @@ class Segment:
         "files",
         "first_timestamp",
         "has_aborted",
-        "indexes_vouch",
+        "indexes_valid",
         "indexes_written",
         "is_preallocated",
         "max_timestamp",
@@ -152,7 +152,7 @@ class Segment:
         """Largest timestamp of the first batch, from which `segment.ms` counts. -1 if it is not known."""
         self.bytes_since_index_entry = 0
         self.indexes_written = False
-        self.indexes_vouch = False
+        self.indexes_valid = False
         """Whether valid index files of the last segment exist since the log was loaded. They must be removed before the
         segment is written to or truncated. Most logs get no batch for some time after a start, and many never."""
         self.has_aborted = False
@@ -446,7 +446,7 @@ class Segment:
         self.set_indexes(self.offset_index, self.time_index, self.transaction_index)
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             self.files.remove(self.path(suffix))
-        self.indexes_vouch = False
+        self.indexes_valid = False
 
     def sync(self) -> None:
         """Sync the batches to disk. Blocks. Raises `StorageError`."""

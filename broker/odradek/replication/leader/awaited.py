@@ -20,7 +20,7 @@ from odradek.replication.requests import Fetchable
 AWAITED_MS: Final = 1_000.0
 """The controller updates all replicas at once: a follower that is later than this is slow for other reasons."""
 
-HURRIED_WAIT_MS: Final = 10
+SHORT_WAIT_MS: Final = 10
 """Maximum wait of a fetch by an awaited follower."""
 
 

@@ -65,10 +65,10 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.models[partition].put.append(self.count)
         self.count += 1
 
-    @rule(delay=st.sampled_from([1.0, 10.0, 100.0]), hurry=st.booleans())
-    def time_passes(self, delay: float, hurry: bool) -> None:
+    @rule(delay=st.sampled_from([1.0, 10.0, 100.0]), send_now=st.booleans())
+    def time_passes(self, delay: float, send_now: bool) -> None:
         self.now_ms += delay
-        self.kept.hurry = hurry
+        self.kept.send_now = send_now
         for batch in self.kept.expire(self.now_ms):
             assert batch.created_ms + LIMITS.delivery_timeout_ms <= self.now_ms
             self.models[batch.topic_partition].expired += values(batch)

@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
-from odradek.client.consumer.fetch_sessions import FetchSession, SessionRequest, Wish
+from odradek.client.consumer.fetch_sessions import FetchSession, PartitionRequest, SessionRequest
 
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 ID_NOT_FOUND, INVALID_EPOCH = 70, 71
 
-wishes = st.dictionaries(st.sampled_from(PARTITIONS), st.builds(Wish, st.integers(0, 3), st.just(0), st.just(1)))
+wishes = st.dictionaries(
+    st.sampled_from(PARTITIONS), st.builds(PartitionRequest, st.integers(0, 3), st.just(0), st.just(1))
+)
 outcomes = st.sampled_from(["answered", "answered", "answered", "lost request", "lost answer", "evicted", "refused"])
 
 
@@ -19,10 +21,12 @@ class Broker:
     """Sessions as KIP-227 has them on the broker's side."""
 
     def __init__(self) -> None:
-        self.sessions: dict[int, tuple[int, dict[TopicPartition, Wish]]] = {}
+        self.sessions: dict[int, tuple[int, dict[TopicPartition, PartitionRequest]]] = {}
         self.next_id = 100
 
-    def handle(self, request: SessionRequest, *, refuse: bool) -> tuple[int, int, dict[TopicPartition, Wish]]:
+    def handle(
+        self, request: SessionRequest, *, refuse: bool
+    ) -> tuple[int, int, dict[TopicPartition, PartitionRequest]]:
         """Error code, session id, and what is fetched."""
         if request.session_epoch == 0:
             self.sessions.pop(request.session_id, None)
@@ -43,7 +47,7 @@ class Broker:
 
 
 @given(steps=st.lists(st.tuples(wishes, outcomes), max_size=30))
-def test_both_sides_agree(steps: list[tuple[dict[TopicPartition, Wish], str]]) -> None:
+def test_both_sides_agree(steps: list[tuple[dict[TopicPartition, PartitionRequest], str]]) -> None:
     broker = Broker()
     session = FetchSession()
     errors = 0
@@ -70,7 +74,7 @@ def test_both_sides_agree(steps: list[tuple[dict[TopicPartition, Wish], str]]) -
 
 def test_the_epoch_wraps_to_one() -> None:
     session = FetchSession()
-    session.next_request({PARTITIONS[0]: Wish(0, 0, 1)})
+    session.next_request({PARTITIONS[0]: PartitionRequest(0, 0, 1)})
     session.answered(5)
     session._epoch = 2**31 - 1
     session.answered(5)
@@ -79,9 +83,9 @@ def test_the_epoch_wraps_to_one() -> None:
 
 def test_only_changes_are_sent() -> None:
     session = FetchSession()
-    first = {PARTITIONS[0]: Wish(0, 0, 1), PARTITIONS[1]: Wish(0, 0, 1)}
+    first = {PARTITIONS[0]: PartitionRequest(0, 0, 1), PARTITIONS[1]: PartitionRequest(0, 0, 1)}
     assert session.next_request(first).partitions == first
     session.answered(5)
-    second = {PARTITIONS[0]: Wish(0, 0, 1), PARTITIONS[2]: Wish(9, 0, 1)}
+    second = {PARTITIONS[0]: PartitionRequest(0, 0, 1), PARTITIONS[2]: PartitionRequest(9, 0, 1)}
     request = session.next_request(second)
-    assert request == (5, 1, {PARTITIONS[2]: Wish(9, 0, 1)}, (PARTITIONS[1],))
+    assert request == (5, 1, {PARTITIONS[2]: PartitionRequest(9, 0, 1)}, (PARTITIONS[1],))

@@ -1,4 +1,4 @@
-"""Every series of the broker has a source, and tells what the rooms count."""
+"""Every series of the broker has a source, and shows its value."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from odradek.cli import lines
 from odradek.cli.lines import LineSplitter, LineTooLongError, read_lines
 from odradek.cli.produce import NoSeparatorError, Summary, split_pairs
-from odradek.client.models import BatchMetadata, Delivered
+from odradek.client.models import BatchMetadata, SendResult
 
 
 def split(chunks: list[bytes]) -> list[bytes]:
@@ -84,8 +84,8 @@ def test_a_line_without_a_key_is_told_with_its_number() -> None:
 def test_a_summary_counts_what_was_acknowledged() -> None:
     summary = Summary()
     summary.bytes = 12
-    summary.add(Delivered(5, (BatchMetadata("t", 0, 10, 2, -1), BatchMetadata("t", 3, 7, 3, -1))))
-    summary.add(Delivered(1, (BatchMetadata("t", 0, 12, 1, -1),)))
+    summary.add(SendResult(5, (BatchMetadata("t", 0, 10, 2, -1), BatchMetadata("t", 3, 7, 3, -1))))
+    summary.add(SendResult(1, (BatchMetadata("t", 0, 12, 1, -1),)))
     assert summary.value("t", 0.12345) == {
         "topic": "t",
         "records": 6,

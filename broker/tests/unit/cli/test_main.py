@@ -117,7 +117,7 @@ def test_wrong_usage_is_told_with_exit_code_2(arguments: list[str], words: str) 
         (["consume", "t", "-X", "isolation.level=dirty"], "isolation.level='dirty' is not allowed"),
     ],
 )
-def test_a_bad_setting_is_told_in_a_sentence_with_exit_code_1(arguments: list[str], words: str) -> None:
+def test_a_bad_setting_is_an_error_without_a_trace_with_exit_code_1(arguments: list[str], words: str) -> None:
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
@@ -125,7 +125,7 @@ def test_a_bad_setting_is_told_in_a_sentence_with_exit_code_1(arguments: list[st
     assert result.output.rstrip().endswith(".")
 
 
-def test_a_broker_without_properties_is_told_in_a_sentence() -> None:
+def test_a_broker_without_properties_is_an_error_without_a_trace() -> None:
     command = [sys.executable, "-m", "odradek.cli.main", "broker", "/no/such/server.properties"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert answer.returncode == 1

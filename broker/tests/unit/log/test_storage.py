@@ -73,7 +73,7 @@ def test_zeros_behind_a_sealed_segment_take_nothing_after_it(files: MemoryFiles,
     assert files.size(path(0)) == size
 
 
-def test_the_cut_of_a_sealed_segment_is_durable_before_its_indexes_vouch_for_it(
+def test_the_cut_of_a_sealed_segment_is_durable_before_its_indexes_are_valid(
     files: MemoryFiles, clock: ManualClock
 ) -> None:
     log = open_log(files, clock, config=PREALLOCATED)
@@ -253,7 +253,7 @@ def test_a_copy_stands_in_for_the_log_that_it_was_made_from(
     )
 
 
-# Room
+# DirectorySpace
 
 
 def test_no_append_while_the_host_has_no_room(files: MemoryFiles, clock: ManualClock, host: RecordingHost) -> None:

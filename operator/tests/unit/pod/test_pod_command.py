@@ -64,7 +64,7 @@ def test_properties_can_be_looked_at(tmp_path: Path) -> None:
         (["zookeeper", "--properties", "/nowhere/zookeeper.properties"], "ENSEMBLE_REPLICAS is not set"),
     ],
 )
-def test_what_cannot_work_is_told_in_a_sentence(arguments: list[str], said: str) -> None:
+def test_what_cannot_work_is_an_error_without_a_trace(arguments: list[str], said: str) -> None:
     program = [sys.executable, "-c", "from odradek_operator.pod.pod_command import main; main()", *arguments]
     answer = subprocess.run(program, capture_output=True, text=True, env=BROKER, check=False, timeout=60)
     assert answer.returncode == 1

@@ -203,7 +203,7 @@ def test_an_unsound_log_is_left_as_it_is(customers: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["none-0", "customers", "empty-0"])
-def test_what_is_no_log_is_told_in_a_sentence(tmp_path: Path, name: str) -> None:
+def test_what_is_no_log_is_an_error_without_a_trace(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty-0").mkdir()
     result = run(tmp_path / name)
     assert result.exit_code == 1

@@ -190,7 +190,7 @@ def test_a_checkpoint_that_is_none(log_root: Path) -> None:
         ("part.log", "part.log is not named after an offset, as Kafka's segment files are."),
     ],
 )
-def test_what_can_not_be_dumped_is_told_in_a_sentence(tmp_path: Path, name: str, words: str) -> None:
+def test_what_can_not_be_dumped_is_an_error_without_a_trace(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "part.log").write_text("")

@@ -299,7 +299,7 @@ def test_a_table_for_people(log_root: Path) -> None:
     assert "notes.txt" in CliRunner().invoke(log, ["verify", str(log_root), "--notes"]).stdout
 
 
-def test_what_is_no_directory_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_what_is_no_directory_is_an_error_without_a_trace(tmp_path: Path) -> None:
     result = CliRunner().invoke(log, ["verify", str(tmp_path / "none")])
     assert result.exit_code == 1
     assert result.stderr == f"Error: {tmp_path / 'none'} is no directory.\n"

@@ -36,10 +36,10 @@ def test_a_batch_waits_for_linger_or_until_it_is_full() -> None:
     assert kept.ready(10) == ([FIRST], None)
 
 
-def test_hurry_makes_everything_ready() -> None:
+def test_send_now_makes_everything_ready() -> None:
     kept = accumulator()
     put(kept, 1)
-    kept.hurry = True
+    kept.send_now = True
     assert kept.ready(0) == ([FIRST], None)
 
 

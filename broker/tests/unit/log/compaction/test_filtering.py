@@ -32,10 +32,10 @@ from odradek.records.batch import (
     read_header,
     stamp_log_append_time,
 )
-from odradek.records.begins import find_begins
 from odradek.records.formats import check_entry, read_entry
 from odradek.records.message_set import encode_set, read_messages
 from odradek.records.record import Message, Record, decode_batch, record_bytes
+from odradek.records.record_starts import find_record_starts
 from odradek_testkit.batches import control_batch
 
 NOW_MS = 1_700_000_000_000
@@ -242,7 +242,7 @@ def test_any_records_are_kept_whatever_their_sizes(rows: list[tuple[int, bool]],
     assert found.codec is codec
     header = read_header(content)
     section = bytes(record_bytes(content, 0, header, limit=LIMIT))
-    parts, end = find_begins(section, 0, header.record_count)
+    parts, end = find_record_starts(section, 0, header.record_count)
     places = np.append(np.concatenate(parts), end) + len(before)
     alone = rebuild_batch(header, section, keep, max_timestamp=NOW_MS)
     assert rebuild_batch(header, before + section + before, keep, max_timestamp=NOW_MS, places=places) == alone

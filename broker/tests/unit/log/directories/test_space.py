@@ -11,7 +11,7 @@ import pytest
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.base.types import TopicPartition
-from odradek.log.directories.space import Room, reserve_of
+from odradek.log.directories.space import DirectorySpace, reserve_of
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.records.validate import AppendOrigin
@@ -43,7 +43,7 @@ def test_the_reserve_is_at_most_a_twentieth_of_the_disk(setting: int, total: int
 
 @pytest.mark.parametrize(("free", "is_short"), [(9, True), (10, False), (0, True), (-1, False)])
 def test_when_a_room_is_short(free: int, is_short: bool) -> None:
-    assert Room(free, 200, 10).is_short is is_short
+    assert DirectorySpace(free, 200, 10).is_short is is_short
 
 
 async def start(files: MemoryFiles, config: BrokerConfig = CONFIG) -> tuple[LogManager, PartitionLog, PartitionLog]:
@@ -133,7 +133,7 @@ def test_it_can_be_turned_off(files: MemoryFiles) -> None:
         files.free["/disk1"] = (0, 100 * GIB)
         await asyncio.sleep(1.5)
         append(log)
-        assert logs.space.room("/disk1") == Room(0, 100 * GIB, 0)
+        assert logs.space.of("/disk1") == DirectorySpace(0, 100 * GIB, 0)
         await logs.close()
 
     run(main())

@@ -25,7 +25,7 @@ _MOST_ALONE: Final = 512
 """Limit of the records followed one by one before the next attempt; the number grows with failed attempts."""
 
 
-def find_begins(data: bytes, position: int, count: int) -> tuple[list[Integers], int]:
+def find_record_starts(data: bytes, position: int, count: int) -> tuple[list[Integers], int]:
     """Return the positions of `count` records from `position` on, in parts, and the end of the last one.
 
     The sign of a length is ignored, so the caller has to check it. Raises `CorruptMessageError` if a record extends
@@ -51,7 +51,7 @@ def find_begins(data: bytes, position: int, count: int) -> tuple[list[Integers],
 def count_alike(data: bytes, position: int, most: int) -> tuple[int, int]:
     """Return the size of the record at `position`, and how many records (1 .. `most`) from it on have that length.
 
-    Raises `CorruptMessageError`: see `find_begins`.
+    Raises `CorruptMessageError`: see `find_record_starts`.
     """
     length, body = decode_varint(data, position)
     size = body - position + abs(length)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.errors import CorruptMessageError
-from odradek.records.begins import find_begins
+from odradek.records.record_starts import find_record_starts
 from odradek.records.varint import encode_varint
 
 LENGTHS = st.integers(1, 200) | st.integers(8000, 8400)
@@ -25,7 +25,7 @@ def test_begins_are_those_of_one_record_after_the_other(
     records = [encode_varint(length) + b"\x05" * length for length in lengths]
     data = b"\xff" * before + b"".join(records)
     expected = (before + np.cumsum([0, *map(len, records)])).tolist()
-    parts, end = find_begins(data, before, len(records))
+    parts, end = find_record_starts(data, before, len(records))
     assert [begin for part in parts for begin in part.tolist()] == expected[:-1]
     assert end == expected[-1]
 
@@ -35,7 +35,7 @@ def test_a_record_that_is_cut_off_is_told(lengths: list[int], data: st.DataObjec
     whole = b"".join(encode_varint(length) + b"\x05" * length for length in lengths)
     cut = data.draw(st.integers(0, len(whole) - 1))
     try:
-        _, end = find_begins(whole[:cut], 0, len(lengths))
+        _, end = find_record_starts(whole[:cut], 0, len(lengths))
     except CorruptMessageError:
         return
     # Where the last record's length is there, its end tells the caller that its bytes are not.
