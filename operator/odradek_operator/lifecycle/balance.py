@@ -1,30 +1,26 @@
-"""Even shares of replicas and leaders after brokers were added: which replicas move. Pure.
+"""Balances replicas and preferred leaders over brokers after brokers were added. Pure.
 
-Enters: partitions, the brokers that shall share them, their racks. Leaves: targets of a portion. Called by `moves`.
+`moves` passes the partitions, the brokers and their racks, and gets the target replicas of the next portion.
 
-*When.* Users may place replicas as they like, and the operator does not fight with them. It begins only where a broker
-holds less than half of the mean, and two replicas less at least: that is how a broker looks that was added, and not how
-one looks that chance or somebody's wish relieved a little. Once begun, it goes on to the end; `throttle` has the mark.
+*When.* Users may place replicas as they like, and the operator respects that. Balancing starts only if a broker has
+less than half of the mean number of replicas, and at least two fewer: that is typical of a new broker, but not of
+small manual changes. Once started, it continues to the end; `throttle` records that it is in progress.
 
-*How many.* Each move takes a replica from the broker with the most to the one with the fewest, as long as they differ
-by two or more. So every broker ends within one of the mean, and no smaller number of moves brings that about: each
-takes one from above the mean and gives it to below.
+*How many.* Each move takes a replica from the broker with the most replicas to the broker with the fewest, while they
+differ by two or more. Every broker ends within one replica of the mean, with the smallest number of moves.
 
-*Which.* A partition keeps its place in the list of replicas, and never loses a rack. Of those that may move it is one
-of the topic that the two brokers share most unevenly, so that topics spread as well. Where racks forbid any move
-between the two, the next pair is tried.
+*Which.* The moved replica keeps its position in the replica list, and the partition never loses a rack. Among the
+candidates, a partition of the topic that is distributed most unevenly between the two brokers is chosen, so that topics
+are spread as well. If racks allow no move between the two brokers, the next pair is tried.
 
-*Racks before shares.* First of all, where two replicas of a partition share a rack and another rack has none, one of
-them goes there, as it would have been placed had the broker been there from the beginning. So the only broker of a
-rack may end with more than the mean: what a rack is for counts more than what a disk holds.
+*Racks first.* If two replicas of a partition are in the same rack and another rack has none, one of them moves there
+first. The only broker of a rack may therefore end with more replicas than the mean: rack safety has priority.
 
-*Leaders.* When replicas are even, the lists are put into another order where one broker is preferred by two or more
-partitions beyond another, along the shortest chain of partitions that leads from the one to the other. That moves no
-record.
+*Leaders.* When replicas are balanced, replica lists are reordered if one broker is the preferred leader of at least two
+partitions more than another, along the shortest chain of partitions between them. No records move.
 
-Each portion follows from what is there, so the whole needs no plan that would be kept. It ends: with every step more
-racks are covered, or as many and the sum of squares of shares falls. And a state that it has brought about is left
-alone by it.
+Each portion is computed from the current state, so no plan has to be stored. Balancing terminates: every step covers
+more racks, or as many with a smaller sum of squared shares. A balanced state causes no moves.
 """
 
 from __future__ import annotations
@@ -39,18 +35,18 @@ from odradek_operator.lifecycle.replicas import Partition
 Replicas = tuple[int, ...]
 
 _LEAST_SHORTAGE: Final = 2
-"""Replicas below the mean; with so few as one, chance alone leaves brokers without."""
+"""A broker must have at least this many replicas fewer than the mean: one fewer can be chance."""
 
 
 def is_due(partitions: Iterable[Partition], brokers: Sequence[int]) -> bool:
-    """Whether a broker has so little that it must be new."""
+    """Whether a broker has so few replicas that it must be new."""
     held = _held(partitions, brokers)
     total, least = sum(held.values()), min(held.values()) * len(brokers)
     return 2 * least < total and total - least >= _LEAST_SHORTAGE * len(brokers)
 
 
 def replicas_to_move(partitions: Iterable[Partition], brokers: Sequence[int]) -> int:
-    """How many replicas are too many where they are; racks may forbid some of the moves."""
+    """Return how many replicas brokers have above an even share. Racks may forbid some of the moves."""
     held = _held(partitions, brokers)
     low, rest = divmod(sum(held.values()), len(brokers))
     ranked = sorted(held.values(), reverse=True)
@@ -65,15 +61,15 @@ def portion(
     live: Iterable[int],
     limit: int,
 ) -> dict[TopicPartition, Replicas]:
-    """The next targets, of at most `limit` partitions; none where everything is even, or as even as racks allow.
+    """Return the next target replicas of up to `limit` partitions; none if the state is as even as racks allow.
 
-    Partitions without a live leader, or with a broker that is not there, stay: their moves could not end.
+    Partitions without a live leader or with a missing broker do not move, because their moves could not complete.
     """
     alive = set(live)
     movable = {one.name: one.target for one in partitions if one.is_led(alive) and alive.issuperset(one.target)}
     spread = _Spread(movable, _held(partitions, brokers), brokers, racks)
     targets: dict[TopicPartition, Replicas] = {}
-    # A move leaves no rack, so when no partition can gain one, none can after it.
+    # A move never leaves a rack, so if no partition can gain a rack now, none can after a move.
     for step in (spread.gain_rack, spread.move):
         while len(targets) < limit and (moved := step()) is not None:
             targets[moved] = spread.replicas[moved]
@@ -86,7 +82,7 @@ def _held(partitions: Iterable[Partition], brokers: Iterable[int]) -> dict[int, 
 
 
 class _Spread:
-    """Who holds what, changed move by move."""
+    """The replicas of each broker, updated with every move."""
 
     __slots__ = ("_aware", "_by_broker", "_by_topic", "_held", "_racks", "replicas")
 
@@ -109,7 +105,7 @@ class _Spread:
                 self._by_topic[name.topic, broker] += 1
 
     def gain_rack(self) -> TopicPartition | None:
-        """Bring one partition into a rack where it is not yet, and say which; None when there is none left."""
+        """Move one partition to a rack that it does not cover yet. Returns the partition, None if there is none."""
         if not self._aware:
             return None
         best = min((gain for item in self.replicas.items() for gain in self._gains(*item)), default=None)
@@ -120,7 +116,8 @@ class _Spread:
         return name
 
     def _gains(self, name: TopicPartition, replicas: Replicas) -> Iterator[tuple[int, int, TopicPartition, int, int]]:
-        """Replicas that share a rack, and brokers of racks without any, the fullest and the emptiest first."""
+        """Yield replicas that share a rack with brokers of uncovered racks, fullest source and emptiest target
+        first."""
         used = Counter(self._racks.get(broker) for broker in replicas)
         if len(used) == len(replicas):
             return
@@ -132,7 +129,7 @@ class _Spread:
                 yield self._held[sink] - self._held[source], uneven, name, source, sink
 
     def move(self) -> TopicPartition | None:
-        """Carry one move out and say of which partition; None when there is none left."""
+        """Make one move. Returns its partition, None if no move is left."""
         fullest = sorted(self._held, key=lambda broker: (-self._held[broker], broker))
         emptiest = sorted(self._held, key=lambda broker: (self._held[broker], broker))
         for source in fullest:
@@ -179,7 +176,7 @@ def _leaders(
     *,
     limit: int,
 ) -> dict[TopicPartition, Replicas]:
-    """New orders that bring the numbers of preferred partitions within one of each other, as far as chains reach."""
+    """Return reordered replica lists that balance preferred leaders, as far as chains exist."""
     preferred = Counter(one.target[0] for one in partitions if one.target)
     led = {broker: preferred[broker] for broker in sorted(brokers)}
     orders = dict(movable)
@@ -188,7 +185,7 @@ def _leaders(
         chain = _chain(led, orders)
         if not chain:
             break
-        # From the end on, so that what a full portion cuts off is the beginning: what was done is then a shorter chain.
+        # Start at the end of the chain: if the portion is full, the rest is a shorter chain.
         for name, successor in reversed(chain):
             if len(targets) == limit and name not in targets:
                 break
@@ -202,7 +199,7 @@ def _leaders(
 def _chain(
     led: Mapping[int, int], orders: Mapping[TopicPartition, Replicas]
 ) -> list[tuple[TopicPartition, int]] | None:
-    """Partitions to hand on, each with its next leader, from a broker with many to one with two fewer, or more."""
+    """Return a chain of partitions with new preferred leaders, from a broker to one with at least two fewer."""
     first_of: defaultdict[int, list[tuple[TopicPartition, Replicas]]] = defaultdict(list)
     for name, replicas in sorted(orders.items()):
         if replicas:

@@ -1,16 +1,15 @@
-"""The dynamic properties of all brokers against `/config/brokers/<default>`. Pure.
+"""Compares the dynamic broker properties of a Cluster with `/config/brokers/<default>`. Pure.
 
-Enters: a Cluster, the properties that it lists, the ids of its brokers, and a `Snapshot`. Leaves: a step, or nothing.
-Called by `cluster_plan`.
+`cluster_plan` passes a Cluster, its dynamic properties, its broker ids and a `Snapshot`, and gets a step or nothing.
 
-`/odradek/brokers` records which keys the Cluster lists. A key that it lists no longer is removed. What happens to
-the keys of others depends on whose ensemble it is:
+`/odradek/brokers` records the keys that the Cluster sets. A key that it no longer sets is removed. Keys that others set
+are handled as follows:
 
-- *Shared* (`zookeeper.connect`): they are never touched.
-- *The cluster's own*: what others set goes back, except what was there when the record was made.
+- In a shared ensemble (`zookeeper.connect`) they are never changed.
+- In the cluster's own ensemble they are removed, except those that existed when the record was created.
 
-Everywhere the keys of `throttle` stay while a reassignment of ours holds them, and so do the rates when the resource
-does not list them, since people set those for reassignments of their own. Values that mean the same stay as they are.
+The keys of `throttle` are kept while the operator's reassignment uses them. Throttle rates that the resource does not
+set are kept, too, because people set them for their own reassignments. Values that mean the same are not rewritten.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from odradek_operator.topics.zookeeper_state import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What the record says about this cluster."""
+    """What `/odradek/brokers` records about this cluster."""
 
     shared: bool
-    """Whether the ensemble is not the cluster's own."""
+    """Whether other clusters may use the ensemble."""
     ownership: BrokersOwnership | None
-    """None: nothing yet."""
+    """The record, None if there is none yet."""
     others: Mapping[str, BrokersOwnership]
-    """What it says about other clusters of the ensemble."""
+    """The records of other clusters in the ensemble."""
     version: int | None
 
     def stays(self, key: str) -> bool:
-        """Whether a key that the resource does not list stays."""
+        """Whether a key that the resource does not set is kept."""
         if self.shared:
             return self.ownership is None or key not in self.ownership.owned
         return self.ownership is None or key in self.ownership.preserved
 
     def next(self, wanted: Collection[str], present: Collection[str], ids: frozenset[int]) -> BrokersOwnership:
-        """What is to be recorded about this cluster."""
+        """Return the next record of this cluster."""
         if self.shared:
             return BrokersOwnership(owned=frozenset(wanted), ids=ids)
         preserved = frozenset(present) - {MARK, *RATES} if self.ownership is None else self.ownership.preserved
@@ -57,10 +56,10 @@ class _Known:
 def decide(
     cluster: Cluster, snapshot: Snapshot, wanted: Mapping[str, str], *, ids: frozenset[int] = frozenset()
 ) -> SetBrokerDefaults | RecordBrokers | None:
-    """What to write, None where nothing differs. `ids`: those of the cluster's brokers, to be recorded."""
+    """Return the step that writes the properties, None if nothing differs. `ids`: the broker ids to record."""
     observed = snapshot.broker_configs.get(DEFAULT_ENTITY)
     if observed is None and snapshot.damaged:
-        return None  # They may be there and not be understood; the status says so.
+        return None  # They may exist but be invalid; the status reports it.
     present = {} if observed is None else observed.values
     version = None if observed is None else observed.version
     known = _known(cluster, snapshot)
@@ -87,14 +86,14 @@ def _known(cluster: Cluster, snapshot: Snapshot) -> _Known:
     return _Known(
         shared=shared,
         ownership=ownership,
-        # A cluster with its own ensemble is alone there: others are former Clusters of its name.
+        # Only this cluster uses its own ensemble: other records are of earlier Clusters with this name.
         others=clusters if shared else {},
         version=None if found is None else found.version,
     )
 
 
 def _merged(wanted: Mapping[str, str], present: Mapping[str, str], known: _Known) -> tuple[dict[str, str], list[str]]:
-    """The whole configuration as it should be, and what is different then, in sentences."""
+    """Return the complete configuration to write, and a description of each change."""
     config = dict(wanted)
     for key in (MARK, *RATES):
         if key in present and (MARK in present or key not in wanted):
@@ -117,7 +116,7 @@ def _merged(wanted: Mapping[str, str], present: Mapping[str, str], known: _Known
 
 
 def _recorded(ownership: BrokersOwnership, known: _Known) -> str:
-    """What the record says from now on. Names of keys only: values may be secrets."""
+    """Describe the new record. It has only the names of keys, because values may be secrets."""
     said = f"the resource sets {', '.join(sorted(ownership.owned)) or 'no dynamic properties of brokers'}"
     if known.shared:
         ids = f", and its broker ids are {', '.join(map(str, sorted(ownership.ids)))}" if ownership.ids else ""
@@ -133,10 +132,10 @@ def _same(key: str, left: str, right: str) -> bool:
     try:
         return setting.parse(left) == setting.parse(right)
     except ConfigError:
-        return False  # What is there is nonsense, so it is not what is wanted.
+        return False  # The present value is invalid, so it differs.
 
 
 def _shown(key: str, value: str) -> str:
-    """A value as people may read it in Events; what is not known to be harmless may be a secret."""
+    """Return a value for Events. A value that may be a secret is not shown."""
     setting = BROKER_SETTINGS.get(key)
     return value if setting is not None and not setting.sensitive else "a value that is not shown"

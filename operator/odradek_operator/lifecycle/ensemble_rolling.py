@@ -1,23 +1,23 @@
-"""Which member of the ZooKeeper ensemble may restart now, or the sentence why none may. Pure.
+"""Decides which member of the ZooKeeper ensemble restarts next, or why none may restart. Pure.
 
-Enters: a cluster, what Kubernetes shows, each member's mode as it says it. Leaves: a `Verdict`. Called by
-`cluster_plan`, also while ZooKeeper cannot be asked for anything else. Invariant: a step leaves a majority of members
-serving if one did before, save in an ensemble of one.
+`cluster_plan` passes a cluster, its state in Kubernetes and the mode of each member, and gets a `Verdict`; also while
+ZooKeeper does not answer anything else. Invariant: a restart leaves a majority of members serving if there was one
+before, except in an ensemble of one.
 
-A member *serves* when it answered with a mode; it is *silent* when it did not answer and Kubernetes does not find it
-ready either. The rules, in their order:
+A member *serves* if it reported a mode. It is *silent* if it did not answer and its pod is not ready. The rules apply
+in this order:
 
-1. *No member is outdated, or the StatefulSet does not have the wanted template yet*: nothing.
-2. *An ensemble of one*: it restarts, except while a broker does. There is no other member to wait for.
-3. *An outdated member is silent*: it restarts. The majority, if there is one, is of others. Where nobody serves, the
-   members of the new template may need just this one to find a majority; once they are a majority themselves they have
-   to show that they can, before more members get a template that may be bad.
-4. *A member is missing, terminating, or has the new template and does not serve*: wait.
-5. *An outdated member serves and is not ready*: it restarts if a majority serves without it.
-6. *Otherwise all must serve, and one of them lead.* Followers restart by number, the leader last: each time it goes
-   the others have to elect, and that shall happen once.
+1. If no member is outdated, or the StatefulSet does not have the current template yet, nothing happens.
+2. In an ensemble of one, the member restarts, except while a broker restarts.
+3. An outdated member that is silent restarts: the majority, if there is one, does not include it. If no member serves,
+the members with the new template may need this one for a majority. Once they are a majority themselves, they must
+serve before more members get a template that may be wrong.
+4. While a member is missing, terminating, or has the new template and does not serve, the others wait.
+5. An outdated member that serves but is not ready restarts if a majority serves without it.
+6. Otherwise all members must serve and one must lead. Followers restart in order, the leader last, so that there is
+only one election.
 
-Rules 2, 5 and 6 wait while a broker restarts: brokers and members are never away for our sake at the same time.
+Rules 2, 5 and 6 wait while a broker restarts: the operator never restarts brokers and members at the same time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from odradek_operator.objects.names import Component
 
 
 def members(cluster: Cluster, state: KubernetesState) -> dict[int, Pod]:
-    """The pods of the ensemble, none where it is another's."""
+    """Return the pods of the ensemble; none if the cluster uses another ensemble."""
     if cluster.zookeeper.connect is not None:
         return {}
     return {number: pod for number, pod in sorted(state.ensemble.items()) if number < cluster.zookeeper.replicas}
@@ -43,7 +43,7 @@ def members(cluster: Cluster, state: KubernetesState) -> dict[int, Pod]:
 def decide(
     cluster: Cluster, state: KubernetesState, *, wanted_hash: str, modes: Mapping[int, str], brokers_busy: str
 ) -> Verdict:
-    """All rules. `brokers_busy` is a sentence about a broker that restarts; empty without one."""
+    """Apply all rules. `brokers_busy` describes a broker that is restarting; empty if there is none."""
     pods = members(cluster, state)
     old = outdated(pods, wanted_hash)
     if not old or not has_template(state, names.zookeeper(cluster.name), wanted_hash):
@@ -61,12 +61,12 @@ def decide(
 
 
 def _serving_ones(pods: Mapping[int, Pod], old: Mapping[int, Pod], size: int, *, modes: Mapping[int, str]) -> Verdict:
-    """Rules 5 and 6."""
+    """Apply rules 5 and 6."""
     for number, pod in old.items():
         if not pod.ready:
             if len(set(modes) - {number}) > size // 2:
                 return _restart(pod, "is not ready")
-            return _wait("NoMajority", f"Without {pod.name} no majority of the ensemble would serve.")
+            return _wait("NoMajority", f"Without {pod.name}, no majority of the ensemble would serve.")
     silent = [pod.name for number, pod in pods.items() if number not in modes]
     if silent:
         return _wait("MemberSilent", f"{', '.join(silent)}: no answer.")
@@ -80,7 +80,7 @@ def _serving_ones(pods: Mapping[int, Pod], old: Mapping[int, Pod], size: int, *,
 def _replace_silent(
     pods: Mapping[int, Pod], pod: Pod, size: int, *, wanted_hash: str, modes: Mapping[int, str]
 ) -> Verdict:
-    """Rule 3."""
+    """Apply rule 3."""
     new = [other for other in pods.values() if other.restart_hash == wanted_hash]
     if not modes and len(new) > size // 2:
         return _wait(
@@ -90,9 +90,9 @@ def _replace_silent(
 
 
 def away(cluster: Cluster, state: KubernetesState) -> str:
-    """A sentence about the first member that is not there; empty without one.
+    """Describe the first member that is missing or not ready; empty if there is none.
 
-    One that has lost its node or disk does not count: nobody knows when it will be back.
+    A member that has lost its node or disk is ignored, because it may never return.
     """
     if cluster.zookeeper.connect is not None:
         return ""
@@ -107,13 +107,13 @@ def away(cluster: Cluster, state: KubernetesState) -> str:
 
 
 def due(cluster: Cluster, state: KubernetesState, *, wanted_hash: str) -> str:
-    """A sentence about the first member that has yet to restart; empty without one."""
+    """Describe the first member that still has to restart; empty if there is none."""
     old = outdated(members(cluster, state), wanted_hash).values()
     return next((f"Pod {pod.name} of the ZooKeeper ensemble restarts first." for pod in old), "")
 
 
 def restarting(pods: Mapping[int, Pod], size: int, *, wanted_hash: str, modes: Mapping[int, str]) -> str:
-    """A sentence about the first member that is away or comes back with the wanted template; empty without one."""
+    """Describe the first member that is missing or starting with the current template; empty if there is none."""
     for number in range(size):
         pod = pods.get(number)
         if pod is None:

@@ -1,11 +1,11 @@
-"""Broker ids in an ensemble that other brokers may use: which are the cluster's, which are not to be taken. Pure.
+"""Decides which broker ids of a shared ensemble belong to the cluster, and which are taken by others. Pure.
 
-Enters: a Cluster, what Kubernetes shows, a `Snapshot`. Leaves: the ids to record, and why the brokers' StatefulSet may
-not be made or grow. Called by `cluster_plan`.
+`cluster_plan` passes a Cluster, its state in Kubernetes and a `Snapshot`, and gets the ids to record, and the reason if
+the brokers' StatefulSet must not be created or grow.
 
-A broker does not start for the first time when somebody else has its id. The other one may be down: its replicas, or
-its settings, are still in ZooKeeper, and a new broker of that id would take its place without any data. A broker that
-the cluster has had is never refused: its pod, its claim, the recorded size, or `/odradek/brokers` shows that.
+A broker does not start for the first time if another broker uses its id. The other broker may be down: its replicas or
+settings are still in ZooKeeper, and a new broker with that id would replace it without data. A broker that the cluster
+had before is never refused: its pod, its claim, the recorded size or `/odradek/brokers` shows that.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from odradek_operator.objects import names
 from odradek_operator.topics.zookeeper_state import Snapshot
 
 MAX_NAMED: Final = 3
-"""Ids that one sentence explains."""
+"""Maximum number of ids that a message explains."""
 
 
 def refused(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> Waiting | None:
-    """Why no broker may be started that the cluster has not had before; None where all may."""
+    """Return why brokers that the cluster did not have before must not start; None if they may."""
     if cluster.zookeeper.connect is None:
         return None
     first = [broker for broker in cluster.brokers.ids() if not _is_ours(cluster, state, snapshot, broker)]
@@ -46,7 +46,7 @@ def refused(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None)
 
 
 def recorded(cluster: Cluster, state: KubernetesState, snapshot: Snapshot) -> frozenset[int]:
-    """The ids to record in ZooKeeper: of brokers that the cluster has, without those that were drained and went."""
+    """Return the ids to record in ZooKeeper: those of the cluster's brokers, without drained and removed ones."""
     if cluster.zookeeper.connect is None:
         return frozenset()
     found = state.sets.get(names.kafka(cluster.name))
@@ -70,7 +70,7 @@ def _recorded_before(cluster: Cluster, snapshot: Snapshot) -> frozenset[int]:
 
 
 def _user(snapshot: Snapshot, broker: int) -> str:
-    """Who has the id, for a sentence; empty where nobody has."""
+    """Describe who uses the id; empty if it is free."""
     registration = snapshot.brokers.get(broker)
     if registration is not None:
         ends = [f"{end.host}:{end.port}" for end in registration.endpoints]
@@ -97,7 +97,7 @@ def _in_use(cluster: Cluster, snapshot: Snapshot, users: Mapping[int, str], *, h
 
 
 def _free(snapshot: Snapshot) -> int:
-    """A first id above all that ZooKeeper knows, so that the cluster can grow."""
+    """Return a first id above all ids in ZooKeeper, so that the cluster can grow."""
     used = {*snapshot.brokers, *(int(name) for name in snapshot.broker_configs if name.isdecimal())}
     for observed in snapshot.topics.values():
         for part in observed.assignment.partitions.values():

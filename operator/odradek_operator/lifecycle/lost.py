@@ -1,12 +1,9 @@
-"""Which disks are lost, and since when: what `release` decides from, of brokers and of the ensemble alike. Pure.
+"""Decides which disks of brokers and ensemble members are lost, and since when. Pure; used by `release` and others.
 
-Enters: what Kubernetes shows. Leaves: claims and times. Called by `release`, and by whoever has to tell a pod that lost
-its home from one that somebody restarted.
-
-A disk counts as *lost* when its claim is `Lost`, or when its volume is tied to nodes none of which is there and ready,
-and the pod that uses it is not somewhere else. A pod that is Pending for want of memory has lost nothing, however long
-it waits: its disk is whole. Since when a node does not answer, the node says; a node that is gone cannot, so then it is
-the time since which its pod fits nowhere. A volume that is reachable from other nodes is never lost with one of them.
+A disk is *lost* if its claim is `Lost`, or if its volume is bound to nodes of which none exists and is ready, and the
+pod that uses it does not run elsewhere. A pod that is Pending for lack of memory has not lost its disk. The time is
+when the node stopped being ready; if the node no longer exists, it is when its pod became unschedulable. A volume that
+other nodes can reach is never lost with a node.
 """
 
 from __future__ import annotations
@@ -20,19 +17,19 @@ _AT_ONCE: Final = float("-inf")
 
 
 def is_unreachable(state: KubernetesState, node: str) -> bool:
-    """Whether Kubernetes does not know the node, or hears nothing good of it."""
+    """Whether the node does not exist or is not ready."""
     return node not in state.nodes or not state.nodes[node].ready
 
 
 def is_homeless(state: KubernetesState, pod: Pod) -> bool:
-    """Whether a pod is away because of its node or disk, and not because somebody restarted it."""
+    """Whether a pod is missing because of its node or disk, and not because it was restarted."""
     if pod.node is not None:
         return is_unreachable(state, pod.node)
     return any(_is_lost(state, state.claims[name]) for name in pod.claims if name in state.claims)
 
 
 def lost_claims(state: KubernetesState, pod: Pod | None, names: Iterable[str]) -> list[Claim]:
-    """Of a pod's claims those whose disks are lost; only `Lost` ones while the pod is on a node that is well."""
+    """Return the claims of a pod whose disks are lost; only `Lost` ones while the pod is on a ready node."""
     if pod is not None and pod.node is not None and not is_unreachable(state, pod.node):
         return [state.claims[name] for name in pod.claims if name in state.claims and state.claims[name].lost]
     claims = (state.claims[name] for name in names if name in state.claims)
@@ -44,7 +41,7 @@ def _is_lost(state: KubernetesState, claim: Claim) -> bool:
 
 
 def lost_since(state: KubernetesState, pod: Pod | None, lost: Iterable[Claim]) -> float | None:
-    """Since when the first of these disks is lost, as far as anybody knows; None while nobody does."""
+    """Return since when the first of these disks is lost; None if that is unknown."""
     times = []
     for claim in lost:
         known = [state.nodes[node].changed_at for node in claim.nodes if node in state.nodes]
@@ -58,5 +55,5 @@ def lost_since(state: KubernetesState, pod: Pod | None, lost: Iterable[Claim]) -
 
 
 def is_given_up(pod: Pod | None, lost: Iterable[Claim]) -> bool:
-    """Whether only Kubernetes has still something to do: a pod that no node runs holds no claim back."""
+    """Whether nothing but Kubernetes has to act: a pod that runs on no node does not block its claims."""
     return all(claim.terminating for claim in lost) and (pod is None or pod.node is None)

@@ -1,12 +1,12 @@
-"""Which replicas move next, in throttled portions, and when the throttle is lifted. Pure.
+"""Decides which replicas move next, in throttled portions, and when the throttle is removed. Pure.
 
-Enters: a cluster, a `Snapshot`, the wanted replication factors. Leaves: a step, what waits, and how far it is. Called
-by `cluster_plan`. Invariants: no portion is begun while anything moves, by whomever it was asked for; none has more
-partitions than the resource allows; no replica goes onto a broker that is not registered; topics that are being deleted
-stay.
+`cluster_plan` passes a cluster, a `Snapshot` and the replication factors, and gets a step, what is waiting, and the
+progress. Invariants: no portion starts while any reassignment is in progress, whoever requested it; a portion has at
+most the number of partitions that the resource allows; no replica moves to a broker that is not registered; topics that
+are being deleted do not move.
 
-In this order: brokers that leave are drained and replication factors changed (`resize`); then shares are evened out
-(`balance`), after all brokers are there; then the throttle is lifted.
+Order: first `resize` drains brokers that are removed and changes replication factors, then `balance` evens out the
+brokers when all are registered, then the throttle is removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek_operator.topics.zookeeper_state import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves:
-    """What is decided about replicas."""
+    """The decision about replicas."""
 
     step: MoveReplicas | LiftThrottle | None = None
     waiting: tuple[Waiting, ...] = ()
@@ -34,7 +34,7 @@ class Moves:
 
 
 def decide(cluster: Cluster, snapshot: Snapshot, *, present: int, factors: Mapping[str, int]) -> Moves:
-    """The next portion. `present` is how many brokers the set has, `factors` are by topic."""
+    """Return the next portion. `present`: the size of the StatefulSet; `factors`: replication factors by topic."""
     partitions = partitions_of(snapshot)
     brokers = cluster.brokers.ids()
     gone = leaving(cluster, present, partitions)
@@ -47,7 +47,7 @@ def decide(cluster: Cluster, snapshot: Snapshot, *, present: int, factors: Mappi
     if is_moving(snapshot):
         return Moves(waiting=waiting, progress=progress)
     if snapshot.controller_id is None or snapshot.controller_epoch_version is None:
-        # Nobody would carry a reassignment out, and what is in sync may be told late.
+        # Without a controller nothing would carry out a reassignment, and the ISR may be out of date.
         return Moves(waiting=waiting)
     if wish.targets:
         mark = Mark.EVEN_OUT if even else Mark.RESIZE

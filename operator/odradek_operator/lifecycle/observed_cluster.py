@@ -1,7 +1,6 @@
-"""What Kubernetes shows of one cluster, as frozen values. Pure.
+"""The state of one cluster in Kubernetes, as frozen values. Pure.
 
-Enters: objects of the API server, as the watches or lists gave them (`parse_*`). Leaves: `KubernetesState`, from which
-`rolling`, `release` and `cluster_plan` decide. What is not there is missing, never guessed.
+`observe` builds a `KubernetesState` from objects of the API server; `rolling`, `release` and `cluster_plan` use it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from odradek_operator.lifecycle.reach import reach
 from odradek_operator.objects import names
 
 _NODE_KEY: Final = re.compile(r"(^|/)(hostname|node|nodename|metadata\.name)$")
-"""Ends of the labels by which storage drivers tie a volume to one node; `metadata.name` is a field."""
+"""Suffixes of the labels with which storage drivers bind a volume to one node; `metadata.name` is a field."""
 _SET: Final = "StatefulSet"
 _REFUSAL: Final = re.compile(
     r"create (?:Pod|Claim) (?P<name>\S+) (?:in|for Pod (?P<of>\S+) in) StatefulSet \S+ failed error: (?P<why>.*)",
@@ -34,43 +33,43 @@ class Pod:
     uid: str
     ordinal: int
     node: str | None
-    """None while it is not scheduled."""
+    """The node it runs on; None while it is not scheduled."""
     ready: bool
     terminating: bool
     restart_hash: str
-    """Of the template from which it was made; empty where a stranger made it."""
+    """Hash of the template from which it was created; empty if the operator did not create it."""
     phase: str
     """`Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`."""
     trouble: str
-    """Why it is not ready, in a sentence from its conditions and container states; empty while nothing is known."""
+    """Why it is not ready, from its conditions and container states; empty if unknown."""
     unscheduled_since: float | None
-    """Seconds since the epoch at which the scheduler last changed its mind that it fits nowhere; None otherwise."""
+    """Seconds since the epoch since when it is unschedulable; None if it is not."""
     claims: tuple[str, ...] = ()
-    """Names of its volume claims."""
+    """Names of its PersistentVolumeClaims."""
     version: str = ""
-    """Tag of its container's image; empty where that has none."""
+    """Tag of its container's image; empty if there is none."""
     spread: bool = False
-    """Whether it must not be scheduled beside another one while a node has none."""
+    """Whether it must be spread over nodes."""
     failing: bool = False
-    """Whether one of its containers has ended with an error or cannot start."""
+    """Whether one of its containers failed or cannot start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A volume claim of a broker or of a member of the ensemble."""
+    """A PersistentVolumeClaim of a broker or a member of the ensemble."""
 
     name: str
     uid: str
     volume: str | None
-    """Name of the persistent volume; None while it is not bound."""
+    """Name of the PersistentVolume; None while it is not bound."""
     nodes: tuple[str, ...]
-    """The nodes to which the volume is tied by its affinity; empty where it can be reached from all."""
+    """The nodes to which the volume's affinity binds it; empty if all nodes can reach it."""
     lost: bool
-    """Whether Kubernetes says that the volume is gone (phase `Lost`)."""
+    """Whether the phase is `Lost`: the volume no longer exists."""
     terminating: bool
-    """Also when it belongs to a StatefulSet that is gone, with which Kubernetes deletes it."""
+    """Also if it belongs to a deleted StatefulSet, with which Kubernetes deletes it."""
     reach: frozenset[str] | None = None
-    """The nodes whose labels fit the volume's affinity; None for all nodes."""
+    """The nodes whose labels match the volume's affinity; None for all nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +88,15 @@ class Set:
 
     name: str
     replicas: int
-    """As specified."""
+    """`spec.replicas`."""
     restart_hash: str
-    """Of its template: pods with another one are outdated."""
+    """Hash of its template. Pods with another hash are outdated."""
     generation_observed: bool
-    """Whether its controller has seen the last specification."""
+    """Whether its controller has observed the latest specification."""
     spread: bool = False
-    """Whether its template demands that pods spread over nodes."""
+    """Whether its template requires that pods spread over nodes."""
     first_ordinal: int = 0
-    """Of its pods."""
+    """Tag of the image in its template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,58 +110,58 @@ class KeptSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What is remembered of a cluster outside its StatefulSets; None for what is unknown."""
+    """What is stored about a cluster outside its StatefulSets; None for what is unknown."""
 
     brokers: int | None = None
-    """How many brokers the StatefulSet has or had at most, without those that were drained and taken away."""
+    """The largest number of brokers the StatefulSet had, without those that were drained and removed."""
     first_id: int | None = None
     """The lowest broker id."""
     members: int | None = None
-    """Of the cluster's own ensemble."""
+    """Size of the cluster's own ensemble."""
     formed: bool | None = None
-    """Whether a majority of that ensemble has held data."""
+    """Whether a majority of that ensemble has ever served."""
     cluster_id: str | None = None
-    """As ZooKeeper has it."""
+    """The cluster id in ZooKeeper."""
     cluster_uid: str = ""
-    """Of the Cluster resource that was there when the record was written."""
+    """UID of the Cluster resource for which the record was written."""
     spec: KeptSpec | None = None
-    """The last valid specification of that resource."""
+    """Its last valid specification."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesState:
-    """Everything of one cluster."""
+    """The Kubernetes objects of one cluster."""
 
     brokers: Mapping[int, Pod] = field(default_factory=dict)
-    """By broker id."""
+    """Pods of brokers, by broker id."""
     ensemble: Mapping[int, Pod] = field(default_factory=dict)
     claims: Mapping[str, Claim] = field(default_factory=dict)
-    """By name, of brokers and ensemble."""
+    """Claims of brokers and ensemble, by name."""
     nodes: Mapping[str, Node] = field(default_factory=dict)
-    """Every node, by name."""
+    """All nodes, by name."""
     sets: Mapping[str, Set] = field(default_factory=dict)
     """StatefulSets by name."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """Why Kubernetes does not make a pod, by the pod's name; only of pods that are missing."""
+    """Why Kubernetes does not create a missing pod, by the pod's name."""
     record: Record = field(default_factory=Record)
 
 
 LEADER: Final = "leader"
-"""The mode of a member that leads."""
+"""Mode of the member that leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quorum:
-    """What the members of the ensemble say of themselves when they are asked."""
+    """What the members of the ensemble report."""
 
     modes: Mapping[int, str] = field(default_factory=dict)
-    """`leader`, `follower` or `standalone` by member; one that did not answer, or does not serve, is missing."""
+    """`leader`, `follower` or `standalone`, by member. Members that do not answer or do not serve are missing."""
     followers: int | None = None
-    """How many are in step with the leader, as it says; None without a leader."""
+    """Number of followers in sync with the leader, as it reports; None without a leader."""
 
 
 def parse_pod(body: Object) -> Pod:
-    """A pod. Raises `ValueError` where its name does not end in a number, so that it is of no StatefulSet."""
+    """Parse a pod. Raises `ValueError` if its name does not end with a number: it belongs to no StatefulSet."""
     name = text(body, "metadata", "name")
     scheduled = condition(body, "PodScheduled")
     unscheduled = text(scheduled, "status") == "False"
@@ -189,7 +188,7 @@ def parse_pod(body: Object) -> Pod:
 
 
 def parse_refusals(events: Iterable[Object]) -> dict[str, str]:
-    """The newest sentence about each pod in Events of StatefulSets that could not make it, or its claim."""
+    """Return the newest message for each pod from Events of StatefulSets that could not create it or its claim."""
     found: dict[str, tuple[float, str]] = {}
     for event in events:
         match = _REFUSAL.fullmatch(text(event, "message"))
@@ -208,7 +207,7 @@ def _tag(image: str) -> str:
 
 
 def _must_spread(spec: Object) -> bool:
-    """Whether a pod's specification forbids the scheduler to put it where it makes nodes uneven."""
+    """Whether a pod's topology spread constraints are mandatory."""
     return any(
         text(one, "topologyKey") == names.HOSTNAME_LABEL and text(one, "whenUnsatisfiable") == "DoNotSchedule"
         for one in items(spec, "topologySpreadConstraints")
@@ -216,10 +215,7 @@ def _must_spread(spec: Object) -> bool:
 
 
 def parse_claim(body: Object, volume: Object | None, nodes: Iterable[Object] = ()) -> Claim:
-    """A claim, and its volume where there is one; `nodes` are all there are.
-
-    The nodes that a volume is tied to are named as its affinity names them.
-    """
+    """Parse a claim and its volume, if there is one. `nodes`: all nodes."""
     return Claim(
         name=text(body, "metadata", "name"),
         uid=text(body, "metadata", "uid"),
@@ -232,7 +228,7 @@ def parse_claim(body: Object, volume: Object | None, nodes: Iterable[Object] = (
 
 
 def _tied_to(volume: Object) -> tuple[str, ...]:
-    """The nodes that the volume's affinity names one by one. A zone is no node: it outlives them."""
+    """Return the nodes that the volume's affinity names individually. A zone does not count."""
     found = [
         value
         for term in items(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
@@ -244,7 +240,7 @@ def _tied_to(volume: Object) -> tuple[str, ...]:
 
 
 def parse_node(body: Object) -> Node:
-    """A node; one that never said how it is counts as not ready since it was made."""
+    """Parse a node. A node without a status counts as not ready since its creation."""
     changed_at = moment(condition(body, "Ready"), "lastTransitionTime")
     if changed_at is None:
         changed_at = moment(body, "metadata", "creationTimestamp")
@@ -256,7 +252,7 @@ def parse_node(body: Object) -> Node:
 
 
 def parse_set(body: Object) -> Set:
-    """A StatefulSet. One replica is Kubernetes' default."""
+    """Parse a StatefulSet. Kubernetes' default is one replica."""
     replicas = number(body, "spec", "replicas")
     seen, written = number(body, "status", "observedGeneration"), number(body, "metadata", "generation")
     return Set(
@@ -278,9 +274,9 @@ def observe(
     nodes: Iterable[Object],
     sets: Iterable[Object],
 ) -> KubernetesState:
-    """Everything of one cluster. Objects of others, and pods that are not of its two sets, are left out.
+    """Build the state of one cluster. Ignores objects of others and pods that are not in its two StatefulSets.
 
-    `pods`, `claims` and `sets` are of the cluster's namespace; `volumes` and `nodes` are all there are.
+    `pods`, `claims` and `sets` are those of the cluster's namespace; `volumes` and `nodes` are all that exist.
     """
     by_name = {text(volume, "metadata", "name"): volume for volume in volumes}
     all_nodes = list(nodes)
@@ -311,7 +307,7 @@ def _unless_doomed(claim: Claim, body: Object, set_uids: Collection[str]) -> Cla
 
 
 def _hostname(node: Object) -> str:
-    """By which volumes name a node: mostly its name, but clouds differ."""
+    """Return the host name label of a node, which volumes refer to: mostly its name, but not in all clouds."""
     return text(node, "metadata", "labels", names.HOSTNAME_LABEL) or text(node, "metadata", "name")
 
 
@@ -326,7 +322,7 @@ def _members(pods: Iterable[Object], set_name: str) -> dict[int, Pod]:
 
 
 def trouble(pod: Object) -> str:
-    """Why a pod is not ready, in a sentence with a full stop; empty where it is, or where nothing is known."""
+    """Return why a pod is not ready, as a sentence; empty if it is ready or the reason is unknown."""
     if is_true(pod, "Ready"):
         return ""
     scheduled = condition(pod, "PodScheduled")
@@ -347,7 +343,7 @@ def _container_statuses(pod: Object) -> list[Object]:
 
 
 def _container_trouble(status: Object) -> str:
-    """What a container waits for, or how it ended; empty where it runs or has done its work."""
+    """Return why a container is waiting or how it ended; empty if it runs or has completed."""
     name, waiting = text(status, "name"), mapping(status, "state", "waiting")
     ended = mapping(status, "state", "terminated")
     before = mapping(status, "lastState", "terminated")
@@ -363,7 +359,7 @@ def _container_trouble(status: Object) -> str:
 
 
 def _how_it_ended(ended: Object) -> str:
-    """Why a container ended: its own last words, else its exit code and reason."""
+    """Return why a container ended: its termination message, else its exit code and reason."""
     if message := text(ended, "message"):
         return message
     code, reason = number(ended, "exitCode"), text(ended, "reason")
@@ -372,7 +368,7 @@ def _how_it_ended(ended: Object) -> str:
 
 
 def _sentence(what: str, detail: str) -> str:
-    """One line that ends with one full stop, however much the API server said."""
+    """Return one line that ends with one full stop."""
     line = " ".join(f"{what}: {detail}".split()) if detail else what
     if len(line) > _LONGEST_SENTENCE:
         line = line[:_LONGEST_SENTENCE] + "…"
