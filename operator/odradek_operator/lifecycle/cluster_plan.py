@@ -1,21 +1,21 @@
-"""All decisions over time about one cluster in one: what is done now, what waits, how many brokers there are. Pure.
+"""Combines all lifecycle decisions about one cluster: the steps to take now, what waits, and the broker count. Pure.
 
-Enters: a Cluster, what Kubernetes and ZooKeeper show, what is wanted of pods, properties and factors, the time. Leaves:
-a `ClusterDecision`. Called by the loop of a cluster in each round; it carries the steps out and looks again.
+The loop of the cluster calls `decide` in each round with the Cluster and the state in Kubernetes and ZooKeeper, carries
+out the steps of the `ClusterDecision`, and observes again.
 
-1. *Paused*: nothing, and the set keeps its size.
-2. *ZooKeeper cannot be asked*: the set has as many brokers as specified, never fewer than it has; only members of the
-   ensemble that do not serve may be replaced. What happens to records is not known, so brokers stay.
-3. At most one step a round takes something away, looked for in this order: a lost disk is given up (`release`), a
-   broker that is not ready gets its new template, the ensemble rolls, brokers roll. Brokers that are well come after
-   the ensemble, since they may need its new template. While a pod of one is away for our sake, none of the other goes.
-4. Brokers' dynamic defaults are written at any time: they take nothing away.
-5. Replicas begin to move, and the set shrinks, only in rounds without a step of 3: both are decided from who is there.
-6. In an ensemble that others use, no broker starts for the first time under an id that may be somebody else's (`ids`):
-   until then the cluster is decided about as if no more brokers were wanted than it has.
-7. A pod that fits nowhere under a rule of spreading that is gone is replaced at any time: it runs nowhere.
+1. A paused cluster does not change, and the StatefulSet keeps its size.
+2. If ZooKeeper does not answer, the StatefulSet has the specified size, but never fewer brokers than now. Only members
+of the ensemble that do not serve may be replaced. Brokers stay, because the state of replicas is unknown.
+3. At most one step per round removes something. In this order: a lost disk is released (`release`), a broker that is
+not ready gets its new template, the ensemble restarts, brokers restart. Ready brokers come after the ensemble,
+because they may need its new template. The operator never restarts brokers and members at the same time.
+4. Dynamic broker properties are written at any time.
+5. Replicas start to move, and the StatefulSet shrinks, only in rounds without a step of rule 3.
+6. In a shared ensemble, no broker starts for the first time with an id that others may use (`ids`). Until then the
+cluster is treated as if no more brokers were specified than it has.
+7. A pod that is unschedulable because of a spread constraint that no longer applies is replaced at any time.
 
-An operator that dies between any two steps has lost nothing: each step follows again from what the next one observes.
+An operator that stops between two steps loses nothing: the next round derives each step again from the observed state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from odradek_operator.topics.zookeeper_state import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What the resource wants of pods, properties and factors, and what members of the ensemble say of themselves."""
+    """The desired state of pods, properties and replication factors, and what the members of the ensemble report."""
 
     brokers_hash: str
     ensemble_hash: str
@@ -55,11 +55,11 @@ def decide(
     quorum: Quorum,
     now: float,
 ) -> ClusterDecision:
-    """What to do now. Raises `ValueError` for a snapshot whose topics were not all read in depth.
+    """Decide what to do now. Raises `ValueError` if the snapshot does not contain all topics completely.
 
-    `wanted_hashes`: by name of StatefulSet, the restart hash of its wanted template. `wanted_dynamic`: properties that
-    need no restart. `wanted_factors`: by topic; those that are not named keep theirs. `quorum`: what members
-    of the ensemble answered. `now`: seconds since the epoch.
+    `wanted_hashes`: restart hashes of the current templates, by StatefulSet. `wanted_dynamic`: properties that need no
+    restart. `wanted_factors`: replication factors by topic; other topics keep theirs. `quorum`: what the members of
+    the ensemble report. `now`: seconds since the epoch.
     """
     wanted = _Wanted(
         brokers_hash=wanted_hashes.get(names.kafka(cluster.name), ""),
@@ -83,7 +83,7 @@ def decide(
 def _decide(
     cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None, wanted: _Wanted, *, now: float
 ) -> ClusterDecision:
-    """The rules 1 to 6."""
+    """Apply rules 1 to 6."""
     present = resize.present_size(cluster, state, snapshot)
     old = frozenset(rolling.outdated(rolling.members(cluster, state, present), wanted.brokers_hash))
     if cluster.paused:
@@ -102,7 +102,7 @@ def _decide(
 def _sized(
     cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None, wanted: _Wanted, *, now: float
 ) -> ClusterDecision:
-    """The rules 2 to 5, for a cluster all of whose wanted brokers may start."""
+    """Apply rules 2 to 5 to a cluster whose brokers may all start."""
     present = resize.present_size(cluster, state, snapshot)
     old = frozenset(rolling.outdated(rolling.members(cluster, state, present), wanted.brokers_hash))
     if snapshot is None:
@@ -137,7 +137,7 @@ def _sized(
 
 
 def _blind(cluster: Cluster, state: KubernetesState, wanted: _Wanted) -> Verdict:
-    """Rule 2. An ensemble of one that cannot be asked serves nobody, whatever Kubernetes thinks of it."""
+    """Apply rule 2. An ensemble of one that does not answer does not serve, even if its pod is ready."""
     busy = "" if cluster.zookeeper.replicas == 1 else "ZooKeeper cannot be asked."
     return ensemble.decide(
         cluster, state, wanted_hash=wanted.ensemble_hash, modes=wanted.quorum.modes, brokers_busy=busy
@@ -147,7 +147,7 @@ def _blind(cluster: Cluster, state: KubernetesState, wanted: _Wanted) -> Verdict
 def _disruption(
     cluster: Cluster, state: KubernetesState, snapshot: Snapshot, wanted: _Wanted, *, now: float
 ) -> Verdict:
-    """Rule 3."""
+    """Apply rule 3."""
     count = resize.present_size(cluster, state, snapshot)
     released = release.brokers(cluster, state, snapshot, count=count, now=now)
     if released.step is not None:

@@ -1,15 +1,14 @@
-"""What is remembered of a cluster outside its StatefulSets, and what that refuses. Pure.
+"""The record of a cluster's sizes and identity, which outlives its StatefulSets, and what it refuses. Pure.
 
-Enters: the data of the record's ConfigMap, a cluster, what Kubernetes shows. Leaves: a `Record`, the cluster with the
-ensemble that it really has, and sentences about what does not match. Called by `kube/cluster/cluster_view` and the loop
-of a cluster.
+`kube/cluster/cluster_view` and the loop of a cluster pass the data of the record's ConfigMap and the state in
+Kubernetes, and get a `Record`, the cluster with its actual ensemble, and descriptions of mismatches.
 
-A StatefulSet that is deleted takes its size along, and a Cluster that is created again may name another one. Brokers
-that were never drained would be gone, and empty members of a larger ensemble could outvote the old ones. The record
-outlives both. It is written before a StatefulSet grows and after it has shrunk, so that a crash in between leaves a
-record that is too large: the brokers in question hold nothing, and the set shrinks again.
+A deleted StatefulSet no longer tells its size, and a Cluster that is created again may specify another one. Without the
+record, brokers would be removed without draining, and empty members of a larger ensemble could outvote the old ones.
+The record is written before a StatefulSet grows and after it has shrunk. After a crash in between it is too large,
+which is harmless: the brokers in question are empty, and the StatefulSet shrinks again.
 
-A field that is missing or cannot be read counts as unknown, and is found out anew from what is there.
+A field that is missing or invalid counts as unknown and is derived again from the observed state.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ _MAX_GENERATION: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensemble:
-    """The ensemble that a cluster really has."""
+    """The ensemble that a cluster actually has."""
 
     cluster: Cluster
-    """With as many members and the broker ids that there are, whatever the resource says."""
+    """The cluster with its actual number of members and broker ids, whatever the resource specifies."""
     known: bool = True
-    """Whether that is known. If not, no StatefulSet may be made for the ensemble."""
+    """Whether the size is known. If not, no StatefulSet may be created for the ensemble."""
     waiting: tuple[Waiting, ...] = ()
 
 
 def read_record(data: Mapping[str, object]) -> Record:
-    """The record in a ConfigMap's data."""
+    """Read the record from a ConfigMap's data."""
     state = data.get(_STATE)
     return Record(
         brokers=_number(data.get(_BROKERS), MAX_BROKERS),
@@ -62,7 +61,7 @@ def read_record(data: Mapping[str, object]) -> Record:
 
 
 def record_data(record: Record) -> dict[str, str | None]:
-    """The data of the ConfigMap; None for what is unknown."""
+    """Return the data of the ConfigMap, with None for what is unknown."""
     state = None if record.formed is None else names.FORMED if record.formed else names.FORMING
     return {
         _BROKERS: None if record.brokers is None else str(record.brokers),
@@ -91,10 +90,10 @@ def _text(value: object) -> str:
 
 
 def in_force(record: Record, state: KubernetesState, *, uid: str) -> Record:
-    """The record, or an empty one where nothing is left of the cluster that it is about.
+    """Return the record, or an empty one if nothing of its cluster exists any more.
 
-    `uid` is the present Cluster's. Where claims, pods and sets are all gone, somebody has deleted the cluster for good,
-    and one of the same name begins anew. The specification of another Cluster resource never counts.
+    `uid` is that of the current Cluster resource. If no claims, pods and StatefulSets exist, the cluster was deleted
+    for good, and a cluster of the same name starts from scratch. The specification of another resource never applies.
     """
     if record.cluster_uid == uid:
         return record
@@ -111,7 +110,7 @@ def next_record(
     cluster_id: str | None,
     spec: KeptSpec | None = None,
 ) -> Record:
-    """What is to be remembered before anything is applied. `cluster_id` is what ZooKeeper says, None while unknown."""
+    """Return the record to write before anything is applied. `cluster_id`: that in ZooKeeper, None if unknown."""
     cluster, present = ensemble.cluster, state.record
     known = cluster.zookeeper.connect is None and ensemble.known
     brokers = max(present.brokers or 0, broker_count) or None
@@ -120,7 +119,7 @@ def next_record(
         first_id=None if brokers is None else cluster.brokers.first_id,
         members=cluster.zookeeper.replicas if known else present.members,
         formed=(is_formed(cluster, state) or cluster_id is not None) if known else present.formed,
-        # Before the first broker, another ensemble may still be named.
+        # Before the first broker exists, the resource may still name another ensemble.
         cluster_id=present.cluster_id or (cluster_id if broker_count else None),
         cluster_uid=cluster.uid,
         spec=spec,
@@ -128,9 +127,9 @@ def next_record(
 
 
 def is_formed(cluster: Cluster, state: KubernetesState) -> bool:
-    """Whether the ensemble has held data, so that a member without any must not vote before it has copied it.
+    """Whether the ensemble has held data, so that an empty member must copy it before it votes.
 
-    Without a record, claims that are there without a StatefulSet are those of an earlier ensemble.
+    Without a record, claims without a StatefulSet belong to an earlier ensemble.
     """
     if state.record.formed is not None:
         return state.record.formed
@@ -138,14 +137,14 @@ def is_formed(cluster: Cluster, state: KubernetesState) -> bool:
 
 
 def ensemble_of(cluster: Cluster, state: KubernetesState) -> Ensemble:
-    """The cluster with the ensemble and the broker ids that it has, and why these are not those of the resource."""
+    """Return the cluster with its actual ensemble and broker ids, and why they differ from the resource."""
     cluster, other_ids = _with_ids(cluster, state)
     found_ensemble = _ensemble_of(cluster, state)
     return replace(found_ensemble, waiting=(*other_ids, *found_ensemble.waiting))
 
 
 def _with_ids(cluster: Cluster, state: KubernetesState) -> tuple[Cluster, tuple[Waiting, ...]]:
-    """The cluster with the first broker id that its brokers have. On their volumes stands each broker's id."""
+    """Return the cluster with the actual first broker id of its brokers, whose ids are stored on their volumes."""
     wanted, first = cluster.brokers.first_id, _first_id(cluster, state)
     if first in (None, wanted):
         return cluster, ()
@@ -160,7 +159,7 @@ def _with_ids(cluster: Cluster, state: KubernetesState) -> tuple[Cluster, tuple[
 
 
 def _first_id(cluster: Cluster, state: KubernetesState) -> int | None:
-    """The lowest broker id that there is, None before there is any. In records that do not name it, ids begin at 0."""
+    """Return the lowest broker id, None if there is no broker yet. Records without it have ids from 0."""
     if state.record.brokers is not None:
         return state.record.first_id or 0
     if (found := state.sets.get(names.kafka(cluster.name))) is not None:
@@ -190,7 +189,7 @@ def _ensemble_of(cluster: Cluster, state: KubernetesState) -> Ensemble:
 
 
 def other_cluster(cluster: Cluster, record: Record, found: str | None) -> Waiting | None:
-    """What is refused when ZooKeeper has another cluster's id than the recorded one, or none any more."""
+    """Return what is refused if ZooKeeper has another cluster id than the record, or none."""
     if record.cluster_id in (None, found):
         return None
     has = "has no cluster id" if found is None else f"has cluster id {found}"
@@ -203,7 +202,7 @@ def other_cluster(cluster: Cluster, record: Record, found: str | None) -> Waitin
 
 
 def _members_shown(cluster: Cluster, claims: Iterable[Claim]) -> int:
-    """How many members the claims of the ensemble are for."""
+    """Return the number of members that the claims of the ensemble belong to."""
     form = re.compile(re.escape(f"{ZOOKEEPER_CLAIM}-{names.zookeeper(cluster.name)}-") + "(0|[1-9][0-9]*)")
     found = [form.fullmatch(claim.name) for claim in claims if not claim.terminating]
     return max((int(match.group(1)) + 1 for match in found if match is not None), default=0)

@@ -1,8 +1,6 @@
-"""Which nodes a volume can be used on, by its node affinity and the nodes' labels. Pure.
+"""Finds the nodes that can use a volume, by its node affinity and the labels of nodes. Pure.
 
-Enters: persistent volumes and nodes as the API server gives them. Leaves: names of nodes. Called by `observed_cluster`
-alone. An expression that cannot be read matches no node: what follows from a volume's reach then errs on the careful
-side.
+Used by `observed_cluster`. An expression that is not understood matches no node, which is the safe assumption.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from odradek_operator.lifecycle.parsing import Object, items, mapping, text, tex
 
 
 def reach(volume: Object, nodes: Iterable[Object]) -> frozenset[str] | None:
-    """The nodes that the volume's affinity allows; None for a volume without one, which all nodes can use."""
+    """Return the nodes that the volume's affinity allows; None if it has none, so that all nodes can use it."""
     terms = items(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
     if not terms:
         return None
@@ -21,7 +19,7 @@ def reach(volume: Object, nodes: Iterable[Object]) -> frozenset[str] | None:
 
 
 def _matches(term: Object, node: Object) -> bool:
-    """All expressions of a term must hold; a term without any holds nowhere, as in Kubernetes."""
+    """Whether all expressions of a term match. A term without expressions matches no node, as in Kubernetes."""
     labels = mapping(node, "metadata", "labels")
     expressions = items(term, "matchExpressions")
     fields = items(term, "matchFields")

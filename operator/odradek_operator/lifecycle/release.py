@@ -1,24 +1,24 @@
-"""Giving up disks that are lost, so that a broker or a member of the ensemble begins anew elsewhere. Pure.
+"""Releases lost disks, so that a broker or a member of the ensemble starts again elsewhere. Pure.
 
-Enters: a cluster, what Kubernetes and ZooKeeper show of it, the time. Leaves: a `Verdict`. Called by `cluster_plan`.
-Which disks are lost says `lost`. Invariants: no record that is in sync somewhere is given up where it is the only one;
-no write that the ensemble acknowledged is given up with a member that may be its only witness.
+`cluster_plan` passes a cluster, its state in Kubernetes and ZooKeeper and the time, and gets a `Verdict`. `lost`
+decides which disks are lost. Invariants: no disk is released that may hold the only in-sync copy of records, or the
+only copy of a write that the ensemble acknowledged.
 
-A lost disk is given up when `releaseLostAfterSeconds` of its kind have passed (a `Lost` claim will not come back, so it
-needs none) and are not 0, and
+A lost disk is released after `releaseLostAfterSeconds` of its kind, unless that is 0 (a `Lost` claim does not have to
+wait, because it never returns), under these conditions:
 
-- of a *broker*: it is not registered in ZooKeeper, and each partition with a replica on it has an in-sync replica on
-  a live broker elsewhere. A node that Kubernetes cannot reach may be well: its broker lives on, and so does its disk.
-  Once its session has expired, the controller has moved its leaders under new epochs, so whatever it still took would
-  not be acknowledged, and is cut off when it comes back;
-- of a *member of the ensemble*: it does not answer, all others do, and one of them leads all the rest, and only them,
-  in step. Then every write that was acknowledged is on each of them; and of those that follow, each is on so many that
-  no majority is without it, not even one in which the empty member votes before it is refilled. While a second member
-  is silent, the lost disk may hold what nobody else has: it is kept, as in an ensemble of one.
+- *Broker*: it is not registered in ZooKeeper, and each partition with a replica on it has an in-sync replica on another
+live broker. A node that Kubernetes cannot reach may still work, and its broker with it. But once the broker's session
+has expired, the controller has moved its leaders to new epochs, so it cannot acknowledge records any more, and
+truncates what it wrote since when it returns.
+- *Ensemble member*: it does not answer, all other members do, and one of them leads exactly the others, all in sync.
+Then every acknowledged write is on each of them, and every later write is on so many that no majority lacks it, not
+even one in which the empty member votes before it has copied the data. While a second member is silent, the lost
+disk may hold the only copy of a write and is kept, as in an ensemble of one.
 
-One disk at a time. A second one is judged anew by what the first has left: only disks that are not needed go, in
-whatever order, so the first need not be full again. The claims are marked before the pod goes: they vanish with the
-last pod that uses them, and the StatefulSet makes new ones. The step is repeated until both are done.
+One disk is released at a time, and the next is decided from the new state. The claims are deleted before the pod: they
+disappear with the last pod that uses them, and the StatefulSet creates new ones. The step is repeated until both are
+done.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from odradek_operator.topics.zookeeper_state import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """What brokers and members of the ensemble have each of their own."""
+    """What differs between brokers and members of the ensemble."""
 
     component: Component
     noun: str
@@ -51,15 +51,15 @@ class _Kind:
     patience: int
     """`releaseLostAfterSeconds`."""
     alive: Callable[[int], str]
-    """Where others still see this one, for the end of a sentence; empty where they do not."""
+    """How it is still alive, for the end of a message; empty if it is not."""
     needed: Callable[[int], Waiting | None]
-    """Why the disk of this one may still be needed; None where it is not."""
+    """Why its disk may still be needed; None if it is not."""
     elsewhere: str
-    """Why it is not, for the reason of the step."""
+    """Why its disk is not needed, for the reason of the step."""
 
 
 def brokers(cluster: Cluster, state: KubernetesState, snapshot: Snapshot, *, count: int, now: float) -> Verdict:
-    """The next broker's disk to be given up, and why others are not. `count` is how many brokers the set has."""
+    """Return the next broker disk to release, and why others are kept. `count`: the size of the StatefulSet."""
     kind = _Kind(
         component=Component.KAFKA,
         noun="broker",
@@ -75,7 +75,7 @@ def brokers(cluster: Cluster, state: KubernetesState, snapshot: Snapshot, *, cou
 
 
 def members(cluster: Cluster, state: KubernetesState, quorum: Quorum, *, now: float) -> Verdict:
-    """The same of the ensemble, by what its members say of themselves."""
+    """Return the next disk of an ensemble member to release, and why others are kept."""
     if cluster.zookeeper.connect is not None:
         return Verdict()
     size = cluster.zookeeper.replicas
@@ -94,7 +94,7 @@ def members(cluster: Cluster, state: KubernetesState, quorum: Quorum, *, now: fl
 
 
 def _decide(kind: _Kind, state: KubernetesState, numbers: range, *, now: float) -> Verdict:
-    """Of one kind, in order of their numbers."""
+    """Decide for brokers or for members, in order of their numbers."""
     waiting: list[Waiting] = []
     for number in numbers:
         pod = kind.pods.get(number)
@@ -116,7 +116,7 @@ def _decide(kind: _Kind, state: KubernetesState, numbers: range, *, now: float) 
 
 
 def _obstacle(kind: _Kind, number: int, *, waited: float) -> Waiting | None:
-    """Why a disk, lost since so many seconds, is kept; None where nothing is left to wait for."""
+    """Return why a disk that has been lost for `waited` seconds is kept; None if it can be released."""
     who = f"{kind.noun} {number}"
     if kind.patience == 0:
         return _wait(
@@ -142,7 +142,7 @@ def _broker_claims(cluster: Cluster, broker: int) -> list[str]:
 
 
 def _needed_broker(snapshot: Snapshot, broker: int) -> Waiting | None:
-    """Why the disk of a broker that is not registered may still be needed."""
+    """Return why the disk of an unregistered broker may still be needed."""
     if snapshot.controller_id is None:
         return _wait("NoController", f"The disk of broker {broker} is kept: the cluster has no controller.")
     if unknown := unreadable(snapshot):
@@ -165,7 +165,7 @@ def _needed_broker(snapshot: Snapshot, broker: int) -> Waiting | None:
 
 
 def _needed_member(size: int, quorum: Quorum, member: int) -> Waiting | None:
-    """Why the disk of a member that does not answer may still be needed."""
+    """Return why the disk of a silent member may still be needed."""
     if size == 1:
         return _wait(
             "OnlyMember",

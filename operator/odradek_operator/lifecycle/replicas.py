@@ -1,7 +1,6 @@
-"""Every partition of a cluster as decisions over time look at it: who holds it, who is in sync, who may leave. Pure.
+"""The partitions of a cluster as the lifecycle decisions need them: replicas, ISR, and the effect of a missing broker.
 
-Enters: a `Snapshot` whose topics were all read in depth. Leaves: `Partition`s in a fixed order, and what a broker's
-absence would do to them. Called by all deciders of this room.
+Pure. `partitions_of` takes a `Snapshot` that contains all topics completely.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from odradek_operator.topics.zookeeper_state import Snapshot
 
 MIN_INSYNC: Final = "min.insync.replicas"
 _NAMED: Final = 3
-"""Partitions that a sentence names; of the others it says how many there are."""
+"""Maximum number of partitions that a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,27 +28,27 @@ class Partition:
     name: TopicPartition
     assignment: ReplicaAssignment
     state: PartitionState | None
-    """None where it has never had a leader, and so no record."""
+    """Its state; None if it never had a leader, and therefore has no records."""
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Its replicas once what moves has moved."""
+        """Its replicas after the current reassignment."""
         return self.assignment.target
 
     @property
     def in_sync(self) -> tuple[int, ...]:
-        """The brokers that have every record."""
+        """The members of the ISR."""
         return () if self.state is None else self.state.isr
 
     def is_led(self, live: Collection[int]) -> bool:
-        """Whether its leader is there, without which no replica could be added."""
+        """Whether its leader is alive, without which no replica can be added."""
         return self.state is not None and self.state.leader in live
 
 
 def partitions_of(snapshot: Snapshot) -> list[Partition]:
-    """All partitions by topic and number, without topics that are being deleted.
+    """Return all partitions by topic and number, without topics that are being deleted.
 
-    Raises `ValueError` where a topic is only known by name: who decided from that would take records for nothing.
+    Raises `ValueError` if only the name of a topic is known: its replicas would be ignored.
     """
     found = []
     for topic, observed in sorted(snapshot.topics.items()):
@@ -65,30 +64,30 @@ def partitions_of(snapshot: Snapshot) -> list[Partition]:
 
 
 def is_moving(snapshot: Snapshot) -> bool:
-    """Whether a reassignment is under way or asked for, by whomever."""
+    """Whether a reassignment is in progress or requested, by anyone."""
     asked = snapshot.reassignment_requested or bool(snapshot.reassigning)
     return asked or any(topic.reassigning for topic in snapshot.topics.values())
 
 
 def unreadable(snapshot: Snapshot) -> str:
-    """A sentence about a topic whose znodes cannot be understood; empty where there is none.
+    """Describe a topic whose znodes are invalid; empty if there is none.
 
-    Who holds its records, and who is in sync, is not known: nothing that could cost a replica may be done.
+    Its replicas and ISRs are unknown, so nothing may be done that could cost a replica.
     """
     return next((snapshot.unreadable[topic] for topic in sorted(snapshot.unreadable)), "")
 
 
 def holds_nothing(snapshot: Snapshot, broker: int) -> bool:
-    """Whether no replica is on the broker, topics that are being deleted included: their logs are still there."""
+    """Whether the broker has no replica, including those of topics that are being deleted, whose logs still exist."""
     return not any(
         broker in part.replicas for topic in snapshot.topics.values() for part in topic.assignment.partitions.values()
     )
 
 
 def minimum_in_sync(cluster: Cluster, snapshot: Snapshot, topic: str) -> int:
-    """`min.insync.replicas` in force: of the topic, of the dynamic defaults, of the static properties, or 1.
+    """Return the `min.insync.replicas` in force: of the topic, the dynamic defaults, the static properties, or 1.
 
-    A value that brokers would refuse counts as not given.
+    Values that brokers would refuse are ignored.
     """
     defaults = snapshot.broker_configs.get(DEFAULT_ENTITY)
     levels: Iterable[Mapping[str, str]] = (
@@ -109,20 +108,20 @@ def minimum_in_sync(cluster: Cluster, snapshot: Snapshot, topic: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absence:
-    """What becomes of partitions while one broker is away."""
+    """The effect on partitions if one broker is down."""
 
     forbids: tuple[TopicPartition, ...]
-    """They would lack in-sync replicas, and waiting can help."""
+    """Partitions that would lack in-sync replicas, which waiting can change."""
     costs: tuple[TopicPartition, ...]
-    """They would lack in-sync replicas whenever the broker goes: they have too few replicas for their minimum."""
+    """Partitions that would lack in-sync replicas at any time, because they have too few replicas for their minimum."""
 
 
 def absences(brokers: Iterable[int], cluster: Cluster, snapshot: Snapshot) -> Iterator[tuple[int, Absence]]:
-    """What taking each of these brokers away now would do, in their order.
+    """Yield the effect of stopping each of these brokers now.
 
-    A partition keeps `others` in sync, the live members of its in-sync set without the broker. It needs its minimum;
-    one with so few replicas that it never could have the minimum without the broker needs all the others instead:
-    `needed = min(minimum, replicas - 1)`. A partition in whose in-sync set the broker is not loses nothing by it.
+    Without the broker, a partition keeps the other live members of its ISR. It needs its minimum; a partition with too
+    few replicas for that needs all the others: `needed = min(minimum, replicas - 1)`. If the broker is not in the ISR,
+    the partition is not affected.
     """
     partitions = partitions_of(snapshot)
     minimums = {topic: minimum_in_sync(cluster, snapshot, topic) for topic in {one.name.topic for one in partitions}}
@@ -141,9 +140,9 @@ def absences(brokers: Iterable[int], cluster: Cluster, snapshot: Snapshot) -> It
 
 
 def refilling(snapshot: Snapshot) -> list[int]:
-    """Live brokers that are in sync with less than half of their replicas, by id: just back, or with a new disk.
+    """Return live brokers that are in sync with less than half of their replicas: just started, or with a new disk.
 
-    Replicas that are only being added do not count, or every broker that others move to would be one.
+    Replicas that are being added do not count; otherwise every target of a reassignment would be included.
     """
     held: dict[int, int] = dict.fromkeys(snapshot.brokers, 0)
     in_sync: dict[int, int] = dict.fromkeys(snapshot.brokers, 0)
@@ -158,7 +157,7 @@ def refilling(snapshot: Snapshot) -> list[int]:
 
 
 def named(partitions: Collection[TopicPartition]) -> str:
-    """The first few, as `orders-0, orders-1 and 12 more`."""
+    """Return the first names, such as `orders-0, orders-1 and 12 more`."""
     shown = [f"{one.topic}-{one.partition}" for one in sorted(partitions)[:_NAMED]]
     rest = len(partitions) - len(shown)
     if rest:
@@ -167,7 +166,7 @@ def named(partitions: Collection[TopicPartition]) -> str:
 
 
 def listed(brokers: Iterable[int]) -> str:
-    """`broker 3`, or `brokers 3, 4 and 5`."""
+    """Return `broker 3`, or `brokers 3, 4 and 5`."""
     ids = [str(broker) for broker in sorted(brokers)]
     if len(ids) == 1:
         return f"broker {ids[0]}"

@@ -1,18 +1,18 @@
-"""Fewer brokers, and other replication factors: where each replica shall be then. Pure.
+"""Decides where replicas go if there are fewer brokers or other replication factors. Pure.
 
-Enters: a cluster, its partitions, the factors that resources want. Leaves: targets, the size that the brokers'
-StatefulSet may have, and why something is refused. Called by `moves` and `cluster_plan`.
+`moves` and `cluster_plan` pass a cluster, its partitions and the replication factors, and get targets, the size that
+the brokers' StatefulSet may have, and what is refused.
 
-Brokers with the highest ids leave. Everything on them moves to those that stay: to a rack that the partition is not in
-yet, there to the one with the fewest replicas, there to the lowest id; in the place of the one that left, so that
-leaders stay as spread as they were. Factors change by the same choice. A replica that goes is one whose broker is not
-there, else one that is not in sync, else one whose rack holds another, else one on the broker with the most replicas;
-never the preferred leader while another can go.
+The brokers with the highest ids are removed. Their replicas move to the remaining brokers: preferably to a rack that
+the partition does not cover, then to the broker with the fewest replicas, then to the lowest id. They keep their
+position in the replica list, so that leaders stay balanced. Changes of replication factors use the same order. A
+replica that is dropped is one whose broker is missing, else one that is not in sync, else one whose rack has another,
+else one on the broker with the most replicas; the preferred leader only if no other can be dropped.
 
-A partition waits while a broker of its target is not there: its move could not end, and no other could begin.
+A partition waits while a broker of its target is missing, because its move could not complete and would block others.
 
-Nothing moves when one topic would not fit: a cluster that is half drained helps nobody. The set shrinks from the top,
-by brokers that hold nothing any more, and while nothing moves, since a move under way may end on them.
+If one topic does not fit on the remaining brokers, nothing moves. The StatefulSet shrinks from the highest id, by
+brokers without replicas, and only while no reassignment is in progress, because it may end on them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from odradek_operator.topics.zookeeper_state import Snapshot
 
 
 def present_size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None = None) -> int:
-    """How many brokers the cluster has; as many as specified before it has any.
+    """Return the number of brokers that the cluster has, or the specified number before it has any.
 
-    The set says so, and the record, which is never smaller, save while nobody has written it yet. Without a set also
-    pods that it left behind. A broker that none of them knows counts when replicas are on it in ZooKeeper and its claim
-    is there: it was taken away before it was drained. A claim alone says nothing, since those of drained brokers stay.
+    It is the larger of the size of the StatefulSet and the record; without a StatefulSet, leftover pods count as well.
+    A broker beyond these counts if it has replicas in ZooKeeper and a claim: it was removed before it was drained. A
+    claim alone does not count, because claims of drained brokers are kept.
     """
     return max(known_size(cluster, state) or cluster.brokers.replicas, _undrained(cluster, state, snapshot))
 
 
 def known_size(cluster: Cluster, state: KubernetesState) -> int:
-    """How many brokers the cluster has as Kubernetes and the record show; 0 before it has any."""
+    """Return the number of brokers according to Kubernetes and the record; 0 before there are any."""
     found = state.sets.get(names.kafka(cluster.name))
     if found is not None:
         return max(found.replicas, state.record.brokers or 0)
@@ -50,9 +50,9 @@ def known_size(cluster: Cluster, state: KubernetesState) -> int:
 
 
 def _recorded(cluster: Cluster, state: KubernetesState) -> int:
-    """The recorded number, without brokers at its end that are not wanted and whose claims are gone.
+    """Return the recorded number, without brokers at the end that are not specified and have no claims any more.
 
-    Their records are gone, too: an empty broker in their place would only pretend to have replicas.
+    Their data is gone, so an empty broker with their id would not restore it.
     """
     count = state.record.brokers or 0
     if cluster.brokers.volumes:
@@ -62,9 +62,9 @@ def _recorded(cluster: Cluster, state: KubernetesState) -> int:
 
 
 def _undrained(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
-    """How many brokers there must be for each that has replicas and a claim to be among them; 0 for none.
+    """Return how many brokers are needed to include each broker that has replicas and a claim; 0 for none.
 
-    In another's ensemble, brokers beyond ours are somebody else's.
+    In a shared ensemble, brokers beyond the cluster's ids belong to others.
     """
     if snapshot is None or cluster.zookeeper.connect is not None:
         return 0
@@ -79,7 +79,7 @@ def _undrained(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | No
 
 
 def has_claim(cluster: Cluster, state: KubernetesState, broker: int) -> bool:
-    """Whether some volume claim of the broker is there, and stays."""
+    """Whether a claim of the broker exists and is not being deleted."""
     volumes = cluster.brokers.volumes
     pod = names.broker_pod(cluster.name, broker)
     claims = (
@@ -89,7 +89,7 @@ def has_claim(cluster: Cluster, state: KubernetesState, broker: int) -> bool:
 
 
 def size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
-    """How many brokers the set may have now. It grows at once; it never shrinks by guess."""
+    """Return the size that the StatefulSet may have now. It grows at once, and shrinks only if that is safe."""
     present, wanted = present_size(cluster, state, snapshot), cluster.brokers.replicas
     if snapshot is None or is_moving(snapshot) or snapshot.unreadable:
         return max(present, wanted)
@@ -99,10 +99,10 @@ def size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) ->
 
 
 def leaving(cluster: Cluster, present: int, partitions: Iterable[Partition]) -> frozenset[int]:
-    """The brokers that shall hold nothing.
+    """Return the brokers that must be drained.
 
-    With an ensemble of its own every broker is the cluster's, so ids beyond its set are of brokers that were taken
-    away too early. With another's, they are brokers of somebody else, and none of our business.
+    In the cluster's own ensemble, ids beyond its StatefulSet are of brokers that were removed too early. In a shared
+    ensemble they belong to others.
     """
     beyond = frozenset(cluster.brokers.ids(present)).difference(cluster.brokers.ids())
     if cluster.zookeeper.connect is not None:
@@ -113,16 +113,16 @@ def leaving(cluster: Cluster, present: int, partitions: Iterable[Partition]) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resized:
-    """Where replicas shall be."""
+    """The targets of replicas."""
 
     targets: Mapping[TopicPartition, tuple[int, ...]]
-    """Of partitions that are not yet as they shall be and can be moved now."""
+    """Target replicas of partitions that have to move and can move now."""
     stuck: tuple[TopicPartition, ...]
-    """Those that cannot: they have no leader, or brokers that they shall be on are not there."""
+    """Partitions that cannot move: they have no leader, or brokers of their target are missing."""
     waiting: tuple[Waiting, ...]
-    """What is refused."""
+    """Changes that are refused."""
     drains: bool
-    """Whether some of `targets` empty a broker that leaves."""
+    """Whether some of `targets` drain a broker."""
 
 
 def resized(
@@ -133,14 +133,14 @@ def resized(
     gone: frozenset[int],
     factors: Mapping[str, int],
 ) -> Resized:
-    """Where everything shall be without the brokers `gone`, and with these replication factors by topic."""
+    """Return the targets without the brokers `gone`, and with these replication factors by topic."""
     staying = cluster.brokers.ids()
     fitting, waiting = _fitting(partitions, staying, gone, factors)
     misfits = sorted(
         {
             one.name.topic
             for one in partitions
-            if _room(one, staying, gone) < fitting.get(one.name.topic, len(one.target))
+            if _max_replicas(one, staying, gone) < fitting.get(one.name.topic, len(one.target))
         }
     )
     if misfits and gone:
@@ -166,20 +166,20 @@ def resized(
     return Resized(targets=targets, stuck=tuple(stuck), waiting=tuple(waiting), drains=drains)
 
 
-def _room(partition: Partition, staying: Iterable[int], gone: Collection[int]) -> int:
-    """How many replicas the partition can have at most."""
+def _max_replicas(partition: Partition, staying: Iterable[int], gone: Collection[int]) -> int:
+    """Return the maximum number of replicas of the partition."""
     return len(set(staying) | {broker for broker in partition.target if broker not in gone})
 
 
 def _fitting(
     partitions: Sequence[Partition], staying: Sequence[int], gone: Collection[int], factors: Mapping[str, int]
 ) -> tuple[dict[str, int], list[Waiting]]:
-    """The wanted factors that are possible, and a refusal for each other one."""
+    """Return the replication factors that are possible, and a refusal for each other one."""
     fitting = {topic: factor for topic, factor in factors.items() if factor >= 1}
     waiting = []
     for one in partitions:
         factor = fitting.get(one.name.topic, 0)
-        if factor > len(one.target) and factor > _room(one, staying, gone):
+        if factor > len(one.target) and factor > _max_replicas(one, staying, gone):
             waiting.append(
                 Waiting(
                     what="replication-factor",
@@ -208,7 +208,7 @@ def _does_not_fit(
 
 
 class _Choice:
-    """Chooses brokers for replicas, one partition after the other; each choice counts for the next."""
+    """Chooses brokers for the replicas of one partition after the other, and counts each choice."""
 
     __slots__ = ("_aware", "_candidates", "_load", "_racks")
 
@@ -219,7 +219,7 @@ class _Choice:
         self._aware = all(racks[broker] is not None for broker in candidates)
 
     def replicas(self, partition: Partition, factor: int, gone: Collection[int]) -> tuple[int, ...] | None:
-        """The target, preferred leader first; None while too few brokers are there."""
+        """Return the target replicas, preferred leader first; None while too few brokers are registered."""
         slots: list[int | None] = [None if broker in gone else broker for broker in partition.target]
         while len(slots) > factor and None in slots:
             slots.remove(None)

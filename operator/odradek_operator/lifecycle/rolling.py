@@ -1,35 +1,32 @@
-"""Which broker's pod may restart now, or the sentence why none may. Pure.
+"""Decides which broker's pod restarts next, or why none may restart. Pure.
 
-Enters: a cluster, what Kubernetes and ZooKeeper show of it, the hash of the wanted template. Leaves: a `Verdict`.
-Called by `cluster_plan`. Invariant: a step never takes a partition below its minimum of in-sync replicas, nor a second
-broker away, save where no order of restarts could avoid it.
+`cluster_plan` passes a cluster, its state in Kubernetes and ZooKeeper and the hash of the current template, and gets a
+`Verdict`. Invariant: a restart never takes a partition below its minimum ISR, and never a second broker down, unless no
+order of restarts could avoid it.
 
-The rules, in their order; the first that applies decides:
+The first rule that applies decides:
 
-1. *No pod is outdated, or the StatefulSet does not have the wanted template yet*: nothing. A pod that was deleted now
-   would come back as it was.
-2. *An outdated pod is not ready and its broker is not registered*: it restarts, whatever else is going on. It serves
-   nobody, so nothing is lost; it may be that it cannot become ready with its old template, and waiting for the others
-   could then be waiting for ever: two brokers with a bad template would wait for each other.
-3. *A pod is missing or terminating, or has the new template and does not serve yet*: wait. It is the one that is away
-   (one at a time), and a template with which it does not come back must not take a second one. A member of the
-   ZooKeeper ensemble that is not there counts as well.
-   *Nor does one restart that has lost its node or disk.* It would end when the node is back, at a time that nobody
-   chose; the others wait for it as for any broker that is not there.
-4. *An outdated pod is not ready, though its broker is registered*: it restarts if its absence forbids nothing (6). It
-   goes before those that are well, which may have to wait for it.
-5. *A broker is not registered, or there is no controller*: wait. Leaders could not be moved away from the restarting
-   one, and in-sync sets say little while brokers join. *A member of the ensemble has yet to restart*: wait, since
-   brokers that are well may need its new template.
-6. *The outdated pods, those first whose broker is not the controller, by id*: the first whose absence forbids nothing
-   restarts. A partition forbids it when fewer live in-sync replicas would be left than its minimum, or than all its
-   others where it has too few replicas for that: such a partition cannot be kept by any order, so its others are
-   waited for, and then it is told of in the reason. The controller goes last, lest it be elected twice.
-7. *While another broker is in sync with less than half of its replicas*, 6 waits: it has a new disk or is just back,
-   and what it holds is no safety yet. Its own pod may restart: that takes nothing away.
+1. If no pod is outdated, or the StatefulSet does not have the current template yet, nothing happens. A pod that was
+deleted now would return with the old template.
+2. An outdated pod that is not ready and whose broker is not registered restarts, whatever else is going on. It serves
+no one, and it may never become ready with its old template: two brokers with a wrong template would wait for each
+other forever.
+3. While a pod is missing, terminating, or has the new template and does not serve yet, the others wait: only one broker
+is down at a time, and a wrong template must not take a second one down. The same holds for a missing member of the
+ZooKeeper ensemble. A pod that has lost its node or disk does not restart; the others wait for it.
+4. An outdated pod that is not ready although its broker is registered restarts if rule 6 allows it. It goes before
+ready pods, which may have to wait for it.
+5. While a broker is not registered, or there is no controller, the others wait: leaders could not move away from the
+restarting broker. While a member of the ensemble still has to restart, ready brokers wait, because they may need
+its new template.
+6. Of the outdated pods, by id with the controller last, the first restarts without which every partition keeps enough
+live in-sync replicas. Enough is the minimum ISR; a partition with too few replicas for that needs all its other
+replicas, and is mentioned in the reason. The controller is last, so that it is elected only once.
+7. Rule 6 waits while another broker is in sync with less than half of its replicas: it has a new disk or has just
+started. Its own pod may restart.
 
-A reassignment under way is no reason to wait. It may take days, and a restart that the in-sync sets allow harms it no
-more than any other replication: its state is in ZooKeeper, its copies on disk.
+A reassignment in progress is no reason to wait. It may take days, and a restart that the ISRs allow does not harm it:
+its state is in ZooKeeper, its copies are on disk.
 """
 
 from __future__ import annotations
@@ -51,27 +48,27 @@ NOTHING = Verdict()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleState:
-    """What brokers wait for of ZooKeeper's pods."""
+    """What brokers wait for in the ensemble."""
 
     away: str = ""
-    """A sentence about a member that is not there; empty without one."""
+    """Describes a member that is missing; empty if there is none."""
     due: str = ""
-    """A sentence about a member that has yet to restart; empty without one."""
+    """Describes a member that still has to restart; empty if there is none."""
 
 
 def members(cluster: Cluster, state: KubernetesState, count: int) -> dict[int, Pod]:
-    """The brokers' pods that shall stay; one that the set is just removing is none of ours."""
+    """Return the pods of brokers that stay, without those that the StatefulSet is removing."""
     ids = cluster.brokers.ids(count)
     return {broker: pod for broker, pod in sorted(state.brokers.items()) if broker in ids}
 
 
 def outdated(pods: Mapping[int, Pod], wanted_hash: str) -> dict[int, Pod]:
-    """Pods of another template that nobody has deleted yet."""
+    """Return the pods with another template that are not being deleted."""
     return {number: pod for number, pod in pods.items() if pod.restart_hash != wanted_hash and not pod.terminating}
 
 
 def has_template(state: KubernetesState, set_name: str, wanted_hash: str) -> bool:
-    """Whether a pod that is deleted now comes back with the wanted template."""
+    """Whether a pod that is deleted now returns with the current template."""
     found = state.sets.get(set_name)
     return found is not None and found.generation_observed and found.restart_hash == wanted_hash
 
@@ -85,7 +82,7 @@ def decide(
     count: int,
     ensemble: EnsembleState,
 ) -> Verdict:
-    """All rules. `count` is how many brokers the set has."""
+    """Apply all rules. `count`: the size of the StatefulSet."""
     pods, ids = members(cluster, state, count), cluster.brokers.ids(count)
     old = outdated(pods, wanted_hash)
     if not old or not has_template(state, names.kafka(cluster.name), wanted_hash):
@@ -114,7 +111,7 @@ def decide(
 
 
 def _ready_ones(cluster: Cluster, old: Mapping[int, Pod], snapshot: Snapshot) -> Verdict:
-    """Rules 6 and 7."""
+    """Apply rules 6 and 7."""
     candidates = [broker for broker in old if broker != snapshot.controller_id] or list(old)
     behind = refilling(snapshot)
     if behind:
@@ -128,9 +125,9 @@ def _ready_ones(cluster: Cluster, old: Mapping[int, Pod], snapshot: Snapshot) ->
 def restarting(
     pods: Mapping[int, Pod], brokers: Iterable[int], *, wanted_hash: str | None, registered: Collection[int]
 ) -> str:
-    """A sentence about the first of `brokers` that is away, or comes back with the wanted template; empty without one.
+    """Describe the first of `brokers` that is missing or starting with the current template; empty if there is none.
 
-    With `wanted_hash` None also about one that does not serve with an old template.
+    With `wanted_hash` None, also one that does not serve with an old template.
     """
     for broker in brokers:
         pod = pods.get(broker)

@@ -1,13 +1,11 @@
-"""Whether the pods of a component must spread over nodes, and where they do not. Pure.
+"""Decides whether the pods of a component must be spread over nodes, and reports where they are not. Pure.
 
-Enters: a cluster and what Kubernetes shows. Leaves: the components whose StatefulSets demand spreading, a step for a
-pod that waits under a rule that no longer holds, and sentences about nodes that run several pods. Called by
-`cluster_plan`.
+`cluster_plan` gets the components with mandatory spread constraints, a step for a pod that is unschedulable because of
+a constraint that no longer applies, and messages about nodes that run several pods.
 
-The scheduler itself spreads pods evenly over the nodes that they may run on (`objects.podspec`), so the rule does not
-depend on the number of nodes. It takes no account of volumes, though: a pod whose disk is on a node with another pod
-would fit nowhere while a third node is empty. While that is so, the rule is left out. It has no part in the restart
-hash: it concerns pods that are being scheduled, and restarts none that runs.
+The scheduler spreads pods evenly over nodes (`objects/podspec`), whatever the number of nodes. But it ignores volumes:
+a pod whose disk is on a node with another pod would be unschedulable while a third node is empty. In that case the
+constraint is left out. It is not part of the restart hash: it affects pods that are being scheduled, not running ones.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from odradek_operator.objects.names import Component
 from odradek_operator.objects.storage import volume_sizes
 
 MAX_NOTICES = 4
-"""Nodes of one component that are named one by one."""
+"""Maximum number of nodes of one component that are reported individually."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +33,11 @@ class _Kind:
     spread: Spread
     template: PodTemplate
     claims: Mapping[int, tuple[str, ...]]
-    """Names of the claims of each pod, by ordinal."""
+    """Names of the claims of each pod, by ordinal number."""
 
 
 def demanded(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> frozenset[Component]:
-    """The components whose pods must spread over nodes now."""
+    """Return the components whose pods must be spread over nodes."""
     return frozenset(
         kind.component
         for kind in _kinds(cluster, state, broker_count)
@@ -50,7 +48,7 @@ def demanded(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> 
 
 
 def obsolete(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> RestartPod | None:
-    """The first pod that fits nowhere under the rule, when its StatefulSet has it no longer. It runs nowhere yet."""
+    """Return the first pod that is unschedulable because of a constraint that its StatefulSet no longer has."""
     for kind in _kinds(cluster, state, broker_count):
         found = state.sets.get(kind.set_name)
         if found is None or found.spread or not found.generation_observed:
@@ -68,7 +66,7 @@ def obsolete(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> 
 
 
 def notices(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> tuple[str, ...]:
-    """A sentence about each node that runs several brokers, or several members of the ensemble."""
+    """Return a message about each node that runs several brokers, or several members of the ensemble."""
     found = []
     for kind in _kinds(cluster, state, broker_count):
         shared = list(_shared(kind))
@@ -114,9 +112,9 @@ def _kinds(cluster: Cluster, state: KubernetesState, broker_count: int) -> list[
 
 
 def _volumes_allow(state: KubernetesState, kind: _Kind) -> bool:
-    """Whether each pod whose volumes are bound to some nodes finds one of them without another pod of the kind.
+    """Whether each pod whose volumes are bound to nodes can run on one of them without another pod of its kind.
 
-    A pod whose nodes are all away finds none whatever the rule says, so it does not count.
+    A pod whose nodes are all missing is unschedulable in any case and is ignored.
     """
     reaches = {ordinal: _reach(state, claims) for ordinal, claims in kind.claims.items()}
     places = {ordinal: _place(kind.pods.get(ordinal), reach) for ordinal, reach in reaches.items()}
@@ -130,21 +128,21 @@ def _volumes_allow(state: KubernetesState, kind: _Kind) -> bool:
 
 
 def _place(pod: Pod | None, reach: frozenset[str] | None) -> str | None:
-    """Where a pod is, or will be as it can be nowhere else."""
+    """Return the node of a pod: where it runs, or the only node where it can run."""
     if pod is not None and pod.node is not None:
         return pod.node
     return next(iter(reach)) if reach is not None and len(reach) == 1 else None
 
 
 def _reach(state: KubernetesState, claims: tuple[str, ...]) -> frozenset[str] | None:
-    """The nodes that all volumes of a pod can be used on; None for all nodes."""
+    """Return the nodes that can use all volumes of a pod; None for all nodes."""
     reaches = [state.claims[name].reach for name in claims if name in state.claims]
     bounded = [one for one in reaches if one is not None]
     return frozenset.intersection(*bounded) if bounded else None
 
 
 def _shared(kind: _Kind) -> Iterator[tuple[str, list[int]]]:
-    """Nodes with several pods, and their numbers, in order of the nodes' names."""
+    """Yield the nodes with several pods, by name, with the numbers of the pods."""
     by_node: dict[str, list[int]] = {}
     for number, pod in sorted(kind.pods.items()):
         if pod.node is not None and not pod.terminating:

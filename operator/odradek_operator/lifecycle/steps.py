@@ -1,9 +1,8 @@
-"""What may be done to a running cluster over time, as values, each with its reason. Pure.
+"""The steps that the operator can take on a running cluster, as values with reasons. Pure.
 
-`rolling`, `balance`, `resize`, `release` and `cluster_plan` decide on steps; `kube` carries out those that concern
-Kubernetes, `zookeeper_writer` those that concern ZooKeeper. Each step holds what its write is conditional upon, and a
-reason that people read in Events and logs. Nothing here is a state: a step that was not carried out follows again from
-what is observed.
+`rolling`, `balance`, `resize`, `release` and `cluster_plan` decide on steps. `kube` carries out those in Kubernetes,
+`zookeeper_writer` those in ZooKeeper. Each step contains the conditions of its writes, and a reason for Events and
+logs. Steps are not stored: a step that was not carried out is derived again from the observed state.
 """
 
 from __future__ import annotations
@@ -19,71 +18,71 @@ from odradek_operator.objects.names import Component
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPod:
-    """Delete a pod, so that its StatefulSet makes it anew from the present template."""
+    """Delete a pod, so that its StatefulSet creates it again from the current template."""
 
     component: Component
     ordinal: int
     pod: str
     uid: str
-    """The deletion demands it, lest a newer pod of the name be hit."""
+    """Precondition of the deletion, so that it does not affect a newer pod with this name."""
     reason: str
     force: bool = False
-    """Without grace: nobody is left on the pod's node who could confirm that it has ended."""
+    """Whether to delete without grace period: the pod's node cannot confirm that it has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseClaims:
-    """Give up the disks of a broker or member whose node or disk is lost: delete the claims, then the pod."""
+    """Release the disks of a broker or member whose node or disk is lost: delete the claims, then the pod."""
 
     component: Component
     ordinal: int
     pod: str
     pod_uid: str | None
-    """None where there is no pod."""
+    """UID of the pod; None if there is no pod."""
     claims: Mapping[str, str]
-    """Uids by name."""
+    """UIDs of the claims by name."""
     reason: str
     force: bool = False
-    """Whether the pod goes without grace: its node does not answer, so it would stay `Terminating` for ever."""
+    """Whether to delete the pod without grace period: its node does not answer, so it would stay `Terminating`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReplicas:
-    """Begin a portion of a reassignment, throttled: first the throttle, then `/admin/reassign_partitions`."""
+    """Start a throttled portion of a reassignment: set the throttle, then write `/admin/reassign_partitions`."""
 
     targets: Mapping[TopicPartition, tuple[int, ...]]
-    """Replicas that each partition shall have, preferred leader first."""
+    """Target replicas of each partition, preferred leader first."""
     versions: Mapping[str, int]
-    """Of `/brokers/topics/T` of each topic concerned, from which the targets were decided."""
+    """Versions of `/brokers/topics/T` of the topics, from which the targets were decided."""
     throttle_bytes_per_second: int
     broker_defaults: Mapping[str, str]
-    """What is set in `/config/brokers/<default>`, beside what is there: both rates, and the mark that they are ours."""
+    """Entries added to `/config/brokers/<default>`: both rates, and the mark that the operator set them."""
     topic_configs: Mapping[str, Mapping[str, str]]
-    """What is set in `/config/topics/T`, beside what is there: the replicas that the rates hold for."""
+    """Entries added to `/config/topics/T`: the throttled replicas."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiftThrottle:
-    """Remove the throttle that `MoveReplicas` set, when nothing moves any more."""
+    """Remove the throttle that `MoveReplicas` set, when no reassignment is in progress."""
 
     broker_defaults: tuple[str, ...]
-    """Keys that go from `/config/brokers/<default>`: rates and mark."""
+    """Keys removed from `/config/brokers/<default>`: rates and mark."""
     topics: Mapping[str, tuple[str, ...]]
-    """Keys that go from `/config/topics/T`."""
+    """Keys removed from `/config/topics/T`."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBrokerDefaults:
-    """Replace the dynamic properties of all brokers, `/config/brokers/<default>`, and tell every broker."""
+    """Replace the dynamic properties of all brokers, `/config/brokers/<default>`, and notify every broker."""
 
     config: Mapping[str, str] = field(repr=False)
     """May contain secrets of others."""
     version: int | None
     """None: there are none yet."""
     record: ManagedBrokers
-    """Written in the same transaction, also where it does not change: it is what the decision was made from."""
+    """The record, written in the same transaction even if unchanged, because the decision depends on it."""
     record_version: int | None
     """None: there is no record yet."""
     reason: str
@@ -91,7 +90,7 @@ class SetBrokerDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBrokers:
-    """Note which defaults and which ids are the cluster's, where the defaults themselves are as they should be."""
+    """Record the cluster's properties and broker ids if the properties themselves are correct."""
 
     record: ManagedBrokers
     record_version: int | None
@@ -112,23 +111,23 @@ SPEC: Final = "spec"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Something that shall be done and is not yet, and what it waits for."""
+    """Something that cannot be done yet, and why."""
 
     what: str
     """`roll`, `zookeeper-roll`, `rebalance`, `scale-in`, `replication-factor`, `release`; `sizes` where the resource
     contradicts what is recorded; `broker-ids` where ids are somebody else's; `claims` and `apply` where Kubernetes
     refuses something. Stable, for conditions."""
     reason: str
-    """One CamelCase word for a condition."""
+    """Reason of a condition, in CamelCase."""
     sentence: str
-    """Ends with a full stop; the same state always gives the same sentence, so that each is told once."""
+    """Message with a full stop. The same state always gives the same message, so that it is reported once."""
     needs_person: bool = False
-    """Whether waiting alone will not do."""
+    """Whether a person has to act."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one of the deciders says: a step to be taken now, and what has to wait."""
+    """The result of one decision: a step to take now, and what has to wait."""
 
     step: Step | None = None
     waiting: tuple[Waiting, ...] = ()
@@ -136,28 +135,28 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far replicas have moved."""
+    """The progress of moving replicas."""
 
     remaining: int
-    """Partitions that are not yet where they shall be."""
+    """Number of partitions that still have to move."""
     total: int
-    """Partitions of the cluster."""
+    """Number of partitions in the cluster."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDecision:
-    """About one cluster, at one time."""
+    """The decision about one cluster in one round."""
 
     broker_count: int
-    """Pods that the brokers' StatefulSet shall have now: more than specified while brokers are being drained.
-    0: the set must not be made yet."""
+    """Size of the brokers' StatefulSet: more than specified while brokers are being drained. 0: it must not be
+    created yet."""
     steps: tuple[Step, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     progress: Progress | None = None
     outdated: frozenset[int] = frozenset()
-    """Brokers whose pods were made from another template than the present one."""
+    """Brokers whose pods have another template than the current one."""
     spread: frozenset[Component] = frozenset()
-    """Components whose pods must spread over nodes."""
+    """Components whose pods must be spread over nodes."""
     notices: tuple[str, ...] = ()
-    """Sentences about what is not as it should be and holds nothing up."""
+    """Warnings that do not block anything."""

@@ -1,12 +1,11 @@
-"""The throttle of our reassignments: what it writes, how it is known again, how it is lifted. Pure.
+"""The replication throttle of the operator's reassignments: how it is set, recognised and removed. Pure.
 
-Enters: a `Snapshot` and targets. Leaves: entries of configurations. Called by `moves` and `defaults`.
+`moves` and `defaults` pass a `Snapshot` and targets, and get entries of configurations.
 
-The rates stand in `/config/brokers/<default>`, where one write reaches all brokers and where Kafka's own tools never
-put them; beside them stands a mark. A broker ignores the mark, as every key that it does not know. It makes the rates
-ours: only rates with the mark are lifted, so a throttle of another tool is left alone. Its value also carries the one
-thing that replicas cannot show: whether the spread is being evened out, which has to go on beyond the point where it
-would not have been begun (`balance`). So nothing needs to be remembered by the operator.
+The rates are in `/config/brokers/<default>`, where one write reaches all brokers and where Kafka's tools never write
+them, together with a mark, which brokers ignore. Only rates with the mark are removed, so the throttles of other tools
+are left alone. The value of the mark also says whether balancing is in progress, which continues beyond the point at
+which it would start (`balance`). So the operator does not have to store anything else.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throt
 LISTS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 MARK: Final = "odradek.reassignment"
 ALL_REPLICAS: Final = "*"
-"""A topic whose replicas somebody throttles always; we leave that as it is."""
+"""Value of a topic whose replicas a user always throttles; the operator does not change it."""
 
 
 class Mark(Enum):
     """Why replicas move."""
 
     EVEN_OUT = "even-out"
-    """Brokers get their share; other moves may be among these."""
+    """Balancing, possibly together with other moves."""
     RESIZE = "resize"
-    """Brokers are drained, or replication factors change."""
+    """Draining of brokers, or changes of replication factors."""
 
 
 def mark_of(snapshot: Snapshot) -> Mark | None:
-    """Ours, or None where no throttle of ours is in force."""
+    """Return the mark; None if the operator has set no throttle."""
     defaults = snapshot.broker_configs.get(DEFAULT_ENTITY)
     if defaults is None or MARK not in defaults.values:
         return None
@@ -46,12 +45,12 @@ def mark_of(snapshot: Snapshot) -> Mark | None:
 
 
 def entries(rate: int, mark: Mark) -> dict[str, str]:
-    """What the brokers' defaults get."""
+    """Return the entries for the defaults of brokers."""
     return dict.fromkeys(RATES, str(rate)) | {MARK: mark.value}
 
 
 def lists(targets: Mapping[TopicPartition, tuple[int, ...]], snapshot: Snapshot) -> dict[str, dict[str, str]]:
-    """What each topic's overrides get: those that have the records as leaders, those that get them as followers."""
+    """Return the entries for each topic: the throttled leaders and followers."""
     found: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for name, target in sorted(targets.items()):
         present = snapshot.topics[name.topic].assignment.partitions[name.partition].replicas
@@ -70,7 +69,7 @@ def lists(targets: Mapping[TopicPartition, tuple[int, ...]], snapshot: Snapshot)
 
 
 def lift(snapshot: Snapshot) -> LiftThrottle | None:
-    """Take our throttle away; None where there is none."""
+    """Return the step that removes the operator's throttle; None if there is none."""
     if mark_of(snapshot) is None:
         return None
     present = snapshot.broker_configs[DEFAULT_ENTITY].values
