@@ -9,19 +9,21 @@ import click
 
 @click.command()
 @click.argument("properties", type=click.Path())
-@click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over the file; repeatable.")
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a property of the file; repeatable."
+)
 @click.option(
     "--log-level",
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
     default="INFO",
     show_default=True,
-    help="What is written to standard error.",
+    help="Lowest level of messages on standard error.",
 )
 def broker(properties: str, overrides: tuple[str, ...], log_level: str) -> None:
-    """Run one broker until it is told to stop by SIGTERM or Ctrl-C.
+    """Run one broker until SIGTERM or Ctrl-C.
 
-    PROPERTIES is a file of Kafka's broker properties, by Kafka's names: at least broker.id, zookeeper.connect,
-    listeners and log.dirs.
+    PROPERTIES is a file with Kafka's broker properties. It must set at least broker.id, zookeeper.connect, listeners
+    and log.dirs.
 
     \b
     Example:

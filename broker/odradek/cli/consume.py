@@ -1,4 +1,4 @@
-"""`odradek consume`: records to lines."""
+"""`odradek consume`: prints records as lines."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _POLL_MS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """What shall be read."""
+    """The options of the command."""
 
     topic: str
     partitions: tuple[int, ...] = ()
-    """Empty: all."""
+    """Empty for all partitions."""
     group: str | None = None
     from_beginning: bool = False
     offset: int | None = None
@@ -48,20 +48,20 @@ class ConsumeOptions:
         """Raise `click.UsageError` for options that contradict each other."""
         starts = [self.from_beginning, self.offset is not None, self.timestamp_ms is not None]
         if sum(starts) > 1:
-            raise click.UsageError("--from-beginning, --offset and --from-time exclude one another.")
+            raise click.UsageError("--from-beginning, --offset and --from-time are mutually exclusive.")
         if self.group is not None and (self.offset is not None or self.timestamp_ms is not None or self.partitions):
             raise click.UsageError(
-                "With --group the group says where reading goes on and who reads which partition: "
+                "--group decides where reading starts and which partitions are assigned: "
                 "leave out --offset, --from-time and --partition."
             )
         if self.offset is not None and len(self.partitions) != 1:
-            raise click.UsageError("--offset needs exactly one --partition: each has offsets of its own.")
+            raise click.UsageError("--offset needs exactly one --partition.")
         if self.group is not None and self.until_end:
-            raise click.UsageError("--until-end is for reading without --group.")
+            raise click.UsageError("--until-end cannot be used with --group.")
 
 
 def parse_time(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
-    """Milliseconds since 1970 of an ISO 8601 time (without a zone: UTC), or of such a number itself."""
+    """Parse an ISO 8601 time (UTC without a zone) or a number of milliseconds since 1970; returns milliseconds."""
     if value is None:
         return None
     if value.isdecimal():
@@ -69,7 +69,9 @@ def parse_time(_context: click.Context, _parameter: click.Parameter, value: str 
     try:
         time = datetime.fromisoformat(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a time like 2013-01-01T05:00:00 nor milliseconds.") from None
+        raise click.BadParameter(
+            f"{value!r} is neither an ISO 8601 time such as 2013-01-01T05:00:00 nor a number of milliseconds."
+        ) from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return int(time.timestamp() * 1000)
@@ -78,20 +80,29 @@ def parse_time(_context: click.Context, _parameter: click.Parameter, value: str 
 @click.command()
 @click.argument("topic")
 @bootstrap_option
-@click.option("--from-beginning", is_flag=True, help="From the oldest record; with a group that has no offsets yet.")
-@click.option("--offset", type=click.IntRange(0), help="From this offset of one partition.")
-@click.option("--from-time", "timestamp_ms", callback=parse_time, help="From this time on: ISO 8601, or milliseconds.")
-@click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only this; repeatable.")
-@click.option("-g", "--group", help="Read as a member of this group, and commit.")
-@click.option("-n", "--max-records", type=click.IntRange(1), help="End after so many.")
-@click.option("-e", "--until-end", is_flag=True, help="End where the topic ends now.")
-@click.option("--format", "template", default="{value}", show_default=True, help="Line of each record; see above.")
+@click.option(
+    "--from-beginning", is_flag=True, help="Start at the oldest record; with --group, if the group has no offsets yet."
+)
+@click.option("--offset", type=click.IntRange(0), help="Start at this offset of one partition.")
+@click.option("--from-time", "timestamp_ms", callback=parse_time, help="Start at this time: ISO 8601 or milliseconds.")
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(0),
+    help="Read only this partition; repeatable.",
+)
+@click.option("-g", "--group", help="Read as a member of this group and commit offsets.")
+@click.option("-n", "--max-records", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("-e", "--until-end", is_flag=True, help="Stop at the current end of the topic.")
+@click.option("--format", "template", default="{value}", show_default=True, help="Format of each line; see above.")
 @property_option
 @output_option
 def consume(*, bootstrap: str, template: str, properties: Mapping[str, str], as_json: bool, **options: object) -> None:
-    """Print the records of TOPIC, one a line, until Ctrl-C; from now on unless told otherwise.
+    """Print the records of TOPIC, one per line, until Ctrl-C. Starts with new records by default.
 
-    In --format stand {topic}, {partition}, {offset}, {timestamp}, {key}, {value} and {headers}; \\t is a tab.
+    --format can contain {topic}, {partition}, {offset}, {timestamp}, {key}, {value} and {headers}; \\t is a tab.
 
     \b
     Example:
@@ -138,7 +149,7 @@ async def _consume(settings: ClientSettings, options: ConsumeOptions, render: Re
 
 
 async def _partitions(settings: ClientSettings, topic: str) -> set[TopicPartition]:
-    """The topic's partitions. A consumer would wait for a topic that is not there; a person wants to know at once."""
+    """Return the partitions of the topic. Fails if the topic does not exist, where a consumer would wait."""
     from odradek.client.admin import Admin
 
     async with Admin(settings) as admin:
@@ -149,7 +160,7 @@ async def _partitions(settings: ClientSettings, topic: str) -> set[TopicPartitio
 async def _read(
     consumer: Consumer, options: ConsumeOptions, render: Render, ends: dict[TopicPartition, int] | None
 ) -> None:
-    """Print records until there were enough, or every partition has reached its end; None: there is no end."""
+    """Print records until the maximum, or until every partition has reached its end, if `ends` is not None."""
     left = options.max_records
     while left != 0 and ends != {}:
         batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=left)
@@ -163,7 +174,7 @@ async def _read(
 async def _begin(
     consumer: Consumer, partitions: list[TopicPartition], options: ConsumeOptions
 ) -> dict[TopicPartition, int] | None:
-    """Go to where reading starts; the ends of the partitions that have something before it, or None for no end."""
+    """Seek to the start. Returns the end offsets of partitions that have records to read; None to read on."""
     consumer.assign(partitions)
     if options.offset is not None:
         consumer.seek(partitions[0], options.offset)
@@ -181,17 +192,17 @@ async def _not_reached(consumer: Consumer, ends: Mapping[TopicPartition, int]) -
 
 
 def _chosen(there: set[TopicPartition], options: ConsumeOptions) -> list[TopicPartition]:
-    """The wanted partitions of those that the topic has."""
+    """Return the selected partitions of the topic."""
     wanted = {TopicPartition(options.topic, number) for number in options.partitions} or there
     for partition in sorted(wanted - there):
         raise UnknownTopicOrPartitionError(
-            f"topic {options.topic} has no partition {partition.partition}, it has {len(there)}"
+            f"topic {options.topic} has no partition {partition.partition}, only {len(there)} partitions"
         )
     return sorted(wanted)
 
 
 def _print(batches: Mapping[TopicPartition, Sequence[Record]], render: Render) -> int:
-    """Print records, and let whoever reads the pipe have them at once; how many there were."""
+    """Print records and flush standard output. Returns the number of records."""
     from odradek.client.models import ConsumerRecord
 
     lines = []

@@ -1,4 +1,4 @@
-"""A record as a line: by a template, or as JSON. Pure."""
+"""Renders records as lines, with a template or as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.client.models import ConsumerRecord
 
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 NULL: Final = "null"
-"""How a missing key or value is written by a template."""
+"""Text of a missing key or value in a template."""
 
 _ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
 
@@ -20,13 +20,15 @@ Render = Callable[[ConsumerRecord], str]
 
 
 def template(text: str) -> Render:
-    """A renderer of lines like `{key}: {value}`. Raises `ValueError` that names what may stand in braces."""
+    """Return a renderer for a template such as `{key}: {value}`. Raises `ValueError` for an unknown field."""
     for typed, meant in _ESCAPES.items():
         text = text.replace(typed, meant)
     parts: list[tuple[str, str | None]] = []
     for literal, name, spec, conversion in Formatter().parse(text):
         if name is not None and (name not in FIELDS or spec or conversion):
-            raise ValueError(f"{{{name}}} is not a field: there are {', '.join(f'{{{field}}}' for field in FIELDS)}")
+            raise ValueError(
+                f"{{{name}}} is not a field; the fields are {', '.join(f'{{{field}}}' for field in FIELDS)}"
+            )
         parts.append((literal, name))
 
     def render(record: ConsumerRecord) -> str:
@@ -47,7 +49,7 @@ def _text(value: bytes | None) -> str:
 
 
 def as_json(record: ConsumerRecord) -> str:
-    """One JSON object. Bytes that are not UTF-8 stand in base64 under a name with `_base64` instead."""
+    """Return one JSON object. Bytes that are not UTF-8 are in base64, in a field with the suffix `_base64`."""
     value: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,

@@ -10,7 +10,7 @@ from odradek.cli.tables import show
 
 @click.group()
 def group() -> None:
-    """List consumer groups; show their members and lag.
+    """List consumer groups, their members and their lag.
 
     \b
     Example:
@@ -49,7 +49,7 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @output_option
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
-    """Show what groups have committed, how far they are behind, and who reads what.
+    """Show the committed offsets, the lag and the members of consumer groups.
 
     \b
     Example:
@@ -67,7 +67,7 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
                 described = (await admin.describe_groups([name]))[name]
                 committed = await admin.group_offsets(name)
                 if described.state == "Dead" and not committed:
-                    raise GroupIdNotFoundError(f"there is no group {name}")
+                    raise GroupIdNotFoundError(f"group {name} does not exist")
                 assigned = [partition for member in described.members for partition in member.assignment]
                 wanted = dict.fromkeys([*committed, *assigned], "latest")
                 ends = await admin.list_offsets(wanted) if wanted else {}

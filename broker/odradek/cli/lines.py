@@ -1,7 +1,6 @@
-"""Lines of text from a file, a pipe or a keyboard, without stopping the event loop while nobody types.
+"""Reads lines from a file, a pipe or a terminal without blocking the event loop. Used by `produce`.
 
-Enters: a file descriptor. Leaves: lists of lines, as many as are there at once, so that a keyboard's line goes out
-when it is typed and a file's go by the thousand. Called by `produce`.
+Yields the lines that are available at once: single lines from a terminal, thousands from a file.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from odradek.base.errors import OdradekError
 
 CHUNK_BYTES: Final = 256 * 1024
 MAX_LINE_BYTES: Final = 64 << 20
-"""A longer line is taken for a file that has no lines."""
+"""Maximum length of a line: a longer one means that the input is not text."""
 
 
 class LineTooLongError(OdradekError):
-    """The input is no text of lines."""
+    """The input has a line that is too long."""
 
 
 class LineSplitter:
-    """Bytes in, whole lines out; `\\n` and `\\r\\n` end a line. Pure."""
+    """Splits bytes into lines, which end with `\\n` or `\\r\\n`. Pure."""
 
     __slots__ = ("_rest",)
 
     def __init__(self) -> None:
-        """Nothing read yet."""
+        """Start without input."""
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes. Raises `LineTooLongError`."""
+        """Return the lines that `data` completes. Raises `LineTooLongError`."""
         first, *others = data.split(b"\n")
         self._rest += first
         if len(self._rest) > MAX_LINE_BYTES:
@@ -45,13 +44,13 @@ class LineSplitter:
         return [line.removesuffix(b"\r") for line in lines]
 
     def finish(self) -> list[bytes]:
-        """What stands after the last line end, if anything."""
+        """Return the text after the last line end, if there is any."""
         rest, self._rest = self._rest, b""
         return [rest.removesuffix(b"\r")] if rest else []
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
-    """Lines as they come, until the end of the input; never an empty list."""
+    """Yield lines as they arrive, in non-empty lists, until the end of the input."""
     splitter = LineSplitter()
     while data := await _read(descriptor):
         lines = splitter.feed(data)
@@ -63,7 +62,7 @@ async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
 
 
 async def _read(descriptor: int) -> bytes:
-    """The next bytes; empty at the end. A read is only made when it will not block."""
+    """Return the next bytes; empty at the end. Reads only when that does not block."""
     loop = asyncio.get_running_loop()
     readable = loop.create_future()
     try:

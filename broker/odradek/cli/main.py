@@ -1,8 +1,8 @@
-"""The command `odradek`: finds the sub-command that is asked for, and loads nothing else.
+"""The command `odradek`: loads only the requested subcommand.
 
-Enters: a command line. Leaves: an exit code: 0 done, 1 failed with a sentence that says why, 2 wrong usage. The table
-`COMMANDS` names the core's commands with their one-line help, so that `odradek --help` imports none of them; other
-parts of the distribution, which the core may not import, add theirs by the entry point group `odradek.commands`.
+Exit codes are 0 for success, 1 for a failure with a message, and 2 for wrong usage. `COMMANDS` has the one-line help of
+the core's commands, so that `odradek --help` imports none of them. Other packages of the distribution add commands
+through the entry point group `odradek.commands`, because the core must not import them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENTRY_POINTS: Final = "odradek.commands"
 
 
 class Lazy(NamedTuple):
-    """A command that is not loaded yet."""
+    """A command that is imported when it is used."""
 
     target: str
     """`module:attribute`."""
@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "topic": Lazy("odradek.cli.topics:topic", "List, create, describe and delete topics."),
     "produce": Lazy("odradek.cli.produce:produce", "Send lines of text to a topic."),
     "consume": Lazy("odradek.cli.consume:consume", "Print the records of a topic."),
-    "group": Lazy("odradek.cli.groups:group", "List consumer groups; show their members and lag."),
+    "group": Lazy("odradek.cli.groups:group", "List consumer groups, their members and their lag."),
     "log": Lazy("odradek.cli.logs.command:log", "Dump, verify or compact the files of a log, without a broker."),
 }
 
@@ -40,18 +40,18 @@ EXTENSIONS: Final = {
     "up": "Run a whole cluster on this machine, from YAML.",
     "demo": "Run the demonstration: real events through brokers and Spark.",
 }
-"""One-line help of commands that come by entry points and are known; others are listed by the package they are of."""
+"""One-line help of known commands from entry points. Other commands are listed with the name of their package."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are run."""
+    """A command group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all commands: the core's in their order, then the others'."""
+        """Return the names of all commands: those of the core first."""
         return [*COMMANDS, *sorted(name for name in _extensions() if name not in COMMANDS)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None when there is none of this name."""
+        """Import a command. Returns None if it does not exist."""
         if cmd_name in COMMANDS:
             module, _, attribute = COMMANDS[cmd_name].target.partition(":")
             return _as_command(getattr(import_module(module), attribute), cmd_name)
@@ -62,11 +62,11 @@ class LazyGroup(click.Group):
             return _as_command(extension.load(), cmd_name)
         except ImportError as error:
             raise click.ClickException(
-                f"`odradek {cmd_name}` needs a package that is not here ({error}): install odradek with its extras."
+                f"`odradek {cmd_name}` needs a package that is not installed ({error}): install odradek's extras."
             ) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from the tables: nothing is imported."""
+        """Write the list of commands from the tables, without importing them."""
         rows = [(name, lazy.summary) for name, lazy in COMMANDS.items()]
         for name, point in sorted(_extensions().items()):
             if name not in COMMANDS:
@@ -81,7 +81,7 @@ def _extensions() -> dict[str, EntryPoint]:
 
 def _as_command(loaded: object, name: str) -> click.Command:
     if not isinstance(loaded, click.Command):
-        raise click.ClickException(f"`odradek {name}` is broken: what is registered for it is no command.")
+        raise click.ClickException(f"`odradek {name}` cannot run: its entry point is not a command.")
     return loaded
 
 
@@ -91,10 +91,10 @@ def cli() -> None:
     """Odradek, a Kafka-compatible broker cluster.
 
     \b
-    To begin with:
+    Getting started:
       odradek up -f manifests/examples/          a cluster on this machine
-      odradek topic create greetings             a topic in it
-      echo hello | odradek produce greetings     a record
+      odradek topic create greetings             create a topic
+      echo hello | odradek produce greetings     send a record
       odradek consume greetings --from-beginning --until-end
     """
 

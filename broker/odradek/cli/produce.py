@@ -1,4 +1,4 @@
-"""`odradek produce`: lines of text to records."""
+"""`odradek produce`: sends lines as records."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from odradek.client.settings import ClientSettings
 
 _MAX_BULKS: Final = 32
-"""Bulks of lines that may wait for their acknowledgement; the producer bounds their memory too."""
+"""Maximum number of unacknowledged groups of lines; the producer limits their memory, too."""
 
 Pair = tuple[bytes | None, bytes | None]
 
 
 class NoSeparatorError(OdradekError):
-    """A line has no key."""
+    """A line does not contain the key separator."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """What was sent."""
+    """Counts of what was sent."""
 
     records: int = 0
     bytes: int = 0
@@ -51,7 +51,7 @@ class Summary:
     last_offsets: dict[int, int] = field(default_factory=dict)
 
     def add(self, delivered: SendResult) -> None:
-        """Count a bulk that was acknowledged."""
+        """Count acknowledged records."""
         self.records += delivered.records
         for batch in delivered.batches:
             last = batch.base_offset + batch.record_count - 1
@@ -59,7 +59,7 @@ class Summary:
             self.last_offsets[batch.partition] = max(last, self.last_offsets.get(batch.partition, last))
 
     def value(self, topic: str, seconds: float) -> dict[str, object]:
-        """For JSON."""
+        """Return the counts for JSON."""
         return {
             "topic": topic,
             "records": self.records,
@@ -73,7 +73,7 @@ class Summary:
 
 
 def split_pairs(lines: Sequence[bytes], separator: bytes | None, *, first_number: int) -> list[Pair]:
-    """Key and value of each line. Raises `NoSeparatorError` with the number of a line that has no separator."""
+    """Return the key and value of each line. Raises `NoSeparatorError` with the number of the line."""
     if separator is None:
         return [(None, line) for line in lines]
     pairs: list[Pair] = []
@@ -89,7 +89,7 @@ def split_pairs(lines: Sequence[bytes], separator: bytes | None, *, first_number
 
 
 def _unescaped(_context: click.Context, _parameter: click.Parameter, value: str | None) -> bytes | None:
-    """`\\t` typed in a shell means a tab."""
+    """Accept `\\t` for a tab."""
     if value == "":
         raise click.BadParameter("must not be empty.")
     return None if value is None else value.replace("\\t", "\t").replace("\\0", "\0").encode()
@@ -99,12 +99,17 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, value: str 
 @click.argument("topic")
 @bootstrap_option
 @click.option(
-    "-f", "--file", "source", type=click.File("rb"), default="-", help="File of lines; standard input when left out."
+    "-f", "--file", "source", type=click.File("rb"), default="-", help="Input file; standard input by default."
 )
 @click.option(
-    "-k", "--key-separator", "separator", callback=_unescaped, help="What stands between key and value, such as \\t."
+    "-k", "--key-separator", "separator", callback=_unescaped, help="Separator between key and value, such as \\t."
 )
-@click.option("-p", "--partition", type=click.IntRange(0), help="Send all to this partition; else by key.")
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(0),
+    help="Send all records to this partition; by default, partition by key.",
+)
 @property_option
 @output_option
 def produce(
@@ -119,7 +124,7 @@ def produce(
 ) -> None:
     """Send each line of the input to TOPIC as one record.
 
-    All in-sync replicas acknowledge what is sent, in order and without doubles, unless -X says otherwise.
+    By default the producer is idempotent and all in-sync replicas acknowledge; see -X.
 
     \b
     Example:
@@ -178,7 +183,7 @@ async def _produce(
 
 
 async def _require(settings: ClientSettings, topic: str) -> None:
-    """A producer would wait for a topic that is not there; a person wants to know at once."""
+    """Fail if the topic does not exist, where a producer would wait."""
     from odradek.client.admin import Admin
 
     async with Admin(settings) as admin:
@@ -187,12 +192,12 @@ async def _require(settings: ClientSettings, topic: str) -> None:
 
 @contextmanager
 def _progress(source: BinaryIO) -> Iterator[Callable[[int], object]]:
-    """A progress bar on standard error when that is a terminal and the input is a file; yields how to advance it."""
+    """Show a progress bar if standard error is a terminal and the input is a file. Yields how to advance it."""
     status = os.fstat(source.fileno())
     if not (stat.S_ISREG(status.st_mode) and sys.stderr.isatty()):
         yield lambda size: None
         return
-    # Here and not above: rich takes longer to import than everything else together.
+    # Imported here because rich takes longer to import than everything else together.
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""Typed results of the client library to tables and to plain values for JSON. Values in, values out."""
+"""Converts results of the client library to tables and to plain values for JSON. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from odradek.client.models import (
 )
 
 TOPIC_CONFIG = 1
-"""Source of a configuration that was set on the topic itself (DescribeConfigs)."""
+"""Config source of a property that the topic overrides (DescribeConfigs)."""
 
 
 def partition_state(partition: PartitionDescription) -> str:
-    """`in sync`, what is missing, or `offline`."""
+    """Return `in sync`, the number of replicas behind, or `offline`."""
     if partition.leader == NO_BROKER:
         return "offline"
     behind = len(set(partition.replicas) - set(partition.isr))
@@ -35,7 +35,7 @@ def _numbers(values: Iterable[int]) -> str:
 
 
 def topic_list(topics: Iterable[TopicDescription]) -> Table:
-    """One row for each topic."""
+    """Return a table with a row for each topic."""
     rows, marked = [], set()
     for index, topic in enumerate(topics):
         troubled = [part for part in topic.partitions if partition_state(part) != "in sync"]
@@ -49,12 +49,12 @@ def topic_list(topics: Iterable[TopicDescription]) -> Table:
 
 
 def overrides(entries: Iterable[ConfigEntry]) -> dict[str, str]:
-    """The configurations that were set on the topic itself."""
+    """Return the properties that the topic overrides."""
     return {entry.name: entry.value or "" for entry in entries if entry.source == TOPIC_CONFIG}
 
 
 def topic_detail(topic: TopicDescription, config: Mapping[str, str]) -> Table:
-    """One row for each partition, under a title that says the rest."""
+    """Return a table with a row for each partition, and a title with everything else."""
     rows = tuple(
         (
             str(part.partition),
@@ -80,24 +80,24 @@ def topic_detail(topic: TopicDescription, config: Mapping[str, str]) -> Table:
         Column("STATE"),
     )
     marked = frozenset(index for index, part in enumerate(topic.partitions) if partition_state(part) != "in sync")
-    return Table(", ".join(title), columns, rows, marked, empty="It has no partitions.")
+    return Table(", ".join(title), columns, rows, marked, empty="The topic has no partitions.")
 
 
 def only_troubled(topic: TopicDescription) -> TopicDescription:
-    """The topic with those partitions alone that are not in sync."""
+    """Return the topic with only the partitions that are not in sync."""
     troubled = tuple(part for part in topic.partitions if partition_state(part) != "in sync")
     return replace(topic, partitions=troubled)
 
 
 def _topic_id(topic: TopicDescription) -> str | None:
-    """The id as Kafka's tools show it; None where brokers are too old to have one."""
+    """Return the topic id as Kafka's tools show it; None if the brokers are too old to have one."""
     if topic.topic_id == ZERO_UUID:
         return None
     return base64.urlsafe_b64encode(topic.topic_id.bytes).rstrip(b"=").decode("ascii")
 
 
 def topic_value(topic: TopicDescription, config: Mapping[str, str] | None = None) -> dict[str, object]:
-    """A topic for JSON; with its own configurations where they are given."""
+    """Return a topic for JSON, with its overrides if `config` is given."""
     value: dict[str, object] = {
         "name": topic.name,
         "id": _topic_id(topic),
@@ -118,25 +118,25 @@ def topic_value(topic: TopicDescription, config: Mapping[str, str] | None = None
 
 
 def group_list(groups: Sequence[GroupListing]) -> Table:
-    """One row for each group."""
+    """Return a table with a row for each group."""
     rows = tuple((group.group_id, group.state or "unknown", group.protocol_type or "-") for group in groups)
     columns = (Column("GROUP"), Column("STATE"), Column("TYPE"))
     return Table("", columns, rows, empty="There are no consumer groups.")
 
 
 class Lag(NamedTuple):
-    """How far a group is in one partition. None: nothing is committed, or the end is unknown."""
+    """The position of a group in one partition. None: nothing is committed, or the end is unknown."""
 
     partition: TopicPartition
     committed: int | None
     end: int | None
     member: str
-    """Client id of the member that reads it; empty when nobody does."""
+    """Client id of the assigned member; empty if there is none."""
     host: str
 
     @property
     def lag(self) -> int | None:
-        """Records behind the end; never below 0, since the end may be a moment older than the commit."""
+        """Number of records behind the end, at least 0: the end may be older than the commit."""
         if self.committed is None or self.end is None:
             return None
         return max(0, self.end - self.committed)
@@ -147,7 +147,7 @@ def lags(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     ends: Mapping[TopicPartition, int],
 ) -> list[Lag]:
-    """A line for each partition that is committed or assigned, in order."""
+    """Return the position in each partition that is committed or assigned, in order."""
     readers = {partition: member for member in group.members for partition in member.assignment}
     found = []
     for partition in sorted({*committed, *readers}):
@@ -165,7 +165,7 @@ def lags(
 
 
 def group_detail(group: GroupDescription, found: Sequence[Lag]) -> Table:
-    """One row for each partition, under a title that says the rest."""
+    """Return a table with a row for each partition, and a title with everything else."""
     title = [f"Group {group.group_id}", group.state, f"{len(group.members)} members"]
     if group.protocol:
         title.append(f"assignor {group.protocol}")
@@ -193,7 +193,7 @@ def group_detail(group: GroupDescription, found: Sequence[Lag]) -> Table:
         )
         for line in found
     )
-    return Table(", ".join(title), columns, rows, empty="It has no partitions and no commits.")
+    return Table(", ".join(title), columns, rows, empty="The group has no partitions and no commits.")
 
 
 def _number_or_dash(value: int | None) -> str:
@@ -201,7 +201,7 @@ def _number_or_dash(value: int | None) -> str:
 
 
 def group_value(group: GroupDescription, found: Sequence[Lag]) -> dict[str, object]:
-    """A group for JSON."""
+    """Return a group for JSON."""
     return {
         "group": group.group_id,
         "state": group.state,

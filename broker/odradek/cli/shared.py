@@ -1,7 +1,7 @@
-"""What the sub-commands share: their common options, the way to the event loop, and how errors are told.
+"""Common options, event loop and error reporting of the subcommands.
 
-An `OdradekError` becomes one sentence on standard error and exit code 1, with a hint at what to do where one is known.
-Nothing of the client library is imported before a command runs.
+An `OdradekError` becomes one message on standard error, with a hint if there is one, and exit code 1. The client
+library is not imported before a command runs.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVER"
 API_TIMEOUT_MS: Final = 20_000
-"""Somebody waits at a terminal: less patience than a program's 60 s."""
+"""Shorter than the 60 s of programs, because a person is waiting at a terminal."""
 
 _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
-    (NetworkError, f"Does a broker listen there? See --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
-    (RequestTimedOutError, f"Does a broker listen there? See --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
-    (UnknownTopicOrPartitionError, "`odradek topic list` shows what is there, `odradek topic create` makes one."),
+    (NetworkError, f"Check that a broker listens there; see --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
+    (RequestTimedOutError, f"Check that a broker listens there; see --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
+    (UnknownTopicOrPartitionError, "`odradek topic list` shows the topics, `odradek topic create` creates one."),
     (TopicAlreadyExistsError, "`odradek topic describe` shows it."),
-    (GroupIdNotFoundError, "`odradek group list` shows the groups that are there."),
+    (GroupIdNotFoundError, "`odradek group list` shows the groups."),
 )
 
 
 def bootstrap_option(command: _F) -> _F:
-    """`--bootstrap-server`."""
+    """Add `--bootstrap-server`."""
     return click.option(
         "-b",
         "--bootstrap-server",
@@ -54,12 +54,12 @@ def bootstrap_option(command: _F) -> _F:
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT,…",
-        help="Where to find the cluster; one broker that lives is enough.",
+        help="Brokers to connect to first; one that is running is enough.",
     )(command)
 
 
 def output_option(command: _F) -> _F:
-    """`--output text|json`; the parameter is called `as_json`."""
+    """Add `--output text|json`; the parameter is `as_json`."""
     return click.option(
         "-o",
         "--output",
@@ -68,12 +68,12 @@ def output_option(command: _F) -> _F:
         default="text",
         show_default=True,
         callback=lambda _context, _parameter, value: value == "json",
-        help="For people or for programs.",
+        help="Output for people or for programs.",
     )(command)
 
 
 def property_option(command: _F) -> _F:
-    """`-X key=value`, a client property by Kafka's name; the parameter is called `properties`."""
+    """Add `-X key=value`, a client property; the parameter is `properties`."""
     return click.option(
         "-X",
         "--property",
@@ -81,12 +81,12 @@ def property_option(command: _F) -> _F:
         multiple=True,
         metavar="KEY=VALUE",
         callback=lambda _context, _parameter, values: pairs(values),
-        help="A client property by Kafka's name, such as compression.type=zstd; repeatable.",
+        help="Client property, such as compression.type=zstd; repeatable.",
     )(command)
 
 
 def pairs(values: Iterable[str]) -> dict[str, str]:
-    """`KEY=VALUE` arguments as a mapping. Raises `click.BadParameter` for one without `=`."""
+    """Return `KEY=VALUE` arguments as a mapping. Raises `click.BadParameter` if there is no `=`."""
     found = {}
     for value in values:
         key, separator, text = value.partition("=")
@@ -97,7 +97,7 @@ def pairs(values: Iterable[str]) -> dict[str, str]:
 
 
 def client_settings(bootstrap: str, properties: Mapping[str, str], **more: object) -> ClientSettings:
-    """Settings from the command line; a property that is unknown is told on standard error, a bad one is an error."""
+    """Return settings from the command line. Warns of unknown properties; raises for invalid ones."""
     from odradek.client.settings import ClientSettings
 
     given = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **{key: str(value) for key, value in more.items()}}
@@ -109,7 +109,7 @@ def client_settings(bootstrap: str, properties: Mapping[str, str], **more: objec
 
 @contextmanager
 def reporting_errors() -> Iterator[None]:
-    """Errors that are raised on purpose become `click.ClickException`: their text, a hint, exit code 1."""
+    """Convert an `OdradekError` to a `click.ClickException` with its message, a hint and exit code 1."""
     try:
         yield
     except OdradekError as error:
@@ -117,7 +117,7 @@ def reporting_errors() -> Iterator[None]:
 
 
 def sentence(error: OdradekError) -> str:
-    """An error as a person reads it: its text as a sentence, and a hint where one is known."""
+    """Return the message of an error as a sentence, with a hint if there is one."""
     text = str(error) or type(error).__name__
     if not text.endswith((".", "!", "?")):
         text += "."
@@ -126,11 +126,11 @@ def sentence(error: OdradekError) -> str:
 
 
 def run(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a command's coroutine to its end, with errors told in a sentence."""
+    """Run a command's coroutine and report its errors."""
     with reporting_errors():
         return asyncio.run(coroutine)
 
 
 def echo_json(value: object) -> None:
-    """One JSON document on one line, so that line-based tools can read it."""
+    """Print one JSON document on one line, for line-based tools."""
     click.echo(json.dumps(value, ensure_ascii=False))

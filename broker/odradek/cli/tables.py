@@ -1,7 +1,6 @@
-"""A table as a value, and how it is shown.
+"""Tables as values, and printing them with rich. `render` builds them.
 
-Renderers (`render`) build tables from typed results; this prints them with rich. At a terminal a table fits its width;
-in a pipe it is as wide as it needs to be, without colour, so that nothing is cut off.
+On a terminal a table fits the width. In a pipe it is as wide as necessary and has no colours, so nothing is cut off.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 _PIPE_WIDTH: Final = 100_000
-"""Tables take what they need of it."""
+"""Width of tables in a pipe, of which they use as much as they need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading; numbers stand to the right."""
+    """A column. Numbers are right-aligned."""
 
     heading: str
     right: bool = False
@@ -25,19 +24,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headings. A cell in a row of `marked` is what a person should look at."""
+    """Rows with headings. Rows in `marked` are highlighted."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     marked: frozenset[int] = frozenset()
     empty: str = "Nothing."
-    """What is said instead of a table without rows."""
+    """Text instead of a table without rows."""
 
 
 def show(tables: Sequence[Table]) -> None:
-    """Print tables on standard output, one under the other."""
-    # Here and not above: rich takes longer to import than everything else together.
+    """Print tables on standard output."""
+    # Imported here because rich takes longer to import than everything else together.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -55,6 +54,6 @@ def show(tables: Sequence[Table]) -> None:
         for column in table.columns:
             shown.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
         for index, row in enumerate(table.rows):
-            # As text objects: names may hold what rich would take for markup.
+            # Text objects, because names may contain what rich would treat as markup.
             shown.add_row(*(Text(cell) for cell in row), style="yellow" if index in table.marked else None)
         console.print(shown)

@@ -21,10 +21,10 @@ def topic() -> None:
 
 @topic.command("list")
 @bootstrap_option
-@click.option("--internal", is_flag=True, help="Also those that brokers keep for themselves.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @output_option
 def list_topics(bootstrap: str, internal: bool, as_json: bool) -> None:
-    """List the topics, with their partitions and whether they are in sync.
+    """List topics with their partitions and whether these are in sync.
 
     \b
     Example:
@@ -49,9 +49,15 @@ def list_topics(bootstrap: str, internal: bool, as_json: bool) -> None:
 @topic.command()
 @click.argument("name")
 @bootstrap_option
-@click.option("-p", "--partitions", type=click.IntRange(1), help="Number of partitions; else the brokers' default.")
 @click.option(
-    "-r", "--replication-factor", "replicas", type=click.IntRange(1), help="Copies; else the brokers' default."
+    "-p", "--partitions", type=click.IntRange(1), help="Number of partitions; default: the brokers' num.partitions."
+)
+@click.option(
+    "-r",
+    "--replication-factor",
+    "replicas",
+    type=click.IntRange(1),
+    help="Replicas; default: the brokers' default.replication.factor.",
 )
 @click.option(
     "-c",
@@ -59,9 +65,9 @@ def list_topics(bootstrap: str, internal: bool, as_json: bool) -> None:
     multiple=True,
     metavar="KEY=VALUE",
     callback=lambda _context, _parameter, values: pairs(values),
-    help="A topic property by Kafka's name; repeatable.",
+    help="Topic property, such as retention.ms=86400000; repeatable.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Be content with one that is there already.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic already exists.")
 @output_option
 def create(
     name: str,
@@ -104,16 +110,16 @@ def create(
     if as_json:
         echo_json({"topic": name, "created": created})
     else:
-        click.echo(f"Topic {name} was created." if created else f"Topic {name} is there already.")
+        click.echo(f"Topic {name} was created." if created else f"Topic {name} already exists.")
 
 
 @topic.command()
 @click.argument("names", nargs=-1, metavar="[NAME]…")
 @bootstrap_option
-@click.option("--under-replicated", is_flag=True, help="Only partitions that lack an in-sync replica.")
+@click.option("--under-replicated", is_flag=True, help="Show only partitions with replicas that are not in sync.")
 @output_option
 def describe(names: tuple[str, ...], bootstrap: str, under_replicated: bool, as_json: bool) -> None:
-    """Show partitions, leaders, replicas and configurations of topics; of all when none is named.
+    """Show partitions, leaders, replicas and properties of topics, or of all topics.
 
     \b
     Example:
@@ -145,16 +151,16 @@ def describe(names: tuple[str, ...], bootstrap: str, under_replicated: bool, as_
     elif found:
         show([render.topic_detail(described, config) for described, config in found])
     else:
-        click.echo("No partition lacks a replica." if under_replicated else "There are no topics.")
+        click.echo("All replicas are in sync." if under_replicated else "There are no topics.")
 
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 @bootstrap_option
-@click.option("--if-exists", is_flag=True, help="Be content when one is not there.")
+@click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
 @output_option
 def delete(names: tuple[str, ...], bootstrap: str, if_exists: bool, as_json: bool) -> None:
-    """Delete topics with all their records.
+    """Delete topics and all their records.
 
     \b
     Example:
@@ -180,4 +186,4 @@ def delete(names: tuple[str, ...], bootstrap: str, if_exists: bool, as_json: boo
     if as_json:
         echo_json({"deleted": gone})
     else:
-        click.echo(f"Deleted: {', '.join(gone)}." if gone else "Nothing was there to be deleted.")
+        click.echo(f"Deleted: {', '.join(gone)}." if gone else "None of the topics exists.")

@@ -134,7 +134,7 @@ def test_a_group_goes_on_where_it_was(odradek: Odradek, topic: str) -> None:
         (("topic", "create", "not a name"), "not a name"),
         (("topic", "create", "bad-config", "-c", "retention.mss=1"), "retention.mss"),
         (("consume", "no-such-topic", "-e"), "no-such-topic"),
-        (("group", "describe", "no-such-group"), "there is no group no-such-group"),
+        (("group", "describe", "no-such-group"), "group no-such-group does not exist"),
     ],
 )
 def test_errors_are_sentences_with_exit_code_1(odradek: Odradek, arguments: tuple[str, ...], words: str) -> None:

@@ -72,9 +72,9 @@ def test_other_packages_add_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "From os." in listed
     missing = CliRunner().invoke(cli, ["gone"])
     assert missing.exit_code == 1
-    assert "`odradek gone` needs a package that is not here" in missing.output
+    assert "`odradek gone` needs a package that is not installed" in missing.output
     broken = CliRunner().invoke(cli, ["path"])
-    assert "`odradek path` is broken" in broken.output
+    assert "`odradek path` cannot run" in broken.output
     assert CliRunner().invoke(cli, ["echo"]).output == "heard\n"
 
 
@@ -95,11 +95,11 @@ def echo() -> None:
         (["produce", "t", "-f", "/no/such/file"], "No such file"),
         (["consume", "t", "--offset", "4"], "--offset needs exactly one --partition"),
         (["consume", "t", "--offset", "4", "-p", "1", "-p", "2"], "--offset needs exactly one --partition"),
-        (["consume", "t", "--from-beginning", "--from-time", "1"], "exclude one another"),
-        (["consume", "t", "-g", "g", "-p", "1"], "With --group the group says"),
-        (["consume", "t", "-g", "g", "-e"], "--until-end is for reading without --group"),
-        (["consume", "t", "--from-time", "noon"], "'noon' is neither a time"),
-        (["consume", "t", "--format", "{colour}"], "{colour} is not a field: there are {topic}"),
+        (["consume", "t", "--from-beginning", "--from-time", "1"], "are mutually exclusive"),
+        (["consume", "t", "-g", "g", "-p", "1"], "--group decides where reading starts"),
+        (["consume", "t", "-g", "g", "-e"], "--until-end cannot be used with --group"),
+        (["consume", "t", "--from-time", "noon"], "'noon' is neither an ISO 8601 time"),
+        (["consume", "t", "--format", "{colour}"], "{colour} is not a field; the fields are {topic}"),
         (["group", "describe"], "Missing argument 'GROUP…'"),
     ],
 )
