@@ -342,7 +342,7 @@ class Broker:
         self._closers.push_async_callback(self._producer_ids.close)
 
     async def _count_offsets_partitions(self) -> int:
-        """Partitions of `__consumer_offsets`; fixed for the life of the broker, lest groups change their place."""
+        """Number of partitions of `__consumer_offsets`, fixed while the broker runs: groups are assigned by it."""
         found = await self._zk.get_or_none(layout.topic_path(GROUP_METADATA_TOPIC))
         if found is None:
             return self._config.offsets_topic_num_partitions

@@ -238,7 +238,7 @@ class SystemFile:
         self._path = path
 
     def fileno(self) -> int | None:
-        """The descriptor, for `sendfile`; None when closed, lest somebody takes another file's."""
+        """The descriptor for `sendfile`; None when closed, because the number may be reused by another file."""
         return self._descriptor if self._descriptor >= 0 else None
 
     def close(self) -> None:

@@ -133,7 +133,7 @@ class _Spread:
     def replicas(self, first: int, shift: int, count: int) -> list[int]:
         """The broker at `first`, then others from a shifted start, one per rack while a rack is still without."""
         order, racks = self._order, self._racks
-        # With one rack the shift counts brokers; with several it counts turns, lest it stay within the same racks.
+        # With one rack the shift counts brokers; with several it counts turns, or it would stay within the racks.
         distance = shift * self._rack_count
         chosen = [order[first]]
         used_racks = {racks[order[first]]}

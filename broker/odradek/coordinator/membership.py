@@ -30,7 +30,7 @@ from odradek.base.ports import Clock
 from odradek.coordinator.classic_group import ClassicGroup, GroupState
 from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, Member
 from odradek.coordinator.group_settings import GroupSettings
-from odradek.coordinator.rebalancing import Rebalancer
+from odradek.coordinator.rebalancing import Rebalancer, with_reason
 from odradek.coordinator.requests import (
     UNKNOWN_MEMBER_ID,
     JoinRequest,
@@ -248,5 +248,5 @@ class Membership:
             member = check_member(group, member_id, leaving.instance_id)
         except ProtocolError as error:
             return error.code
-        self._rebalancer.remove_member(group, member, f"member {member_id} left; it says: {leaving.reason}")
+        self._rebalancer.remove_member(group, member, with_reason(f"member {member_id} left", leaving.reason))
         return NONE

@@ -68,6 +68,11 @@ _STORE_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
 """What members are told when the group's record could not be appended."""
 
 
+def with_reason(event: str, reason: str | None) -> str:
+    """Return an event for the log, with the reason that the member gave (KIP-800), if any."""
+    return f"{event}: {reason}" if reason else event
+
+
 class Rebalancer:
     """The moves of the groups of one `__consumer_offsets` partition."""
 
@@ -97,13 +102,13 @@ class Rebalancer:
             group.protocol_type = request.protocol_type
         group.add(member, answer)
         self._expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self.prepare_if_possible(group, f"new member {member.member_id}; it says: {request.reason}")
+        self.prepare_if_possible(group, with_reason(f"member {member.member_id} joined", request.reason))
 
     def update_member(self, group: ClassicGroup, member: Member, request: JoinRequest, answer: AnswerJoin) -> None:
         """Take over what a known member tells when it joins again, and begin a rebalance."""
         timeouts_ms = (request.rebalance_timeout_ms, request.session_timeout_ms)
         group.update(member, request.protocols, timeouts_ms, answer)
-        self.prepare_if_possible(group, f"member {member.member_id} joins again; it says: {request.reason}")
+        self.prepare_if_possible(group, with_reason(f"member {member.member_id} joined again", request.reason))
 
     def remove_member(self, group: ClassicGroup, member: Member, reason: str) -> None:
         """Remove a member; whoever remains rebalances."""

@@ -12,8 +12,8 @@ Invariants:
 - While requests wait, or the peer does not read its responses, reading pauses: the peer's own window holds it back.
 - Answers given while requests are handed over leave together when that ends, or when they have become many bytes: a
   system call for each would cost more than most requests.
-- While a part of an answer that lies in a file is on its way (`outflow`), answers wait behind it and no request is
-  taken: nothing of them is in memory but what must be.
+- While a part of an answer is sent from a file (`outflow`), later answers wait and no request is accepted, so that
+  memory use stays low.
 - A frame's memory is borrowed: it is valid until the handler returns, and `Request.frame` is empty from then on.
 """
 

@@ -1,8 +1,7 @@
-"""How each API says that a whole request failed, and the wire's word for errors of what this broker stands on.
+"""Builds the response of each API to a request that failed as a whole, and maps internal errors to protocol errors.
 
-Most responses have an error code of their own; the others carry one for each thing that was asked about, so the answer
-is built from the request. `server/dispatch` alone calls `failure`; handlers that answer for each thing apart share
-`wire_error` with it.
+Most responses have one error code. Others have one for each item of the request, so the response is built from the
+request. Only `server/dispatch` calls `failure`; handlers that answer each item separately use `wire_error`, too.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class RunningCluster:
         self._signal_all(broker_id, signal.SIGCONT)
 
     def _signal_all(self, broker_id: int, number: signal.Signals) -> None:
-        """To the parent first, lest it takes the silence of its child for hanging."""
+        """Signal the parent first, so that it does not treat the paused child as hanging."""
         pid = self.pids[broker_id]
         for each in (pid, *_children(pid)):
             os.kill(each, number)

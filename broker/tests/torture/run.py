@@ -50,7 +50,7 @@ def _kill(minutes: float, seed: int) -> bool:
     while time.monotonic() < end:
         with tempfile.TemporaryDirectory(prefix="odradek-torture-") as directory:
             loop = KillLoop(directory, chance)
-            # A directory is left after some kills, lest most of the time goes into reading what is there.
+            # Use a new directory after some kills; otherwise most of the time goes into reading the existing logs.
             while loop.kills < 20 and time.monotonic() < end:
                 try:
                     loop.once()

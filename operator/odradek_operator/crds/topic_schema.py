@@ -82,7 +82,7 @@ def _config() -> Schema:
         | {"maxProperties": len(TOPIC_SETTINGS)},
         rule(
             f"self.all(key, key in [{known}])",
-            "A property here is none of a topic: kubectl explain topic.spec.config lists those that there are.",
+            "This is not a topic property: kubectl explain topic.spec.config lists all of them.",
         ),
         rule(
             f"!('cleanup.policy' in self) || string(self['cleanup.policy']).matches('{_POLICY}')",

@@ -130,7 +130,7 @@ _REPLICATION: Final = AlertGroup(
             query=f"max by ({CLUSTER}) (kafka_controller_kafkacontroller_topicstodeletecount{{SCOPE}}) > 0",
             lasting="30m",
             summary=f"{WHICH}: {{{{ $value }}}} topics are to be deleted and are still there",
-            description="A broker that holds replicas of theirs is away, or one of them is on the move.",
+            description="A broker with replicas of these topics is down, or a partition is being reassigned.",
         ),
     ),
 )

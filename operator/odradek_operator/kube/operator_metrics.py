@@ -57,7 +57,7 @@ class Reconciliations:
 
         self._started = counter("reconciliations", "Reconciliations begun, whatever the cause")
         self._periodical = counter("reconciliations_periodical", "Reconciliations begun by the timer")
-        self._successful = counter("reconciliations_successful", "Reconciliations that brought about what is wanted")
+        self._successful = counter("reconciliations_successful", "Reconciliations that reached the desired state")
         self._failed = counter("reconciliations_failed", "Reconciliations that could not")
         self._locked = counter("reconciliations_locked", "Given up for another at the same resource: never")
         self._duration = Histogram(

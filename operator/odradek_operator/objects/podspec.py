@@ -77,7 +77,7 @@ def variable_from(name: str, path: str) -> Object:
 
 
 def identity(cluster: Cluster) -> list[Object]:
-    """Variables that tell a pod who it is."""
+    """Environment variables with the identity of a pod."""
     return [
         variable("CLUSTER", cluster.name),
         variable_from("POD_NAME", "metadata.name"),

@@ -46,7 +46,7 @@ NEW_TOPICS: Final[dict[str, tuple[dict[str, Any], str, str]]] = {
     "no partitions": ({"partitions": 0}, "spec.partitions", "greater than or equal to 1"),
     "no replicas": ({"replicas": 0}, "spec.replicas", "greater than or equal to 1"),
     "an unknown field": ({"partition": 3}, "unknown field", "spec.partition"),
-    "an unknown property": ({"config": {"retention": 1}}, "spec.config", "A property here is none of a topic"),
+    "an unknown property": ({"config": {"retention": 1}}, "spec.config", "This is not a topic property"),
     "a strange retention": ({"config": {"retention.ms": -5}}, "retention.ms must be", "-1 for no bound"),
     "a strange policy": ({"config": {"cleanup.policy": "keep"}}, "cleanup.policy must be", "delete, compact"),
     "a strange deletion": ({"deletion": "Never"}, "spec.deletion", '"Protect", "Delete"'),

@@ -66,11 +66,11 @@ class _Bulk:
         self._batches: list[BatchMetadata] = []
 
     def expect(self) -> None:
-        """One more batch."""
+        """Expect one more batch."""
         self._expected += 1
 
     def complete(self, records: int) -> None:
-        """That were all."""
+        """No more batches are expected. `records`: the number of records sent."""
         self._records = records
         self._check()
 

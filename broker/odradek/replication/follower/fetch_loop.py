@@ -168,9 +168,9 @@ class Fetcher:
         for code, count in self._refusals.news():
             if count:
                 level = logging.INFO if code in PASSING else logging.WARNING
-                logger.log(level, "broker %d answers error %d for %d partitions", self.leader_id, code, count)
+                logger.log(level, "broker %d returns error %d for %d partitions", self.leader_id, code, count)
             else:
-                logger.info("broker %d answers error %d for no partition any more", self.leader_id, code)
+                logger.info("broker %d no longer returns error %d for any partition", self.leader_id, code)
 
     async def _disconnect(self) -> None:
         channel, self._channel = self._channel, None

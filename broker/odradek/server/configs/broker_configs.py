@@ -31,7 +31,7 @@ LISTENERS: Final = ("listeners", "advertised.listeners", "listener.security.prot
 """Settings that are valid together."""
 
 GRADUAL: Final = ("log.cleaner.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers")
-"""Numbers of threads: at most doubled or halved at once, as Kafka demands lest a slip of the pen stop a broker."""
+"""Numbers of threads: as in Kafka, a change may at most double or halve them, so that a typo stops no broker."""
 
 
 class Source(IntEnum):

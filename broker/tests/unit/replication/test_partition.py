@@ -184,7 +184,7 @@ def test_the_mark_does_not_wait_for_a_broker_that_is_gone() -> None:
 
 
 def refused(partition: Partition[Log], now_ms: float) -> RemoteReplica:
-    """Broker 3, which has caught up and was proposed in vain."""
+    """Broker 3, which has caught up and whose proposal was refused."""
     replica = fetched(partition, 3, partition.log.log_end_offset, now_ms=now_ms)
     proposal = partition.propose_expansion(3)
     assert partition.refuse(proposal, INELIGIBLE_REPLICA) is Refusal.REVERT

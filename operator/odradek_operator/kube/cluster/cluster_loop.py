@@ -403,6 +403,6 @@ def _refused(error: KubernetesError) -> Waiting:
     return Waiting(
         what="apply",
         reason="KubernetesRefuses",
-        sentence=f"An object of the cluster cannot be brought about: {str(error).rstrip('.')}.",
+        sentence=f"An object of the cluster cannot be applied: {str(error).rstrip('.')}.",
         needs_person=True,
     )

@@ -338,7 +338,7 @@ def test_an_object_that_is_refused_is_told_of_and_topics_go_on(status: int) -> N
         assert events.count("KubernetesRefuses") == 1
         assert world.deleted_pods == []
         world.api.faults.status = 0
-        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is brought about")
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
 
     play(steps)
 

@@ -291,7 +291,7 @@ def test_a_future_log_alone_waits_for_directories_that_are_offline(files: Memory
 
 
 def test_a_swap_is_durable_when_it_is_done(files: MemoryFiles) -> None:
-    """Lest a checkpoint without the old log, or another move, be found beside an old log that came back."""
+    """So that no checkpoint without the old log, and no other move, is found beside an old log that came back."""
 
     async def move() -> MemoryFiles:
         logs = await start(files)

@@ -1,0 +1,37 @@
+"""Words and phrases that do not belong in the project's English: write as the Kafka and Kubernetes documentation do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ODD = re.compile(
+    r"\b(lest|whither|whence|thither|hither|thereof|wherein|whereof|heretofore)\b"
+    r"|\bof (theirs|hers|yours)\b"
+    r"|\bwho it is\b"
+    r"|\bbrought about\b"
+    r"|\bthat were all\b"
+    r"|\bin vain\b",
+    re.IGNORECASE,
+)
+TEXT = {".py", ".md", ".toml", ".yaml", ".yml", ".tpl", ".txt", ".sh", ""}
+OTHERS = ("tests/e2e/kube/oldest/", "tests/e2e/kube/tools/", "LICENSE")
+"""Files with the words of others."""
+
+
+def test_no_odd_phrase() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    found = []
+    for name in listed.decode().split("\0"):
+        path = ROOT / name
+        if not name or path == Path(__file__) or path.suffix not in TEXT or name.startswith(OTHERS):
+            continue
+        if not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            match = ODD.search(line)
+            if match:
+                found.append(f"{name}:{number}: {match.group()}: {line.strip()[:100]}")
+    assert not found, "\n".join(found)
