@@ -11,10 +11,13 @@ the module passes for a package, stays what it is, and the tests are found below
 from __future__ import annotations
 
 import operator
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from odradek.testing.ports import RANGE_VARIABLE, range_of
 
 REAL_PARTS = {"odradek_zookeeper", "odradek_cluster", "odradek_cluster_factory"}
 """Fixtures that start Java processes."""
@@ -24,6 +27,13 @@ settings.register_profile("odradek", deadline=None, suppress_health_check=[Healt
 settings.load_profile("odradek")
 
 operator.__path__ = [str(Path(__file__).parent / "operator")]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each of several test processes ports that no other one uses."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is not None:
+        os.environ[RANGE_VARIABLE] = range_of(int(worker[2:]), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

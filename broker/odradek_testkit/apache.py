@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.base.errors import OdradekError
+from odradek.testing.ports import free_ports
 
 SLF4J_VERSION: Final = "1.7.36"
 OTHER_LOGGERS: Final = "slf4j-reload4j,log4j-slf4j-impl,slf4j-log4j12"
@@ -148,13 +149,6 @@ class Tools:
         return before_4 if self.version.startswith("3.") else since_4
 
 
-def free_port() -> int:
-    """A port that is free on the loopback address now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class ApacheBroker:
     """One Apache Kafka broker in ZooKeeper mode, a child process with its files under `directory`."""
 
@@ -170,7 +164,7 @@ class ApacheBroker:
         options: Sequence[str] = (),
     ) -> None:
         """`properties` are added to, or override, id, listener, directory and ensemble; `options` go to Java itself."""
-        self.port: Final = free_port()
+        self.port: Final = free_ports(1)[0]
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         settings = {

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from odradek.testing.ports import free_ports
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import free_port
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -38,7 +38,7 @@ class OdradekBroker:
     ) -> None:
         """`properties` are added to, or override, id, listener, directory and ensemble; without a port a free one is
         taken. Nothing is started yet."""
-        self.port: Final = port or free_port()
+        self.port: Final = port or free_ports(1)[0]
         self._log = directory / "odradek.log"
         settings = {
             "broker.id": str(broker_id),

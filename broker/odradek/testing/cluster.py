@@ -111,10 +111,10 @@ class RunningCluster:
 
     def start(self) -> None:
         """Start everything; returns when it is ready. Raises `ClusterError` with the reason."""
+        from odradek.testing.ports import free_ports
         from odradek_operator.embedded.embedded_cluster import EmbeddedCluster, Options
         from odradek_operator.embedded.layout import MonitoringPorts, Ports
         from odradek_operator.embedded.manifests import Manifests
-        from odradek_operator.embedded.ports import free_ports
 
         zookeeper, *free = free_ports(4 + 2 * self._brokers)
         monitoring = MonitoringPorts(*free[:3]) if self._monitoring else None

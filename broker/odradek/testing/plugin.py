@@ -75,7 +75,7 @@ def odradek_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
     Use a chroot (`f"{odradek_zookeeper}/{name}"`, created first) or names that no other test uses.
     """
-    from odradek_operator.embedded.ports import free_ports
+    from odradek.testing.ports import free_ports
     from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 
     server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), free_ports(1)[0], synchronous=False)

@@ -17,8 +17,8 @@ from odradek.client.blocking.blocking_admin import BlockingAdmin
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import ConfigChange, ConfigResource
 from odradek.testing.cluster import RunningCluster
+from odradek.testing.ports import free_ports
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import free_port
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -194,7 +194,7 @@ def test_listeners_come_and_go(cluster: RunningCluster, admin: BlockingAdmin) ->
     with pytest.raises(InvalidRequestError, match="another process listens there"):
         admin.incremental_alter_configs({broker: [set_to(*each) for each in conflict.items()]})
 
-    port = free_port()
+    port = free_ports(1)[0]
     outer = with_listener(admin, broker, port)
     admin.incremental_alter_configs({broker: [set_to(*each) for each in outer.items()]})
 

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.base.errors import ClusterAuthorizationFailedError
 from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
+from odradek.testing.ports import free_ports
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import free_port
 from odradek_testkit.broker_process import OdradekBroker
 
 pytestmark = pytest.mark.java
@@ -31,7 +31,7 @@ def make(odradek_zookeeper: str, tmp_path: Path) -> Iterator[Make]:
     root, brokers = f"{odradek_zookeeper}/{uuid4().hex}", []
 
     def build(broker_id: int) -> tuple[OdradekBroker, int]:
-        client, between, metrics = free_port(), free_port(), free_port()
+        client, between, metrics = free_ports(3)
         properties = {
             "listeners": f"CLIENTS://127.0.0.1:{client},BETWEEN://127.0.0.1:{between}",
             "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BETWEEN:PLAINTEXT",

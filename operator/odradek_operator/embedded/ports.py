@@ -1,23 +1,13 @@
-"""Ports of the loopback address: which are free, which are not, and who could be asked to move.
-
-Called before anything is started, so that a port in use costs a sentence and not half a cluster.
-"""
+"""Checks that the ports of the embedded cluster are free before anything is started."""
 
 from __future__ import annotations
 
-import random
 import socket
 from typing import Final, NamedTuple
 
 from odradek_operator.errors import EmbeddedError
 
 LOOPBACK: Final = "127.0.0.1"
-
-_FREE_FROM: Final = 20_000
-_FREE_TO: Final = 32_000
-"""Below the range from which systems take ports for outgoing connections: a broker that restarts finds its own free."""
-
-_TRIES: Final = 2_000
 
 
 class PortUse(NamedTuple):
@@ -56,16 +46,3 @@ def check_ports(uses: list[PortUse]) -> None:
     options = ", ".join(dict.fromkeys(use.option for use in taken))
     noun, verb = ("Port", "is") if len(taken) == 1 else ("Ports", "are")
     raise EmbeddedError(f"{noun} {whom} of {LOOPBACK} {verb} in use: stop what listens there, or change {options}.")
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ports that are free now, for tests: nothing keeps them free, yet no system hands them out by itself."""
-    generator = random.SystemRandom()
-    found: list[int] = []
-    for _ in range(_TRIES):
-        port = generator.randrange(_FREE_FROM, _FREE_TO)
-        if port not in found and is_free(port):
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise EmbeddedError(f"No {count} free ports were found between {_FREE_FROM} and {_FREE_TO}.")

@@ -17,10 +17,10 @@ import yaml
 
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
+from odradek.testing.ports import free_ports
 from odradek.testing.waiting import wait_until
 from odradek.zk.client import KazooZkClient
 from odradek.zk.port import ZkSettings
-from odradek_operator.embedded.ports import free_ports
 from odradek_operator.embedded.progress import ProgressKind
 from odradek_operator.topics.zookeeper_reader import read_snapshot
 from odradek_operator.topics.zookeeper_state import Snapshot

@@ -16,6 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from odradek.base.errors import ConfigError
+from odradek.testing.ports import free_ports
 from odradek.zk import layout
 from odradek.zk.client import (
     AuthenticationFailed,
@@ -32,7 +33,6 @@ from odradek.zk.farewell import end_session
 from odradek.zk.port import TlsSettings, ZkError
 from odradek.zk.registration import prepare
 from odradek.zk.session import Handler
-from odradek_operator.embedded.ports import free_ports
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 
 pytestmark = pytest.mark.java

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from odradek.testing.cluster import RunningCluster
+from odradek.testing.ports import free_ports
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.layout import broker_directory
-from odradek_operator.embedded.ports import free_ports
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 from ordeal.kinds import Fault, Kind, Timeouts
 

@@ -29,8 +29,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from odradek.testing.ports import free_ports
 from odradek.testing.waiting import wait_until
-from odradek_operator.embedded.ports import free_ports
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 from odradek_testkit.apache import ApacheBroker, jars
 from odradek_testkit.kafka_logs import PlainRecord, dump_segments, read_topic, wait_until_unregistered

@@ -15,9 +15,9 @@ from odradek.base.errors import ConfigError
 from odradek.base.system import SystemClock
 from odradek.network.connection import Request
 from odradek.network.listener import bind_socket
+from odradek.testing.ports import free_ports
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, NoNode
-from odradek_testkit.apache import free_port
 from odradek_testkit.replicas import at_once
 
 INNER = "INNER://127.0.0.1:0"
@@ -105,7 +105,7 @@ def test_a_listener_is_added_and_registered(play: Play) -> None:
 
 def test_a_removed_listener_closes_its_connections_and_frees_its_port(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
-        port = free_port()
+        port = free_ports(1)[0]
         bench.listeners.reconfigure(config_of(INNER, f"OUTER://127.0.0.1:{port}"))
         await bench.endpoints()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -125,7 +125,7 @@ def test_a_removed_listener_closes_its_connections_and_frees_its_port(play: Play
 
 def test_a_removed_listeners_port_can_be_had_by_another_at_once(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
-        port = free_port()
+        port = free_ports(1)[0]
         bench.listeners.reconfigure(config_of(INNER, f"OUTER://127.0.0.1:{port}"))
         await bench.endpoints()
         renamed = config_of(INNER, f"OTHER://127.0.0.1:{port}")

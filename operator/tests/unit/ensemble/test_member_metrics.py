@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from odradek.metrics.http import Request, Response
-from odradek_operator.embedded.ports import free_ports
+from odradek.testing.ports import free_ports
 from odradek_operator.ensemble import four_letter_words as words
 from odradek_operator.ensemble.member_metrics import Member
 
