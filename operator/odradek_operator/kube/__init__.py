@@ -1,1 +1,1 @@
-"""The shell towards Kubernetes: client, watches, lease, and the loop that carries decisions out."""
+"""The operator on Kubernetes: API client, watches, leases, and the loop of each cluster."""

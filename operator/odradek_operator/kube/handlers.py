@@ -1,8 +1,7 @@
-"""kopf's part: watches, and nothing else. Each handler tells the manager what was heard; nothing is decided here.
+"""The kopf handlers: they pass watch events to the manager and decide nothing.
 
-Handlers are coroutines, though they wait for nothing: plain functions kopf runs in threads. Only `on.event` ones: then
-kopf writes no annotation, no finalizer and no progress of its own, and each resource costs the API server what the
-loops write.
+Handlers are coroutines, because kopf runs plain functions in threads. Only `on.event` handlers are used, so that kopf
+writes no annotations, finalizers or progress to resources.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ WATCHED: Final = (
     Kind.DISRUPTION_BUDGET,
     Kind.NETWORK_POLICY,
 )
-"""Kinds whose objects with a cluster's label are heard of at once; the others at the next resync."""
+"""Kinds whose objects with a cluster's label are watched; other kinds are read at the next resync."""
 
 
 def registry(manager: Manager) -> kopf.OperatorRegistry:
-    """kopf's table of handlers for one operator."""
+    """Return the kopf registry of one operator."""
     table = kopf.OperatorRegistry()
     group, version = Kind.CLUSTER.api_version.split("/")
 
-    # The pod's account, else what KUBECONFIG names; asked again when a token has run out.
+    # The pod's service account, else KUBECONFIG; called again when a token has expired.
     @kopf.on.login(registry=table)
     async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
@@ -79,7 +78,7 @@ def _object_handler(manager: Manager, kind: Kind) -> Handler:
 
 
 def _readiness_changed() -> Callable[..., bool]:
-    """True when a node came, went, or its readiness turned: kubelets report every few seconds that all is as before."""
+    """Whether a node was added, removed, or changed its readiness: kubelets update nodes every few seconds."""
     known: dict[str, str] = {}
 
     def changed(body: Mapping[str, Any], type: str | None, **_: Any) -> bool:  # noqa: A002 - kopf's name
@@ -93,12 +92,12 @@ def _readiness_changed() -> Callable[..., bool]:
 
 
 def settings() -> kopf.OperatorSettings:
-    """kopf's own settings where its defaults do not fit."""
+    """Set kopf's settings where its defaults do not fit."""
     tuned = kopf.OperatorSettings()
-    # Our own Events are told by our loops; kopf's would say that handlers succeeded.
+    # The loops write Events; those of kopf would say that handlers succeeded.
     tuned.posting.enabled = False
     tuned.peering.standalone = True
-    # A watch whose connection died silently is noticed after the server's time-out at the latest.
+    # A watch whose connection was lost is noticed after the server's timeout at the latest.
     tuned.watching.server_timeout = 240
     tuned.watching.connect_timeout = 10
     tuned.scanning.disabled = True

@@ -1,9 +1,9 @@
-"""One Lease: taken, renewed in time, and given back at the end.
+"""Acquires, renews and releases one Lease.
 
-Enters: a client of its own and who we are. Leaves: `acquire` returns when we hold the Lease, `keep` when we have lost
-it; `remaining` says for how long writes under it may go on. Called by `scopes`. What others wrote is judged by our own
-monotonic clock: a Lease counts as abandoned when it has not changed for its duration since we first saw it so (as in
-client-go). The holder stops a margin earlier, counted from before its last renewal was sent.
+`acquire` returns when the Lease is held, `keep` when it is lost; `remaining` is how long writes under it are allowed.
+Used by `scopes`, with a separate client. As in client-go, a Lease of another holder counts as abandoned when it has not
+changed for its duration on the local monotonic clock. The holder stops a margin earlier, counted from before it sent
+its last renewal.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 2.0
-"""Between two attempts to take a Lease, or to renew it after a failure."""
+"""Seconds between two attempts to acquire a Lease, or to renew it after a failure."""
 _TERMINATING: Final = "being terminated"
-"""What the API server says of a namespace in which nothing can be created any more."""
+"""Part of the API server's message about a namespace that is being deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,26 +33,26 @@ class Timing:
     """The times of a Lease, in seconds."""
 
     duration: int = 15
-    """For so long after a renewal nobody else takes it."""
+    """How long after a renewal no other operator acquires it."""
 
     @property
     def renew(self) -> float:
-        """Between two renewals."""
+        """Seconds between two renewals."""
         return self.duration * 4 / 15
 
     @property
     def margin(self) -> float:
-        """So long before the Lease ends for others, its holder stops: for clocks and requests under way."""
+        """How long before the end of the Lease its holder stops, to allow for clocks and requests in flight."""
         return self.duration / 5
 
     @property
     def request(self) -> float:
-        """The longest wait for an answer about a Lease, so that a lost request leaves time for the next."""
+        """Timeout of a request about a Lease; a lost request leaves time for another."""
         return self.duration / 5
 
 
 class NoNamespaceError(Exception):
-    """The Lease's namespace is not there, or is being deleted: nobody can hold a Lease in it."""
+    """The Lease's namespace does not exist or is being deleted, so no operator can hold a Lease in it."""
 
 
 class Lease:
@@ -68,13 +68,13 @@ class Lease:
         ended: Callable[[], Container[str]] = frozenset,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`identity` must be unique among running processes. `ended` gives holders that are known to have stopped."""
+        """`identity` must be unique among running processes. `ended` returns holders that are known to have stopped."""
         self.closing = False
-        """Whether its namespace is not there or is being deleted, as last seen."""
+        """Whether its namespace did not exist or was being deleted at the last request."""
         self.obstacle = "its Lease is not taken yet"
-        """Why it is not held, as the end of a sentence about its scope."""
+        """Why it is not held, as the end of a message about its scope."""
         self.predecessor = ""
-        """Who held it before us without giving it back; empty where nobody did."""
+        """The previous holder, if it did not release the Lease; else empty."""
         self._client = client
         self._which = which
         self._identity = identity
@@ -82,16 +82,16 @@ class Lease:
         self._ended = ended
         self._wall = wall
         self._mine: Object | None = None
-        """The object as our last write left it."""
+        """The object after the last write."""
         self._until = float("-inf")
         self._seen: tuple[str, float] = ("", 0.0)
 
     def remaining(self) -> float:
-        """Seconds for which we may act under it; 0 or less when it is not held."""
+        """Seconds for which writes are still allowed; 0 or less if the Lease is not held."""
         return self._until - asyncio.get_running_loop().time()
 
     async def acquire(self) -> None:
-        """Wait until the Lease is ours. An API server that does not answer is waited for."""
+        """Wait until the Lease is held. Retries while the API server does not answer."""
         logged = ""
         while True:
             try:
@@ -109,7 +109,7 @@ class Lease:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def keep(self) -> None:
-        """Renew until the Lease is lost, because another took it or because it could not be renewed in time."""
+        """Renew until the Lease is lost, because another operator acquired it or it could not be renewed in time."""
         pause = self._timing.renew
         while (left := self.remaining()) > 0:
             await asyncio.sleep(min(pause, left))
@@ -135,7 +135,8 @@ class Lease:
         logger.error("%s could not be renewed for %g s", self._which, self._timing.duration - self._timing.margin)
 
     async def release(self) -> None:
-        """Give it back, so that the next holder need not wait. A failure is only logged: the Lease ends by itself."""
+        """Release the Lease, so that the next holder does not have to wait. Failures are logged: the Lease expires
+        anyway."""
         self._lose("is not served: its Lease was given back")
         try:
             lease = self._mine or await self._get()
@@ -152,7 +153,7 @@ class Lease:
         self.obstacle = obstacle
 
     async def _try(self) -> str | None:
-        """Take or renew it; None when it is ours now, else who has it."""
+        """Acquire or renew it. Returns None if it is held now, else the holder."""
         began = asyncio.get_running_loop().time()
         if self._mine is not None:
             try:
@@ -187,7 +188,7 @@ class Lease:
 
     async def _get(self) -> Object | None:
         found = await self._client.get(Kind.LEASE, self._which.namespace, self._which.name)
-        # A list's item or a fresh object need not have a specification.
+        # The object may have no specification.
         return None if found is None else {"spec": {}, **found}
 
     async def _create(self) -> Object:
@@ -203,7 +204,7 @@ class Lease:
             raise
 
     def _holder(self, lease: Object) -> str | None:
-        """Who else has it now; None where it is ours or free."""
+        """Return another holder; None if it is held by this process or free."""
         spec = lease["spec"]
         holder = spec.get("holderIdentity") or ""
         if holder in ("", self._identity) or holder in self._ended():

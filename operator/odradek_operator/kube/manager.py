@@ -1,8 +1,8 @@
-"""All clusters of an operator: one loop for each Cluster resource, and what belongs to no cluster.
+"""Manages all clusters of an operator: one loop for each Cluster resource, and objects without a cluster.
 
-Enters: what the watches heard, and which namespaces are served. Leaves: running loops, only in namespaces that are
-served; statuses of Topics whose cluster does not exist; no objects outside any namespace whose cluster is gone, which
-Kubernetes cannot collect. Called by `handlers` and `scopes`.
+`handlers` passes watch events, `scopes` the namespaces that are served. The manager runs loops only in these
+namespaces, writes the statuses of Topics without a Cluster, and deletes cluster-scoped objects of deleted Clusters,
+which Kubernetes does not collect.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 30.0
 STIR_SECONDS: Final = 1.0
-"""After something was heard of a Cluster or a Topic without one, so that many together are one sweep."""
+"""Delay after an event about a Cluster or a Topic without one, so that many events cause one sweep."""
 
 
 class Manager:
-    """Starts loops, wakes them, and sweeps up what has none."""
+    """Starts and wakes loops, and cleans up objects without a cluster."""
 
     def __init__(self, shared: Shared, scopes: Scopes | None = None) -> None:
-        """Nothing runs before `run`. `scopes` says which namespaces are served; without it all are."""
+        """Nothing runs before `run`. `scopes` decides which namespaces are served; without it, all are."""
         self._shared = shared
         self._scopes = scopes or Alone()
         self._loops: dict[Key, tuple[ClusterLoop, asyncio.Task[None]]] = {}
         self._clusters: set[Key] = set()
-        """That are known, also of namespaces that are not served."""
+        """Number of known clusters, including those in namespaces that are not served."""
         self._fenced: dict[str, tuple[Shared, Statuses]] = {}
         self._stirred = asyncio.Event()
 
     def gained(self, namespace: str) -> None:
-        """The namespace may be served from now on."""
+        """Start to serve a namespace."""
         for key in self._clusters:
             if key[0] == namespace:
                 self._start(key)
         self._stirred.set()
 
     async def lost(self, namespace: str) -> None:
-        """The namespace may not be served any more; returns when no loop works on it."""
+        """Stop to serve a namespace. Returns when none of its loops runs."""
         await self._stop(namespace)
 
     def heard_of_cluster(self, body: Object, *, deleted: bool) -> None:
-        """A Cluster came, changed or went."""
+        """Handle a Cluster that was created, changed or deleted."""
         key = (body["metadata"]["namespace"], body["metadata"]["name"])
         if not deleted:
             self._clusters.add(key)
@@ -66,7 +66,7 @@ class Manager:
         self._stirred.set()
 
     def heard_of_topic(self, body: Object, *, deleted: bool) -> None:
-        """A Topic came, changed or went."""
+        """Handle a Topic that was created, changed or deleted."""
         key = (body["metadata"]["namespace"], cluster_of(body))
         found = self._loops.get(key)
         if deleted and found is not None:
@@ -75,7 +75,7 @@ class Manager:
             self._stirred.set()
 
     def heard_of_object(self, body: Object, *, deleted: bool) -> None:
-        """An object that bears a cluster's label came, changed or went."""
+        """Handle an object with a cluster's label that was created, changed or deleted."""
         metadata = body["metadata"]
         cluster = metadata.get("labels", {}).get(names.CLUSTER_LABEL, "")
         found = self._loops.get((metadata.get("namespace", ""), cluster))
@@ -83,7 +83,7 @@ class Manager:
             found[0].saw(body, deleted=deleted)
 
     def heard_of_node(self) -> None:
-        """A node changed: which clusters that concerns they see for themselves."""
+        """Handle a change of a node: wake all loops."""
         for loop, _ in self._loops.values():
             loop.wake()
 
@@ -102,13 +102,13 @@ class Manager:
 
     def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
         self._loops.pop(key, None)
-        # A Cluster of that name may have come while this one ended.
+        # A Cluster of that name may have been created while this loop ended.
         self._stirred.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("the loop of cluster %s/%s ended", *key, exc_info=error)
 
     def _in(self, namespace: str) -> tuple[Shared, Statuses]:
-        """What works on a namespace, all of whose writes end with the right to serve it."""
+        """Return the tasks that write to a namespace, which end when it is no longer served."""
         found = self._fenced.get(namespace)
         if found is None:
             client = self._shared.client.fenced(self._scopes.fence(namespace))
@@ -117,22 +117,22 @@ class Manager:
         return found
 
     async def _stop(self, namespace: str | None = None) -> None:
-        """End the loops of a namespace, or all."""
+        """End the loops of a namespace, or all loops."""
         tasks = [task for key, (_, task) in self._loops.items() if namespace in (None, key[0])]
         for task in tasks:
-            if not task.cancelling():  # A second cancellation would cut the end of the ZooKeeper session short.
+            if not task.cancelling():  # A second cancellation would interrupt the end of the ZooKeeper session.
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def run(self) -> None:
-        """Until cancelled; then no loop is left."""
+        """Run until cancelled. No loop is left then."""
         try:
             while True:
                 self._stirred.clear()
                 try:
                     await self._sweep()
                 except KubernetesError as error:
-                    logger.warning("looking through all resources: %s", error)
+                    logger.warning("cannot list all resources: %s", error)
                 await asyncio.sleep(STIR_SECONDS)
                 try:
                     async with asyncio.timeout(SWEEP_SECONDS):
@@ -143,7 +143,7 @@ class Manager:
             await self._stop()
 
     async def _sweep(self) -> None:
-        """Whatever the watches may have missed, from lists."""
+        """List all resources, to find what the watches may have missed."""
         unowned = await self._unowned()
         clusters = await self._all(Kind.CLUSTER)
         topics = await self._all(Kind.TOPIC)
@@ -163,19 +163,19 @@ class Manager:
                 await remove(self._in(namespace)[0].client, [body], keep=keys)
 
     async def _unowned(self) -> list[Object]:
-        """Objects outside any namespace, of clusters in namespaces that are watched."""
+        """Return cluster-scoped objects of clusters in watched namespaces."""
         watched = self._shared.settings.namespaces
         return [
             body for body in await present_unowned(self._shared.client) if not watched or key_of(body)[0] in watched
         ]
 
     async def _care(self, topic: Object, clusters: Container[Key]) -> None:
-        """Look after a Topic that no loop looks after."""
+        """Handle a Topic that belongs to no loop."""
         namespace, cluster = topic["metadata"]["namespace"], cluster_of(topic)
         leaving = "deletionTimestamp" in topic["metadata"]
         shared, statuses = self._in(namespace)
         if self._scopes.is_closing(namespace):
-            # All of the namespace goes, and nobody can hold a Lease there: to let go is right for every operator.
+            # The whole namespace is deleted and no Lease can be held in it: every operator may remove the finalizer.
             if leaving:
                 await release_finalizers(shared.client, [topic])
         elif self._scopes.holds(namespace) and (namespace, cluster) not in clusters:

@@ -1,8 +1,7 @@
-"""The running operator: Leases, watches and loops, probes and metrics beside them, and an orderly end.
+"""The operator process: leases, watches, loops, probes and metrics, and an orderly shutdown.
 
-Enters: settings. Leaves: a process that ends with 0 when it was asked to, and with another code when a part of it
-failed, so that Kubernetes starts it again. An operator that loses a Lease stops its work on that namespace and stands
-by for it. Called by `command`.
+It exits with 0 on request, and with another code if a part of it failed, so that Kubernetes restarts it. An operator
+that loses a Lease stops its work in that namespace and stands by for it.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ _WATCHES: Final = "watches"
 
 
 class OperatorStoppedError(OdradekError):
-    """The operator cannot go on in this process."""
+    """The operator process cannot continue."""
 
 
 class Operator:
-    """One process of the operator."""
+    """One operator process."""
 
     def __init__(self, settings: OperatorSettings) -> None:
-        """Raises `KubernetesError` where no API server is known."""
+        """Raises `KubernetesError` if no API server is configured."""
         self._settings = settings
         self._client = KubernetesClient(load_configuration(), writes_per_second=settings.writes_per_second)
-        # Dashboards made for the JMX exporter know no `_created`.
+        # Dashboards for the JMX exporter do not use `_created`.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -63,7 +62,7 @@ class Operator:
             reconciliations=Reconciliations(self._registry, settings.namespaces),
             reports=self._reports,
         )
-        # Leases have a connection of their own: nothing else that is asked or written delays a renewal.
+        # Leases use a separate connection, so that no other request delays a renewal.
         lease_seconds = Timing(duration=settings.lease_seconds).request
         self._lease_client = KubernetesClient(load_configuration(), timeout_seconds=lease_seconds)
         self._leases = Leases(self._lease_client, settings) if settings.leader_election else None
@@ -76,7 +75,7 @@ class Operator:
             routes={
                 "/metrics": metrics_route(self._registry),
                 "/livez": probe_route(lambda: Probe(True, self._state())),
-                # A standby is ready, too: it is as it should be, and an upgrade must not wait for the Leases.
+                # A standby is ready, too: an upgrade must not wait for the Leases.
                 "/readyz": probe_route(lambda: Probe(True, self._state())),
                 "/leader": probe_route(lambda: Probe(bool(self._scopes.standing().serving), self._state())),
             },
@@ -87,7 +86,7 @@ class Operator:
         return f"{self._stage}\n{self._scopes.standing()}"
 
     async def run(self) -> None:
-        """Until SIGTERM or SIGINT. Raises `OperatorStoppedError` when a part failed."""
+        """Run until SIGTERM or SIGINT. Raises `OperatorStoppedError` if a part failed."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -99,7 +98,7 @@ class Operator:
             await self._close()
 
     async def _until(self, stop: asyncio.Event, work: Awaitable[None]) -> None:
-        """Run until it is told to stop; what ended the work before that is raised."""
+        """Run until a stop is requested. Raises the error of a part that failed."""
         task = asyncio.ensure_future(work)
         asked = asyncio.ensure_future(stop.wait())
         try:
@@ -125,15 +124,17 @@ class Operator:
             for part in done:
                 await part
                 if part.get_name() == _WATCHES:
-                    return  # kopf takes SIGTERM for itself and then ends in order: that is our end, too.
-                raise OperatorStoppedError(f"the part '{part.get_name()}' ended: this process ends, and starts anew")
+                    return  # kopf handles SIGTERM itself and ends in order.
+                raise OperatorStoppedError(
+                    f"the task '{part.get_name()}' ended unexpectedly: the operator exits to be restarted"
+                )
         finally:
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
 
     async def _served(self) -> None:
-        """Wait until the API server serves our resources: chart and operator may come in any order."""
+        """Wait until the API server serves the custom resources: they may be installed after the operator."""
         told = ""
         while True:
             try:

@@ -25,7 +25,7 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(DEFAULT_VERSION, prog_name="odradek-operator")
 def main() -> None:
-    """Keeps Cluster and Topic resources of odradek.dev as they say, in Kubernetes and in ZooKeeper."""
+    """The Odradek operator: reconciles Cluster and Topic resources in Kubernetes and ZooKeeper."""
 
 
 @main.command()
@@ -34,7 +34,7 @@ def main() -> None:
     envvar="WATCH_NAMESPACES",
     default="",
     show_envvar=True,
-    help="Comma-separated namespaces to look after; empty for all of them.",
+    help="Comma-separated namespaces to watch; empty for all namespaces.",
 )
 @click.option(
     "--image-prefix",
@@ -42,7 +42,7 @@ def main() -> None:
     default="odradek",
     show_default=True,
     show_envvar=True,
-    help="What stands before /broker:VERSION in the images' names: registry and folder.",
+    help="Registry and folder of the images, before /broker:VERSION.",
 )
 @click.option(
     "--image-pull-policy",
@@ -67,7 +67,7 @@ def main() -> None:
     default=15,
     show_default=True,
     show_envvar=True,
-    help="How long others wait before they take over from an operator that does not renew its Leases.",
+    help="Seconds after which another operator takes over if Leases are not renewed.",
 )
 @click.option(
     "--identity",
@@ -83,7 +83,7 @@ def main() -> None:
     type=click.FloatRange(1, 3600),
     default=30.0,
     show_default=True,
-    help="Longest pause between two looks at a cluster of which nothing is heard.",
+    help="Maximum seconds between two reconciliations of a cluster without events.",
 )
 @click.option(
     "--writes-per-second",
@@ -91,7 +91,7 @@ def main() -> None:
     type=click.FloatRange(1, 1000),
     default=15.0,
     show_default=True,
-    help="Bound on writes to the API server.",
+    help="Maximum writes per second to the API server.",
 )
 @click.option(
     "--broker-api-seconds",
@@ -123,7 +123,7 @@ def run(
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
     )
-    # Of each request, at every level: what matters of them stands in our own lines.
+    # httpx and kubernetes log every request; the operator logs what matters itself.
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
     settings = OperatorSettings(
         images=ImageSettings(prefix=image_prefix, pull_policy=image_pull_policy, api_seconds=broker_api_seconds),

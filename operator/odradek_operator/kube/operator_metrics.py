@@ -1,8 +1,7 @@
-"""The operator's own series: `strimzi_*`, as existing operator dashboards ask for them, and how many pods are ready.
+"""The metrics of the operator: `strimzi_*`, which existing operator dashboards use, and the number of ready pods.
 
-Enters: reconciliations as they begin and end, resources and pods that were counted. Leaves: series for `/metrics`.
-Every kind that those dashboards have a tile for is there from the start with 0, also kinds that this project lacks:
-else `increase()` misses the first event and a tile says that there is no data.
+All kinds of these dashboards have series from the start with value 0, including kinds that do not exist here: otherwise
+`increase()` misses the first event and panels show "No data".
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from odradek_operator.kube.scopes import Standing
 from odradek_operator.objects.names import Component
 
 DASHBOARD_KINDS: Final[Mapping[str, str]] = {"Cluster": "Kafka", "Topic": "KafkaTopic", "User": "KafkaUser"}
-"""What our kinds are called there."""
+"""Names of the kinds in Strimzi's dashboards."""
 ABSENT_KINDS: Final = (
     "KafkaConnect",
     "KafkaMirrorMaker2",
@@ -33,24 +32,24 @@ ABSENT_KINDS: Final = (
     "KafkaRebalance",
 )
 WINDOW_SECONDS: Final = 180.0
-"""Over which the longest reconciliation is told."""
+"""Window of the longest reconciliation, in seconds."""
 _LABELS: Final = ("kind", "namespace", "selector")
 _POD_LABELS: Final = ("cluster_namespace", "strimzi_io_cluster", "component")
-"""`namespace` is the operator's own, since a scrape names by it the pod that was scraped."""
+"""`namespace` is that of the operator, because a scrape adds the namespace of the scraped pod."""
 
 
 @dataclass(slots=True)
 class ReconciliationOutcome:
-    """How a reconciliation ends; its body says so."""
+    """How a reconciliation ended; set in the body of the context manager."""
 
     failed: bool = False
 
 
 class Reconciliations:
-    """Counts what the loops do."""
+    """Counts the reconciliations of the loops."""
 
     def __init__(self, registry: CollectorRegistry, namespaces: Iterable[str]) -> None:
-        """`namespaces` are those watched; none means all, which the series then call `*`."""
+        """`namespaces`: the watched namespaces; empty for all, which the series call `*`."""
 
         def counter(name: str, what: str) -> Counter:
             return Counter(f"strimzi_{name}", what, _LABELS, registry=registry)
@@ -90,7 +89,7 @@ class Reconciliations:
 
     @contextmanager
     def one(self, kind: str, namespace: str, *, periodic: bool = False) -> Iterator[ReconciliationOutcome]:
-        """Around a reconciliation of a resource of ours."""
+        """Measure a reconciliation."""
         labels = (DASHBOARD_KINDS[kind], self._place(namespace), "")
         self._started.labels(*labels).inc()
         if periodic:
@@ -109,7 +108,7 @@ class Reconciliations:
             (self._failed if outcome.failed else self._successful).labels(*labels).inc()
 
     def counted(self, kind: str, found: Mapping[str, tuple[int, int]]) -> None:
-        """How many resources of a kind there are, and how many of them are paused, by namespace."""
+        """Set the numbers of resources of a kind and of paused ones, by namespace."""
         sums: dict[str, tuple[int, int]] = dict.fromkeys(self._namespaces, (0, 0))
         for namespace, (count, paused) in found.items():
             place = self._place(namespace)
@@ -120,22 +119,22 @@ class Reconciliations:
             self._paused.labels(DASHBOARD_KINDS[kind], namespace, "").set(paused)
 
     def pods(self, namespace: str, cluster: str, component: Component, *, wanted: int, ready: int) -> None:
-        """How many pods a cluster shall have of a component, and how many of those are ready."""
+        """Set the desired and the ready number of pods of a component."""
         self._pods_wanted.labels(namespace, cluster, component.value).set(wanted)
         self._pods_ready.labels(namespace, cluster, component.value).set(ready)
 
     def forget(self, namespace: str, cluster: str) -> None:
-        """The cluster is gone, and nobody waits for its pods any more."""
+        """Remove the series of a deleted cluster."""
         known = {"cluster_namespace": namespace, "strimzi_io_cluster": cluster}
         self._pods_wanted.remove_by_labels(known)
         self._pods_ready.remove_by_labels(known)
 
 
 class Leadership(Collector):
-    """Which scopes this operator serves and for which it stands by."""
+    """Exports which scopes this operator serves and for which it stands by."""
 
     def __init__(self, registry: CollectorRegistry, standing: Callable[[], Standing]) -> None:
-        """`standing` is asked at each scrape."""
+        """`standing` is called at each scrape."""
         self._standing = standing
         registry.register(self)
 
@@ -161,7 +160,7 @@ class Leadership(Collector):
 
 
 class _Longest(Collector):
-    """The longest reconciliation of the last minutes, which a histogram cannot tell."""
+    """The longest reconciliation of the last minutes, which a histogram does not show."""
 
     def __init__(self) -> None:
         self._recent: dict[tuple[str, str], deque[tuple[float, float]]] = {}
@@ -171,7 +170,7 @@ class _Longest(Collector):
 
     def note(self, kind: str, namespace: str, seconds: float) -> None:
         recent = self._recent.setdefault((kind, namespace), deque())
-        # A shorter one before a longer one can never be the longest again, so what is kept falls from left to right.
+        # A shorter one before a longer one can never be the longest again, so the kept durations decrease.
         while recent and recent[-1][1] <= seconds:
             recent.pop()
         recent.append((time.monotonic(), seconds))

@@ -1,4 +1,4 @@
-"""The operator's own settings, from the environment and the command line, with their bounds. Pure."""
+"""The settings of the operator, from the environment and the command line, with their bounds. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from odradek_operator.objects.podspec import ImageSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """What an operator is told at its start."""
+    """The settings of one operator process."""
 
     images: ImageSettings
     namespaces: tuple[str, ...] = ()
-    """That are watched; empty: all of them."""
+    """Watched namespaces; empty for all."""
     identity: str = "odradek-operator"
-    """Of this process, in leases and Events: the pod's name."""
+    """Name of this process in Leases and Events: the pod's name."""
     own_namespace: str = "default"
-    """Of the operator's pod."""
+    """Namespace of the operator's pod."""
     leader_election: bool = True
     lease_seconds: int = 15
-    """For so long after its last sign of life an operator's namespaces are left to it; 5 or more."""
+    """Seconds after the last renewal until another operator may take over; at least 5."""
     idle_seconds: float = 30.0
-    """Between two rounds of a cluster of which nothing is heard."""
+    """Maximum seconds between two rounds of a cluster without events."""
     resync_seconds: float = 300.0
-    """Between two rounds in which every object is applied anew, whatever is known of it."""
+    """Seconds between two rounds that apply all objects, whether they seem changed or not."""
     writes_per_second: float = 15.0
-    """Of the whole operator, to the API server."""
+    """Maximum writes per second to the API server, for the whole operator."""
     metrics_port: int = 8080

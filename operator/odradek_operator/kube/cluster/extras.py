@@ -1,7 +1,4 @@
-"""What monitoring of one cluster is made of, from the package's own descriptions. Pure.
-
-Enters: a Cluster. Leaves: alert rules that name the cluster only, and the dashboards. Called by the loop of a cluster.
-"""
+"""The alert rules and dashboards of one cluster, from the package's descriptions. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from odradek_operator.objects.wanted import Extras
 
 
 def extras_of(cluster: Cluster) -> Extras:
-    """Nothing is made of what the resource does not ask for."""
+    """Return the rules and dashboards that the resource requests."""
     monitoring = cluster.monitoring
     return Extras(
         rule_groups=tuple(rule_groups(only(cluster.namespace, cluster.name))) if monitoring.rules else (),

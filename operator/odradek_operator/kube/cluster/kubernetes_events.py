@@ -1,7 +1,6 @@
-"""Kubernetes Events: what was done to a resource and why, or what it waits for, each told once.
+"""Writes Kubernetes Events about what was done to a resource and why, or what it waits for, each once.
 
-Enters: a resource, a reason, a sentence. Leaves: an Event object; a failure to write one is logged and no more, since
-an Event is news and not state.
+A failure to write an Event is only logged, because Events are informational.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from odradek_operator.objects.names import FIELD_MANAGER
 logger = logging.getLogger(__name__)
 
 REMEMBERED: Final = 1_000
-"""Sentences that are not told again; beyond that the oldest may be."""
+"""Number of messages that are remembered, so that they are not repeated."""
 MAX_NOTE: Final = 1_000
-"""Characters of a sentence; the API server takes 1,024."""
+"""Maximum characters of a message; the API server accepts 1,024."""
 
 
 class Mood(Enum):
@@ -34,22 +33,22 @@ class Mood(Enum):
 
 
 class Events:
-    """Tells Events of all resources of an operator."""
+    """Writes the Events of an operator."""
 
     def __init__(self, client: KubernetesClient, *, instance: str) -> None:
-        """`instance` is the operator's pod."""
+        """`instance`: the name of the operator's pod."""
         self._client = client
         self._instance = instance
         self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
     def through(self, client: KubernetesClient) -> Events:
-        """These Events, written by another client."""
+        """Return the same writer with another client."""
         other = copy.copy(self)
         other._client = client
         return other
 
     async def tell(self, about: Object, reason: str, sentence: str, mood: Mood = Mood.NORMAL) -> None:
-        """Tell something that happened now."""
+        """Write an Event about something that happened now."""
         metadata = about["metadata"]
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         name = metadata["name"]
@@ -78,10 +77,10 @@ class Events:
         try:
             await self._client.create(body)
         except KubernetesError as error:
-            logger.warning("an Event was not told: %s", error)
+            logger.warning("cannot write an Event: %s", error)
 
     async def tell_once(self, about: Object, reason: str, sentence: str, mood: Mood = Mood.NORMAL) -> None:
-        """Tell something that lasts, the first time that it is so."""
+        """Write an Event about a lasting state, once."""
         key = (about["metadata"]["uid"], reason, sentence)
         known = key in self._told
         self._told[key] = None

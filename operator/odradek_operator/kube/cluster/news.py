@@ -1,7 +1,6 @@
-"""Events about what was done to topics: one on each, or one on the cluster where many were changed at once.
+"""Events about changes of topics: one for each topic, or one for the cluster if many changed at once.
 
-Enters: actions that were carried out, by topic. Leaves: Events, never more than a few in a round: two hundred topics by
-one `kubectl apply` must not wait for two hundred Events before their statuses are written. Called by the loop.
+A round writes only a few Events, so that the statuses of hundreds of topics in one `kubectl apply` are not delayed.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from odradek_operator.kube.api.object_kinds import Object
 from odradek_operator.kube.cluster.kubernetes_events import Events
 
 FEW: Final = 10
-"""So many topics with the same news in one round have an Event each."""
+"""Up to this many topics with the same change in one round get an Event each."""
 _NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """An action on a topic, by the word of an Event's reason, and why it was taken."""
+    """An action on a topic, with the reason of its Event and an explanation."""
 
     topic: str
     what: str
@@ -29,7 +28,7 @@ class Done:
 
 
 async def tell_done(events: Events, cluster: Object, topics: Mapping[str, Object], done: Iterable[Done]) -> None:
-    """Tell what was done. `topics` are resources by name; of a topic without one nothing is told."""
+    """Write Events about what was done. `topics`: resources by name; topics without a resource get no Event."""
     by_what: dict[str, list[Done]] = defaultdict(list)
     for one in done:
         if one.topic in topics:

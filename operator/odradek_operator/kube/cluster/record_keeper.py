@@ -1,8 +1,7 @@
-"""Keeps the record of a cluster's sizes in a ConfigMap that outlives StatefulSets and the Cluster resource.
+"""Writes the record of a cluster to a ConfigMap that outlives StatefulSets and the Cluster resource.
 
-Enters: what was read of it, and what is to be remembered. Leaves: the ConfigMap, written only where it differs, and
-only over what was read: an operator that another one has replaced fails instead of overwriting. Called by the loop of a
-cluster before and after it applies.
+The ConfigMap is written only if it differs, and only over the version that was read: an operator that was replaced
+fails instead of overwriting. The loop of a cluster calls it before and after it applies objects.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from odradek_operator.objects.parts import metadata
 
 
 async def keep_record(client: KubernetesClient, cluster: Cluster, present: Object | None, record: Record) -> Object:
-    """Write the record unless `present`, the ConfigMap as it was read last, has it; the ConfigMap as it is then.
+    """Write the record unless `present`, the ConfigMap that was read, contains it. Returns the ConfigMap.
 
-    Raises `KubernetesError` with status 409 when somebody else has written it since.
+    Raises `KubernetesError` with status 409 if it was changed since.
     """
     owners = _owners(cluster)
     if present is not None and _is_same(present, record, owners):
@@ -31,7 +30,7 @@ async def keep_record(client: KubernetesClient, cluster: Cluster, present: Objec
     data = record_data(record)
     name = names.record(cluster.name)
     if present is not None:
-        # In a merge patch None removes a field.
+        # None removes a field in a merge patch.
         change = {"resourceVersion": present["metadata"]["resourceVersion"], "ownerReferences": owners or None}
         which = Reference(kind=Kind.CONFIG_MAP, namespace=cluster.namespace, name=name)
         written = await client.merge(which, {"metadata": change, "data": data})
@@ -44,7 +43,7 @@ async def keep_record(client: KubernetesClient, cluster: Cluster, present: Objec
             "metadata": {
                 "name": name,
                 "namespace": cluster.namespace,
-                # Without the label of the namespace, by which objects that are wanted no longer are found and deleted.
+                # Without the label by which obsolete objects are found and deleted.
                 "labels": names.labels(cluster.name, Component.KAFKA),
                 **({"ownerReferences": owners} if owners else {}),
             },
@@ -60,7 +59,7 @@ def _is_same(present: Object, record: Record, owners: list[Any]) -> bool:
 
 
 def _owners(cluster: Cluster) -> list[Any]:
-    """Kubernetes deletes the record with the Cluster only when it deletes all claims, too."""
+    """Whether Kubernetes deletes the record with the Cluster: only if it deletes all claims, too."""
     goes = cluster.brokers.delete_claims and (cluster.zookeeper.connect is not None or cluster.zookeeper.delete_claims)
     owners: list[Any] = metadata(cluster, Component.KAFKA, names.record(cluster.name))["ownerReferences"]
     return owners if goes else []

@@ -1,8 +1,7 @@
-"""The specification of a cluster that is in force: the newest one, or the last one that was valid. Pure.
+"""Chooses the specification of a cluster that is in force: the newest, or the last valid one. Pure.
 
-Enters: the view of a round. Leaves: the Cluster to work with, and what is wrong with the newest specification. Called
-by the loop of a cluster. A mistake in a resource must not stop rolls, releases, Services and Topics, so every valid
-specification is kept in the record (`lifecycle/cluster_record`), where it outlives the operator that has read it.
+A mistake in a resource must not stop restarts, releases, Services and Topics. Therefore every valid specification is
+kept in the record (`lifecycle/cluster_record`), which outlives the operator process.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ from odradek_operator.lifecycle.observed_cluster import KeptSpec
 from odradek_operator.lifecycle.steps import SPEC, Waiting
 
 MAX_KEPT_BYTES: Final = 512 * 1024
-"""A larger specification is not kept, since a ConfigMap holds 1 MiB."""
+"""A larger specification is not kept, because a ConfigMap is limited to 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specification:
-    """What is in force."""
+    """The specification in force."""
 
     cluster: Cluster | None
-    """None when no valid specification is known."""
+    """The Cluster; None if no valid specification is known."""
     kept: KeptSpec | None = None
-    """What is to be remembered of it."""
+    """What to store in the record."""
     problem: str = ""
-    """What is wrong with the newest specification, empty when that is the one in force."""
+    """Why the newest specification is invalid; empty if it is in force."""
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:
-        """The problem, as something that a person has to correct."""
+        """Return the problem, which a person has to correct."""
         if not self.problem:
             return ()
         return (Waiting(what=SPEC, reason=INVALID_SPEC, sentence=self.problem, needs_person=True),)
 
     @property
     def topic_warnings(self) -> tuple[str, ...]:
-        """What Topics are told while the problem lasts."""
+        """Return the message for Topics while the specification is invalid."""
         if self.cluster is None or not self.problem:
             return ()
         return (
@@ -55,7 +54,7 @@ class Specification:
 
 
 def specification(view: View) -> Specification:
-    """The newest specification if it is valid, else the last valid one of the same Cluster resource."""
+    """Return the newest specification if it is valid, else the last valid one of the same Cluster resource."""
     try:
         return _valid(view.cluster)
     except ResourceError as error:
@@ -76,7 +75,7 @@ def _valid(body: Object) -> Specification:
 
 
 def _former(body: Object, kept: KeptSpec) -> Cluster | None:
-    """The Cluster with its former specification; None if this version of the operator cannot read that."""
+    """Return the Cluster with its former specification; None if this version of the operator cannot read it."""
     try:
         spec = json.loads(kept.text)
         cluster = read_object({**body, "metadata": {**body["metadata"], "generation": kept.generation}, "spec": spec})
@@ -86,9 +85,9 @@ def _former(body: Object, kept: KeptSpec) -> Cluster | None:
 
 
 def read_topics(bodies: Mapping[str, Object]) -> tuple[dict[str, Topic], dict[str, str]]:
-    """Topics by name, and a sentence about each that is invalid.
+    """Return Topics by name, and a message about each invalid one.
 
-    An invalid Topic that is being deleted counts as valid: what matters then is only whether its topic goes, too.
+    An invalid Topic that is being deleted counts as valid: only its `deletion` policy matters.
     """
     topics: dict[str, Topic] = {}
     invalid: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""The `status` of Kubernetes objects, as plain dictionaries in the form of the CRDs (`crds/status_schema`). Pure.
+"""Builds the `status` of resources as dictionaries in the form of the CRDs (`crds/status_schema`). Pure.
 
-Enters: resources, what was observed and decided, the status that stands there now. Leaves: a whole new status; nothing
-is written when it equals the old one, so nothing in it changes by itself. Called by the operator's shell at the end of
-each round. A condition's `lastTransitionTime` stays while its status does. What is not known is left out.
+At the end of each round, it takes resources, the observed state, the decisions and the present status, and returns the
+new status. A status that equals the present one is not written, so nothing in it changes without a cause. The
+`lastTransitionTime` of a condition changes only with its status. Unknown values are left out.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ from odradek_operator.topics.zookeeper_state import Snapshot
 Document = dict[str, Any]
 
 MAX_MESSAGE: Final = 4_096
-"""Characters of a condition's message; the CRD allows more, but nobody reads it."""
+"""Maximum characters of a condition's message. The CRD allows more, but longer messages are unreadable."""
 MAX_WARNINGS: Final = 32
 ROLLING: Final = "Rolling"
 ROLLS: Final = ("roll", "zookeeper-roll")
 BLOCKING: Final = (SPEC, "apply", "claims", "sizes")
-"""What `Waiting` is about when brokers or members may be missing because of it."""
+"""Values of `Waiting.what` that may be the reason for missing brokers or members."""
 ZOOKEEPER_UNREACHABLE: Final = "ZooKeeperUnreachable"
 INVALID_SPEC: Final = "InvalidSpec"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """What a round has found out about a cluster."""
+    """The results of a round for a cluster."""
 
     snapshot: Snapshot | None
-    """None while ZooKeeper cannot be asked; `trouble` says why."""
+    """State in ZooKeeper; None while ZooKeeper does not answer, with the reason in `trouble`."""
     trouble: str = ""
     state: KubernetesState = field(default_factory=KubernetesState)
     decision: ClusterDecision
     bootstrap: Mapping[str, str] = field(default_factory=dict)
-    """By listener: what clients are given; one whose address is not known yet is missing."""
+    """Bootstrap addresses by listener; listeners without a known address are missing."""
     notices: tuple[str, ...] = ()
-    """Sentences about what has no effect."""
+    """Warnings about fields without effect."""
 
 
 def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[str, Any], now: float) -> Document:
-    """Status of a Cluster. `previous` is the one that stands there, `now` is in seconds since the epoch."""
+    """Return the status of a Cluster. `previous`: the present status; `now`: seconds since the epoch."""
     snapshot, decision = view.snapshot, view.decision
     brokers = _brokers(cluster, view)
     running = sum(one["state"] == "Running" for one in brokers if one["id"] in cluster.brokers.ids())
-    # The last broker of a roll still starts when no pod is outdated any more.
+    # The last broker of a rolling restart is still starting when no pod is outdated any more.
     condition = _cluster_condition(cluster, view, brokers, rolls=bool(decision.outdated) or "roll" in previous)
     document: Document = {
         "observedGeneration": cluster.generation,
@@ -79,7 +79,7 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
         epoch = snapshot.controller_epoch if snapshot.controller_epoch_version is not None else None
         document |= _known(clusterId=snapshot.cluster_id, controllerId=snapshot.controller_id, controllerEpoch=epoch)
     else:
-        # It has not lost its name only because nobody can be asked.
+        # Keep the cluster id while ZooKeeper does not answer.
         document |= _known(clusterId=previous.get("clusterId"))
     if decision.outdated or condition.reason == ROLLING or any(one.what in ROLLS for one in decision.waiting):
         document["roll"] = _known(waitingFor=_first(decision.waiting, ROLLS))
@@ -99,10 +99,10 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
 
 
 def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Document], *, rolls: bool) -> Condition:
-    """Ready means: every broker and every member of the ensemble runs as specified, nothing moves, nothing waits.
+    """Return the Ready condition: true if all brokers and members run as specified and nothing moves or waits.
 
-    The first cause counts: what needs a person and may be why everything else is missing, then what is missing, then
-    what waits, then what is under way.
+    The first cause is reported: first what needs a person and may cause everything else, then what is missing, what
+    waits, and what is in progress.
     """
     blocked, snapshot = _blocked(view.decision), view.snapshot
     if snapshot is None:
@@ -124,7 +124,7 @@ def _blocked(decision: ClusterDecision) -> Condition | None:
 
 
 def _brokers_away(cluster: Cluster, view: ClusterView, brokers: Iterable[Document], *, rolls: bool) -> Condition | None:
-    """What is said of brokers that do not run; one that restarts in a roll, and does not fail, is no missing broker."""
+    """Return the condition about brokers that do not run. A planned restart that does not fail is no missing broker."""
     decision = view.decision
     away = [one for one in brokers if one["state"] != "Running"]
     held_back = next((one for one in decision.waiting if one.what == BROKER_IDS), None)
@@ -138,7 +138,7 @@ def _brokers_away(cluster: Cluster, view: ClusterView, brokers: Iterable[Documen
 
 
 def _restarts(broker: Document, view: ClusterView) -> bool:
-    """Whether a broker that is away comes back from a planned restart."""
+    """Whether a missing broker is in a planned restart."""
     if broker["state"] in ("Lost", "Pending"):
         return False
     pod = view.state.brokers.get(broker["id"])
@@ -174,7 +174,7 @@ def _not_settled(cluster: Cluster, view: ClusterView) -> Condition | None:
 
 
 def _without_zookeeper(cluster: Cluster, view: ClusterView) -> Condition:
-    """Why ZooKeeper cannot be asked: a claim without a volume before anything else that its members say."""
+    """Return why ZooKeeper does not answer: claims without volumes first, then what its members report."""
     trouble = view.trouble or "ZooKeeper cannot be asked."
     members = view.state.ensemble
     pending = sorted(
@@ -192,13 +192,13 @@ def _without_zookeeper(cluster: Cluster, view: ClusterView) -> Condition:
 
 
 def _versions(cluster: Cluster, state: KubernetesState) -> str:
-    """The versions of the brokers that there are, several while they roll; the wanted one before there are any."""
+    """Return the versions of the brokers, several during a rolling restart; the specified one before there are any."""
     found = {pod.version for pod in state.brokers.values() if pod.version}
     return ", ".join(sorted(found)) or cluster.version
 
 
 def _missing_members(cluster: Cluster, state: KubernetesState) -> list[str]:
-    """A sentence about each member of the cluster's own ensemble that is not ready."""
+    """Return a message about each member of the cluster's own ensemble that is not ready."""
     if cluster.zookeeper.connect is not None:
         return []
     found = []
@@ -217,7 +217,7 @@ def _why_away(broker: Document) -> str:
 
 
 def _offline(snapshot: Snapshot) -> int:
-    """Partitions that had a leader and have none."""
+    """Count partitions that had a leader and have none."""
     return sum(
         topic.states[number].leader < 0
         for name, topic in snapshot.topics.items()
@@ -232,7 +232,7 @@ def _first(waiting: Iterable[Waiting], kinds: Iterable[str]) -> str | None:
 
 
 def _brokers(cluster: Cluster, view: ClusterView) -> list[Document]:
-    """Those that are specified, those that have a pod, those that are registered."""
+    """Return the brokers that are specified, have a pod, or are registered."""
     registered = {} if view.snapshot is None else view.snapshot.brokers
     pods = view.state.brokers
     found = []
@@ -262,7 +262,7 @@ def _no_pod(name: str, refusals: Mapping[str, str]) -> str:
 
 
 def _state(pod: Pod | None, registered: bool | None, nodes: Mapping[str, Node]) -> tuple[str, str]:
-    """State and reason; `registered` is None while ZooKeeper cannot be asked."""
+    """Return state and reason. `registered` is None while ZooKeeper does not answer."""
     if pod is None:
         return "Missing", ""
     if pod.node is not None and nodes and not (pod.ready and registered):
@@ -292,7 +292,7 @@ def topic_document(
     now: float,
     warnings: tuple[str, ...] = (),
 ) -> Document:
-    """Status of a Topic. `report` is what its cluster's exporter told, None where it told nothing."""
+    """Return the status of a Topic. `report`: the values of its cluster's exporter, None if there are none."""
     status = topic_status(topic, snapshot, decision)
     document: Document = {
         "observedGeneration": topic.generation,
@@ -323,9 +323,9 @@ def topic_document(
 def told_document(
     condition: Condition, generation: int, *, previous: Mapping[str, Any], now: float, keep_figures: bool = True
 ) -> Document:
-    """The status that stands there with another condition: for when nothing else can be told, or shall be.
+    """Return the present status with another condition, if nothing else is known.
 
-    Without `keep_figures` nothing is left of the old status but the times of its conditions.
+    Without `keep_figures`, only the times of the conditions are kept.
     """
     kept = {
         key: value
@@ -340,12 +340,12 @@ def told_document(
 
 
 def invalid(message: str) -> Condition:
-    """The specification cannot be read; `message` is a `ResourceError`'s."""
+    """Return the status for an invalid specification. `message`: that of the `ResourceError`."""
     return not_ready(INVALID_SPEC, message)
 
 
 def invalid_cluster(cluster: str) -> Condition:
-    """A Topic whose Cluster is invalid and has no earlier specification that was valid."""
+    """Return the status of a Topic whose Cluster is invalid and has no earlier valid specification."""
     return unknown(
         "ClusterInvalid",
         f"The specification of Cluster {cluster} is invalid, so nothing is done for its Topics: see its status.",
@@ -353,14 +353,14 @@ def invalid_cluster(cluster: str) -> Condition:
 
 
 def no_cluster(cluster: str) -> Condition:
-    """A Topic whose Cluster is not there."""
+    """Return the status of a Topic whose Cluster does not exist."""
     return not_ready(
         "NoCluster", f"There is no Cluster {cluster} in this namespace." if cluster else "The Topic names no Cluster."
     )
 
 
 def deletion_waits(namespace: str, topic: str, why: str) -> Condition:
-    """A Topic that is being deleted and whose topic is not deleted yet; `why` is a sentence."""
+    """Return the status of a Topic that is being deleted and whose topic is not deleted yet. `why`: the reason."""
     return not_ready(
         "DeletionWaits",
         f"The topic is not deleted yet. {why[:1].upper()}{why[1:].rstrip('.')}. To keep the topic and delete only the "
@@ -369,7 +369,7 @@ def deletion_waits(namespace: str, topic: str, why: str) -> Condition:
 
 
 def topic_is_deleted(namespace: str, topic: str) -> Condition:
-    """A Topic that is being deleted and whose topic the brokers are deleting."""
+    """Return the status of a Topic whose topic the brokers are deleting."""
     return not_ready(
         "Deleting",
         "The brokers are deleting the topic, which ends when every broker with a replica of it has run. To delete the "
@@ -383,21 +383,21 @@ def _let_go(namespace: str, topic: str) -> str:
 
 
 def paused() -> Condition:
-    """Somebody holds the reconciliation."""
+    """Return the condition of a paused resource."""
     return unknown(
         "Paused", 'Nothing is changed while the annotation odradek.dev/paused is "true": remove it to go on.'
     )
 
 
 def zookeeper_unreachable(trouble: str) -> Condition:
-    """Of a Topic while ZooKeeper cannot be asked."""
+    """Return the status of a Topic while ZooKeeper does not answer."""
     return unknown(ZOOKEEPER_UNREACHABLE, trouble)
 
 
 def conditions(
     present: Iterable[Condition], generation: int, *, previous: Mapping[str, Any], now: float
 ) -> list[Document]:
-    """Conditions in Kubernetes' form, by type; each has the time at which its status last changed."""
+    """Return conditions in Kubernetes' form, by type, with the time of the last change of their status."""
     before = {one.get("type"): one for one in previous.get("conditions") or [] if isinstance(one, Mapping)}
     found = []
     for condition in sorted(present, key=lambda one: one.type):
@@ -417,7 +417,7 @@ def conditions(
 
 
 def human_size(size: int) -> str:
-    """Bytes for people, as Kubernetes writes quantities: 0, 512, 1.5Gi."""
+    """Format bytes as a Kubernetes quantity: 0, 512, 1.5Gi."""
     value, power = float(size), 0
     while value >= 1023.95 and power < len(_UNITS) - 1:
         value, power = value / 1024, power + 1
@@ -436,5 +436,5 @@ def _timestamp(now: float) -> str:
 
 
 def _known(**values: object) -> Document:
-    """Without what is None."""
+    """Return a mapping without None values."""
     return {key: value for key, value in values.items() if value is not None}

@@ -42,44 +42,44 @@ from odradek_operator.topics.topic_status import Condition, not_ready
 from odradek_operator.topics.zookeeper_state import Snapshot
 
 SETTLE_SECONDS: Final = 4.0
-"""For so long a topic that was never told of may become ready before it is told that it is not."""
+"""Seconds that a new topic has to become ready before a status without Ready is written."""
 FIGURES_SECONDS: Final = 30.0
-"""Between two writes of a topic's status of which only sizes or lag have changed."""
+"""Seconds between two writes of a topic's status if only sizes or lag have changed."""
 TOPICS_A_ROUND: Final = 40
 _FIGURES: Final = frozenset({"sizeBytes", "size", "groups"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What one round of a cluster found."""
+    """The results of one round of a cluster."""
 
     cluster: Cluster
     view: View
     topics: Mapping[str, Topic]
     invalid: Mapping[str, str]
-    """Sentences about Topics that cannot be read, by name."""
+    """Messages about invalid Topics, by name."""
     outcome: Outcome | None
-    """None while ZooKeeper cannot be asked; `trouble` says why."""
+    """State in ZooKeeper; None while it does not answer, with the reason in `trouble`."""
     trouble: str
     decision: ClusterDecision
     report: Report | None
     notices: tuple[str, ...]
     topic_warnings: tuple[str, ...] = ()
-    """What every Topic is told."""
+    """Message for all Topics."""
 
 
 @dataclass(slots=True)
 class Statuses:
-    """Of one cluster and its topics."""
+    """Writes the statuses of one cluster and its topics."""
 
     client: KubernetesClient
     unsettled: bool = False
-    """Whether the last round left something unready, or put a write off."""
+    """Whether the last round left something not ready, or postponed a write."""
     _first_seen: dict[str, float] = field(default_factory=dict)
     _figures_at: dict[str, float] = field(default_factory=dict)
 
     async def write(self, found: Findings) -> None:
-        """Everything that has changed, the cluster first."""
+        """Write all statuses that have changed, that of the cluster first."""
         now = time.time()
         snapshot = None if found.outcome is None else found.outcome.snapshot
         cluster_view = ClusterView(
@@ -137,7 +137,7 @@ class Statuses:
         )
 
     async def _leaving(self, found: Findings, name: str, body: Object) -> None:
-        """Say what a Topic that is being deleted waits for. One whose topic is gone waits for nothing."""
+        """Write what a Topic that is being deleted waits for."""
         if not waits_for_deletion(body):
             return
         namespace = body["metadata"]["namespace"]
@@ -149,13 +149,13 @@ class Statuses:
             await self._tell(body, topic_is_deleted(namespace, name))
 
     async def held(self, topics: Mapping[str, Object], why: str) -> None:
-        """Say of Topics that are being deleted why nothing is done for them."""
+        """Write why nothing is done for Topics that are being deleted."""
         for name, body in sorted(topics.items()):
             if waits_for_deletion(body):
                 await self._tell(body, deletion_waits(body["metadata"]["namespace"], name, why))
 
     def _due(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-        """Whether a change is told now."""
+        """Whether a change is written now."""
         now = asyncio.get_running_loop().time()
         first = self._first_seen.setdefault(name, now)
         if not before.get("conditions") and not _is_ready(after):
@@ -168,7 +168,7 @@ class Statuses:
         return bool(changed)
 
     async def invalid(self, body: Object, message: str, topics: Mapping[str, Object]) -> None:
-        """A Cluster that cannot be read, of which no earlier specification is known, and its Topics."""
+        """Write the statuses of an invalid Cluster without an earlier valid specification, and of its Topics."""
         await self._tell(body, invalid(message))
         condition, written = invalid_cluster(body["metadata"]["name"]), 0
         self.unsettled = False
@@ -181,11 +181,11 @@ class Statuses:
             written += await self._tell(topic, condition)
 
     async def waits(self, body: Object, reason: str, sentence: str) -> None:
-        """A Cluster that nothing can be done for yet."""
+        """Write the status of a Cluster for which nothing can be done yet."""
         await self._tell(body, not_ready(reason, sentence))
 
     async def paused(self, body: Object, state: KubernetesState) -> None:
-        """A Cluster whose reconciliation is held. How many pods are ready is counted all the same."""
+        """Write the status of a paused Cluster, including the number of ready pods."""
         document = told_document(paused(), read_metadata(body).generation, previous=_status(body), now=time.time())
         for field_name, pods in (("brokersReady", state.brokers), ("zookeeper", state.ensemble)):
             if field_name in document:
@@ -193,7 +193,7 @@ class Statuses:
         await self._patch(body, document)
 
     async def without_cluster(self, body: Object, cluster: str) -> None:
-        """A Topic whose Cluster is not there."""
+        """Write the status of a Topic whose Cluster does not exist."""
         await self._tell(body, no_cluster(cluster), keep_figures=False)
 
     async def _tell(self, body: Object, condition: Condition, *, keep_figures: bool = True) -> bool:
@@ -207,7 +207,7 @@ class Statuses:
         return await self._patch(body, document)
 
     async def _patch(self, body: Object, document: Mapping[str, Any]) -> bool:
-        """Write what differs; whether anything did."""
+        """Write a status if it differs. Returns whether it did."""
         patch = merge_patch(_status(body), document)
         if not patch:
             return False
@@ -216,13 +216,13 @@ class Statuses:
 
 
 def bootstrap(cluster: Cluster, snapshot: Snapshot | None) -> dict[str, str]:
-    """What clients are given, by listener; one that no broker has told yet is missing."""
+    """Return the bootstrap addresses by listener, without listeners that no broker has reported yet."""
     found = {}
     for listener in cluster.listeners:
         if listener.type is ListenerType.INTERNAL:
             found[listener.name] = f"{names.bootstrap_service(cluster.name)}.{cluster.namespace}.svc:{listener.port}"
         elif snapshot is not None:
-            # From outside each broker has an address of its own, which it found at its start.
+            # Outside the cluster each broker has its own address, which it determined when it started.
             addresses = [
                 str(endpoint)
                 for _, registration in sorted(snapshot.brokers.items())

@@ -1,7 +1,6 @@
-"""The finalizer of Topic resources that say `deletion: Delete`: their topic is gone before the resource is.
+"""The finalizer of Topic resources with `deletion: Delete`: the topic is deleted before the resource.
 
-Enters: Topic objects, and what became of their removal in ZooKeeper. Leaves: objects with or without the finalizer.
-A resource that protects its topic has none, so that `kubectl delete` never waits for an operator.
+A resource that protects its topic has no finalizer, so that `kubectl delete` never waits for an operator.
 """
 
 from __future__ import annotations
@@ -19,23 +18,25 @@ FINALIZER: Final = "odradek.dev/topic"
 
 
 class Vanished:
-    """Topics that asked for the deletion of their topic and went before they had the finalizer, by name."""
+    """Topics with `deletion: Delete` that were deleted before they had the finalizer, by name."""
 
     def __init__(self) -> None:
         self._bodies: dict[str, Object] = {}
 
     def add(self, body: Object) -> None:
-        """Note a Topic that a watch has reported as deleted.
+        """Remember a Topic that a watch reported as deleted.
 
-        One with a deletion timestamp had the finalizer, which somebody has removed to keep the topic.
+        A Topic with a deletion timestamp had the finalizer, which someone removed to keep the topic.
         """
         if asks_for_finalizer(body) and "deletionTimestamp" not in body["metadata"]:
             self._bodies[body["metadata"]["name"]] = body
 
     def missing_in(self, present: Mapping[str, Object]) -> dict[str, Object]:
-        """Return those that are not in a list of Topics; another Topic of the name takes the place of the former one.
+        """Return the remembered Topics that are not in a list of Topics. A new Topic of the same name replaces the old
+        one.
 
-        A list that still has the same Topic was read before its deletion, so the Topic is kept for the next list.
+        If the list still contains the same Topic, it was read before the deletion, and the Topic is kept for the next
+        list.
         """
         self._bodies = {
             name: body
@@ -45,14 +46,14 @@ class Vanished:
         return {name: body for name, body in self._bodies.items() if name not in present}
 
     def settle(self, name: str) -> None:
-        """Forget a Topic whose topic is gone, or was never there."""
+        """Forget a Topic whose topic does not exist any more."""
         self._bodies.pop(name, None)
 
 
 async def keep_finalizers(
     client: KubernetesClient, objects: Mapping[str, Object], topics: Mapping[str, Topic], outcome: Outcome
 ) -> None:
-    """Add it where it is needed, take it away where it is not, or not any more."""
+    """Add the finalizer where it is needed, and remove it where it is not."""
     for name, topic in topics.items():
         body = objects[name]
         leaving = "deletionTimestamp" in body["metadata"]
@@ -67,31 +68,32 @@ async def keep_finalizers(
 
 
 async def release_finalizers(client: KubernetesClient, bodies: Iterable[Object]) -> None:
-    """Let go of resources whose cluster is going or gone: its topics cannot be deleted any more, or go with it."""
+    """Remove the finalizer from resources whose cluster is deleted: its topics cannot be deleted separately any
+    more."""
     for body in bodies:
         if has_finalizer(body):
             await _set(client, body, needed=False)
 
 
 async def release_protected(client: KubernetesClient, bodies: Iterable[Object]) -> None:
-    """Let go of resources that are being deleted and protect their topic: nothing is to be done for them."""
+    """Remove the finalizer from resources that are being deleted and protect their topic."""
     leaving = [body for body in bodies if "deletionTimestamp" in body["metadata"] and not asks_for_finalizer(body)]
     await release_finalizers(client, leaving)
 
 
 def asks_for_finalizer(body: Object) -> bool:
-    """Whether the resource says that its topic goes with it."""
+    """Whether the topic is deleted with the resource."""
     spec = body.get("spec")
     return isinstance(spec, dict) and spec.get("deletion") == Deletion.DELETE.value
 
 
 def waits_for_deletion(body: Object) -> bool:
-    """Whether the resource is being deleted and stays until its topic is deleted."""
+    """Whether the resource is being deleted and waits until its topic is deleted."""
     return "deletionTimestamp" in body["metadata"] and has_finalizer(body) and asks_for_finalizer(body)
 
 
 def has_finalizer(body: Object) -> bool:
-    """Whether the resource bears it."""
+    """Whether the resource has the finalizer."""
     return FINALIZER in (body["metadata"].get("finalizers") or [])
 
 
@@ -99,7 +101,7 @@ async def _set(client: KubernetesClient, body: Object, *, needed: bool) -> None:
     metadata = body["metadata"]
     others = [name for name in metadata.get("finalizers") or [] if name != FINALIZER]
     patch = {
-        # With the version that was read: a list is replaced as a whole, and another finalizer may have come since.
+        # With the version that was read: the list is replaced as a whole, and another finalizer may have been added.
         "metadata": {
             "finalizers": [*others, FINALIZER] if needed else others,
             "resourceVersion": metadata["resourceVersion"],
@@ -109,4 +111,4 @@ async def _set(client: KubernetesClient, body: Object, *, needed: bool) -> None:
         await client.merge(Reference.of(body), patch)
     except KubernetesError as error:
         if error.status != HTTPStatus.CONFLICT:
-            raise  # A conflict is settled by the next round, which has read anew.
+            raise  # The next round reads the object again and resolves the conflict.

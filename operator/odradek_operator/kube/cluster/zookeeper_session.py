@@ -1,7 +1,4 @@
-"""A cluster's ZooKeeper, as the operator holds it: one session, made when it is needed and kept.
-
-Enters: a connect string. Leaves: a connected client, or `ZkError`. What is watched there only wakes the loop.
-"""
+"""The operator's ZooKeeper session of one cluster, opened when it is first needed. Its watches only wake the loop."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ _SUSPENDED_MS = 4_000
 
 
 Opener = Callable[[ZkSettings], Awaitable[ZkClient]]
-"""Gives a connected client, or raises `ZkError`."""
+"""Returns a connected client, or raises `ZkError`."""
 
 
 async def open_kazoo(settings: ZkSettings) -> ZkClient:
-    """The one for a real ensemble."""
+    """Return a client for a real ensemble."""
     client = KazooZkClient(settings)
     try:
         await client.start()
@@ -32,17 +29,17 @@ async def open_kazoo(settings: ZkSettings) -> ZkClient:
 
 
 class ZooKeeperSession:
-    """The session of one cluster's loop."""
+    """The ZooKeeper session of one cluster's loop."""
 
     def __init__(self, wake: Callable[[], None], opened: Opener) -> None:
-        """`wake` is called when brokers, topics, the controller or reassignments come and go."""
+        """`wake` is called when brokers, topics, the controller or reassignments change."""
         self._wake = wake
         self._opened = opened
         self._connect = ""
         self._client: ZkClient | None = None
 
     async def client(self, connect: str) -> ZkClient:
-        """The connected client. Raises `ZkError` when ZooKeeper does not answer in time."""
+        """Return the connected client. Raises `ZkError` if ZooKeeper does not answer in time."""
         if self._client is not None and (connect != self._connect or self._client.state is SessionState.CLOSED):
             await self.close()
         if self._client is None:
@@ -63,7 +60,7 @@ class ZooKeeperSession:
         return self._client
 
     async def close(self) -> None:
-        """End the session. Idempotent."""
+        """Close the session. Idempotent."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
