@@ -1,1 +1,1 @@
-"""Requests to answers: one module for each family of APIs, one that dispatches."""
+"""Request handlers, one module for each group of APIs, and the dispatcher."""

@@ -1,9 +1,9 @@
-"""What controller and brokers send: LeaderAndIsr, UpdateMetadata, StopReplica; ControlledShutdown, AlterPartition,
-AllocateProducerIds.
+"""Handlers of requests between brokers and the controller.
 
-The first three change this broker's roles and its image of the cluster and are refused from a replaced controller, from
-one of another cluster, or for an earlier life of this broker. The others are answered by the controller that runs in
-this process, if it is the active one.
+LeaderAndIsr, UpdateMetadata and StopReplica change this broker's roles and its metadata image. They are refused from a
+replaced controller, from the controller of another cluster, and for an earlier epoch of this broker.
+ControlledShutdown, AlterPartition and AllocateProducerIds are answered by the controller in this process, if it is the
+active one.
 """
 
 from __future__ import annotations
@@ -53,22 +53,23 @@ ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataReq
 TOPIC_STATES_SINCE: Final = 5
 """LeaderAndIsr responses group errors by topic id from this version on."""
 RETRY_MS: Final = 1000
-"""Rest before the settings of new topics are asked of ZooKeeper again."""
+"""Milliseconds before the settings of new topics are read from ZooKeeper again."""
 
 
 class Controller(Protocol):
-    """What the controller of this process answers."""
+    """What the controller in this process does for these handlers."""
 
     async def alter_partition(self, request: AlterPartitionRequest) -> Message:
-        """Commit proposed in-sync sets; `NotControllerError` when another broker is the controller."""
+        """Commit ISR changes. Raises `NotControllerError` if another broker is the controller."""
         ...
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move leaderships away from a broker; those that could not move. `NotControllerError` as above."""
+        """Move leadership away from a broker. Returns the partitions that it still leads. Raises
+        `NotControllerError`."""
         ...
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int]:
-        """First id and size of a block for that broker alone. `NotControllerError` as above."""
+        """Allocate a block of producer ids. Returns its first id and its size. Raises `NotControllerError`."""
         ...
 
 
@@ -88,10 +89,10 @@ class ControlHandlers:
         registered: asyncio.Event | None = None,
         controllers: ControllerCheck | None = None,
     ) -> None:
-        """`image_changed` is told which partitions an UpdateMetadata touched, after the image was swapped.
+        """`image_changed` is called with the partitions of an UpdateMetadata request after the image was replaced.
 
-        `registered` is set when `broker_epoch` is known; before it the controller's requests wait. None: it is known.
-        `controllers` knows the controller of this cluster; None: every sender is it.
+        `registered` is set when `broker_epoch` is known; requests of the controller wait until then. None: it is known.
+        `controllers` verifies the sender; None: every sender is accepted.
         """
         self._replicas = replicas
         self._configs = configs
@@ -104,7 +105,7 @@ class ControlHandlers:
         self._controllers = controllers
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
-        """The handlers by API."""
+        """Return the handlers by API."""
         return dict(
             [
                 route(LeaderAndIsrRequest, self.leader_and_isr),
@@ -117,10 +118,10 @@ class ControlHandlers:
         )
 
     async def _admit(self, request: ControllerRequest) -> None:
-        """Refuse what is stale, or of another cluster.
+        """Refuse stale requests and requests of other clusters.
 
-        A listener is open before the broker is registered. What comes then is meant for its former life, whose session
-        has not ended yet, or for this one, which does not know its epoch yet: only the epoch tells.
+        Listeners open before the broker is registered. A request that arrives then is either for its earlier epoch,
+        whose session has not ended yet, or for the new epoch, which is not known yet; only the epoch tells them apart.
         """
         if self._registered is not None:
             await self._registered.wait()
@@ -143,12 +144,12 @@ class ControlHandlers:
         self._replicas.roles.check_controller(request.controller_epoch)
 
     async def leader_and_isr(self, context: RequestContext, request: LeaderAndIsrRequest) -> Message:
-        """Lead or follow partitions as the controller decided."""
+        """Handle LeaderAndIsr: lead or follow partitions as the controller decided."""
         await self._admit(request)
         states = list(_leader_and_isr_states(request))
         self._view.image = self._view.image.with_announced({topic_id: tp.topic for tp, topic_id, _ in states})
-        # A log is made with its topic's settings, so those of topics that are new here are read first. That a topic is
-        # in the image says nothing: no notice tells of what it was given when it was made.
+        # A log is created with its topic's settings, so read those of topics that are new here. The metadata image does
+        # not help: a new topic causes no config change notification.
         await self._load_settings(request, {tp.topic for tp, _, _ in states if tp not in self._replicas.table.online})
         self._replicas.roles.check_controller(request.controller_epoch)  # another one may have come meanwhile
         codes = self._replicas.roles.apply(states)
@@ -169,10 +170,9 @@ class ControlHandlers:
         }
 
     async def _load_settings(self, request: LeaderAndIsrRequest, topics: Collection[str]) -> None:
-        """Read the settings of topics, however long ZooKeeper is away.
+        """Read the settings of topics; waits while ZooKeeper does not answer.
 
-        A role that was refused would not be given again before the controller's next change; and a log with the wrong
-        settings may lose records.
+        The controller would not repeat a role that was refused, and a log with wrong settings may lose records.
         """
         while topics:
             try:
@@ -184,7 +184,7 @@ class ControlHandlers:
         self._check_sender(request)
 
     async def update_metadata(self, context: RequestContext, request: UpdateMetadataRequest) -> Message:
-        """Swap the image of the cluster for the next one."""
+        """Handle UpdateMetadata: replace the metadata image."""
         await self._admit(request)
         partitions = list(_partition_states(request))
         self._view.image = self._view.image.updated(
@@ -196,13 +196,13 @@ class ControlHandlers:
         return {"error_code": NONE}
 
     async def stop_replica(self, context: RequestContext, request: StopReplicaRequest) -> Message:
-        """Stop following or leading, and delete the log where that is asked."""
+        """Handle StopReplica: stop replicas, and delete their logs if requested."""
         await self._admit(request)
         codes = self._replicas.roles.stop(list(_stops(request)))
         return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
 
     async def controlled_shutdown(self, context: RequestContext, request: ControlledShutdownRequest) -> Message:
-        """Move leaderships away from a broker that is about to stop."""
+        """Handle ControlledShutdown: move leadership away from a broker that is about to stop."""
         remaining = await self._controller.controlled_shutdown(request.broker_id, request.broker_epoch)
         return {
             "error_code": NONE,
@@ -210,11 +210,11 @@ class ControlHandlers:
         }
 
     async def alter_partition(self, context: RequestContext, request: AlterPartitionRequest) -> Message:
-        """Commit in-sync sets that leaders propose (KIP-497)."""
+        """Handle AlterPartition: commit ISR changes that leaders propose (KIP-497)."""
         return await self._controller.alter_partition(request)
 
     async def allocate_producer_ids(self, context: RequestContext, request: AllocateProducerIdsRequest) -> Message:
-        """Give a broker ids for its idempotent producers: Kafka's ask the controller since 3.0 (KIP-730)."""
+        """Handle AllocateProducerIds, which Kafka brokers use since 3.0 (KIP-730)."""
         first, size = await self._controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
         return {"throttle_time_ms": 0, "error_code": NONE, "producer_id_start": first, "producer_id_len": size}
 

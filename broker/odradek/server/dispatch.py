@@ -1,10 +1,10 @@
-"""From a request to its handler and from an error to its answer: the only place that knows both.
+"""Routes requests to handlers, and errors to responses.
 
-`network/connection` calls `Dispatcher.handle` with each request. Produce and Fetch go to direct handlers, which decode,
-act and answer without a task. Every other API is decoded here at once (the frame's memory is borrowed), handled by a
-coroutine that returns a `Message`, and encoded here. A handler raises `base.errors`; `server/failures` says how the API
-at hand carries an error of the whole request. What is no `OdradekError` is a bug: it is logged with its context,
-answered with UNKNOWN_SERVER_ERROR, and harms nobody else.
+`network/connection` calls `Dispatcher.handle` with each request. Direct handlers of Produce and Fetch decode, act and
+answer without a task. Requests of all other APIs are decoded here at once, because the memory of a frame is borrowed;
+a coroutine handles them and returns a `Message`, which is encoded here. Handlers raise `base/errors`, and
+`server/failures` builds the response. Any other exception is a bug: it is logged, answered with UNKNOWN_SERVER_ERROR,
+and does not affect other requests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """Who asks, by which listener, in which version."""
+    """The client, the listener and the version of a request."""
 
     api_key: ApiKey
     api_version: int
@@ -53,11 +53,11 @@ def route(
 
 
 DirectHandler = Callable[[Request], None]
-"""Decodes, acts and answers by itself, synchronously or through a callback."""
+"""Decodes a request, acts and answers, synchronously or in a callback."""
 
 
 class Dispatcher:
-    """Routes requests; owns the tasks of those under way."""
+    """Routes requests and owns the tasks that handle them."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class Dispatcher:
         clock: Clock,
         inter_broker: InterBrokerListeners | None = None,
     ) -> None:
-        """Handlers must cover the API table exactly; anything else is a bug found at start.
+        """Raises `ValueError` unless the handlers cover exactly the API table.
 
-        `inter_broker` decides where internal APIs are served; None: on every listener.
+        `inter_broker` decides on which listeners internal APIs are served; None: on all.
         """
         served = set(handlers) | set(direct)
         if served != set(API_TABLE):
@@ -82,12 +82,12 @@ class Dispatcher:
         self._inter_broker = inter_broker
         self._tasks: set[asyncio.Task[None]] = set()
         self.waiting = 0
-        """Requests whose handlers have not begun yet."""
+        """Number of requests whose handlers have not started yet."""
 
     def handle(self, request: Request) -> None:
-        """Take one request; called by the connection.
+        """Handle one request; called by the connection.
 
-        Raises `MalformedFrameError` for a bad frame, which ends its connection.
+        Raises `MalformedFrameError` for an invalid frame, which closes the connection.
         """
         direct = self._direct.get(request.header.api_key)
         if direct is not None:
@@ -115,7 +115,7 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
 
     def _is_refused(self, request: Request) -> bool:
-        """Whether a request between brokers came by a listener for clients; it is answered then, without decoding."""
+        """Whether an internal request arrived on a client listener. It is then answered without decoding."""
         if self._inter_broker is None:
             return False
         name = API_TABLE[request.api_key].name
@@ -143,7 +143,7 @@ class Dispatcher:
             request.fail("the broker is stopping")
             raise
         except Exception:
-            # Not even the failure could be told. The connection would wait for this answer for ever.
+            # No response can be built at all. Without this, the connection would wait for it forever.
             logger.exception("%s: no answer could be made", request)
             answer = None
         if answer is None:
@@ -153,7 +153,7 @@ class Dispatcher:
         request.respond([answer])
 
     async def _answer(self, request: Request, context: RequestContext, decoded: object) -> bytes | None:
-        """The response frame, whatever becomes of the request; None where the protocol cannot tell its failure."""
+        """Return the response frame, also for a failure; None if the protocol has no response for it."""
         try:
             work = self._handlers[context.api_key](context, decoded)
             message = await (work if request.sample is None else _FirstStep(work, request.sample, self._clock))
@@ -164,7 +164,7 @@ class Dispatcher:
             if error is not caught:
                 logger.warning("%s: %s", request, caught)
         except Exception:
-            # The edge that must survive: a handler's bug is its own request's, whose client is told.
+            # A bug in a handler only fails its own request.
             logger.exception("%s: the handler failed", request)
             error = UnknownServerError("The broker failed; its log says why.")
         return self._failed(request, decoded, error)
@@ -186,8 +186,8 @@ class Dispatcher:
         return codec.encode_response(request.api_key, request.api_version, request.correlation_id, message)
 
     def _answer_unknown_api_versions(self, request: Request) -> None:
-        # The network refuses versions that are not served, but for this API (KIP-511): a client that is newer than
-        # this broker learns the range from a version 0 answer.
+        # The network refuses unsupported versions, except for this API (KIP-511): a newer client learns the supported
+        # range from a version 0 response.
         api = API_TABLE[ApiKey.API_VERSIONS]
         message: Message = {
             "error_code": UnsupportedVersionError.code,
@@ -196,7 +196,7 @@ class Dispatcher:
         request.respond([codec.encode_response(ApiKey.API_VERSIONS, 0, request.correlation_id, message)])
 
     async def close(self) -> None:
-        """Cancel what is under way and wait for its end; idempotent."""
+        """Cancel all tasks and wait for their end. Idempotent."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -205,7 +205,7 @@ class Dispatcher:
 
 
 class _FirstStep(Awaitable[Message]):
-    """Awaits a handler and notes when it first waits for anything: its own work up to there, that of others then."""
+    """Awaits a handler and notes when it first suspends: local time until then, remote time after."""
 
     def __init__(self, work: Awaitable[Message], sample: RequestSample, clock: Clock) -> None:
         self._work = work
@@ -223,7 +223,7 @@ class _FirstStep(Awaitable[Message]):
 
 
 def _going_on(steps: Generator[Any, Any, Message], waited_for: object) -> Generator[Any, Any, Message]:
-    """The rest of a coroutine that was begun already: what it waits for first, then whatever it does."""
+    """Continue a coroutine that was already started: await what it waits for, then run the rest."""
     try:
         yield waited_for
     except BaseException as error:  # noqa: BLE001 - a cancellation, mostly: the coroutine's, which may take it or go on
@@ -237,11 +237,11 @@ def _going_on(steps: Generator[Any, Any, Message], waited_for: object) -> Genera
 
 _DEEPEST: Final = 3
 _ERROR_DEPTH: Final = {ApiKey.METADATA: 1, ApiKey.DESCRIBE_LOG_DIRS: 1}
-"""How deep errors are looked for; these two answer about every partition, and errors are above those."""
+"""Nesting depth in which error codes are counted. Responses of these APIs have them above the partitions."""
 
 
 def error_codes(message: Mapping[str, object], depth: int) -> Iterator[int]:
-    """Every error code of a response that is not 0, in it or so many lists below."""
+    """Yield the non-zero error codes of a response, down to this nesting depth."""
     for name, value in message.items():
         if name == "error_code":
             if value:

@@ -44,10 +44,10 @@ _Request = TypeVar("_Request", bound=ApiMessage)
 
 
 def wire_error(error: OdradekError) -> ProtocolError:
-    """The error that tells a client of any failure that is no bug.
+    """Return the protocol error for an internal error that is not a bug.
 
-    Without ZooKeeper a request may have had its effect or not: the client is told that its time was over, and tries
-    again. What has no name on the wire becomes `UnknownServerError`.
+    If ZooKeeper does not answer, it is unknown whether a request took effect: the client gets REQUEST_TIMED_OUT and
+    tries again. Errors without a protocol error become `UnknownServerError`.
     """
     if isinstance(error, ProtocolError):
         return error
@@ -63,7 +63,7 @@ def wire_error(error: OdradekError) -> ProtocolError:
 
 
 def failure(api_key: ApiKey, version: int, request: object, error: ProtocolError) -> Message | None:
-    """The response that tells a failed request, or None where the protocol has no place for it.
+    """Return the response to a request that failed as a whole; None if the API has no error code for that.
 
     `request` is an object of the API's request class.
     """
@@ -77,14 +77,14 @@ def failure(api_key: ApiKey, version: int, request: object, error: ProtocolError
 
 
 def _empty(item: FieldSchema) -> object:
-    """What a failed response says where the schema demands a value and knows no default."""
+    """Return the value of a required field without a default in a failed response."""
     if item.is_array:
         return ()
     return {"string": "", "bytes": b""}.get(item.kind, 0)
 
 
 def _topics(topics: Iterable[tuple[str, Iterable[int]]], error: ProtocolError, **fields: object) -> Message:
-    """One error for each partition of each topic; `fields` is what else an answer about a partition has."""
+    """Return an error for each partition of each topic. `fields`: the other fields of a partition in the response."""
     return {
         "throttle_time_ms": 0,
         "topics": [
@@ -183,7 +183,7 @@ def _delete_groups(request: DeleteGroupsRequest, error: ProtocolError) -> Messag
 
 
 def _offset_fetch(request: OffsetFetchRequest, error: ProtocolError) -> Message:
-    # A request has one group or a list of groups, by its version; the answer's version leaves the other one out.
+    # Depending on its version, a request has one group or a list; the encoder leaves the other form out.
     topics = ((topic.name, topic.partition_indexes) for topic in request.topics or ())
     groups = [{"group_id": group.group_id, "topics": (), "error_code": error.code} for group in request.groups]
     single = _topics(topics, error, committed_offset=-1, metadata="")
@@ -197,7 +197,7 @@ def _find_coordinator(request: FindCoordinatorRequest, error: ProtocolError) -> 
 
 
 def _describe_log_dirs(request: DescribeLogDirsRequest, error: ProtocolError) -> Message:
-    # Before version 3 there is no place but a directory's own error.
+    # Before version 3 only a directory has an error code.
     result = {"error_code": error.code, "log_dir": "", "topics": ()}
     return {"throttle_time_ms": 0, "error_code": error.code, "results": [result]}
 
@@ -228,7 +228,7 @@ def _describe_producers(request: DescribeProducersRequest, error: ProtocolError)
 
 
 def _elect_leaders(request: ElectLeadersRequest, error: ProtocolError) -> Message:
-    # Version 0 has no error of the whole; clients of later ones look at either.
+    # Version 0 has no error code for the whole response; clients of later versions check both.
     results = [
         {
             "topic": topic.topic,

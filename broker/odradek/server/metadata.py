@@ -1,7 +1,7 @@
-"""ApiVersions, Metadata and DescribeCluster: what a client must know before it can do anything.
+"""Handlers of ApiVersions, Metadata and DescribeCluster.
 
-Requests enter from `server/dispatch`; everything is answered from the cluster image and the log manager of the moment.
-Topics that do not exist are made through `TopicCreator` when client and broker both allow it.
+They answer from the metadata image. Topics that do not exist are created through `TopicCreator` if both the client and
+the broker allow it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.topic_entries import Absent, Form, TopicEntries
 
 TOPIC_IDS_SINCE: Final = 12
-"""First Metadata version in which a topic may be asked for by its id alone (KIP-516)."""
+"""First Metadata version that can request a topic by id (KIP-516)."""
 
 SOFTWARE_SINCE: Final = 3
-"""First ApiVersions version in which a client says what software it is (KIP-511)."""
+"""First ApiVersions version with the client's software name and version (KIP-511)."""
 
 BROKER_ENDPOINTS: Final = 1
 CONTROLLER_ENDPOINTS: Final = 2
-"""DescribeCluster's endpoint types (KIP-919); controllers have no endpoints of their own here."""
+"""DescribeCluster's endpoint types (KIP-919); there are no separate controller endpoints."""
 MISMATCHED_ENDPOINT_TYPE: Final = 114
 UNSUPPORTED_ENDPOINT_TYPE: Final = 115
 
@@ -51,23 +51,23 @@ CLUSTER_OPERATIONS: Final = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 1
 """Everything that may be done to the cluster, as bits by ACL operation: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, the
 two of configs, IDEMPOTENT_WRITE (KIP-430). Without an authorizer, everybody may."""
 NOT_ASKED: Final = -(1 << 31)
-"""Stands for a client that did not ask for operations."""
+"""Value if the client did not request the authorized operations."""
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What a client may call itself and its version (KIP-511)."""
+"""Valid software names and versions of clients (KIP-511)."""
 
 
 class TopicCreator(Protocol):
-    """Makes topics that clients ask for."""
+    """Creates topics that clients request."""
 
     async def auto_create(self, names: Iterable[str]) -> None:
-        """Begin to make the topics with the broker's defaults; those that cannot be made are left out."""
+        """Start to create topics with the broker's defaults. Returns those that can be created."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What this broker is."""
+    """The identity of this broker."""
 
     broker_id: int
     cluster_id: str
@@ -75,7 +75,7 @@ class Identity:
 
 
 class MetadataHandlers:
-    """Handlers over the image of the cluster."""
+    """Handlers that answer from the metadata image."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class MetadataHandlers:
         creator: TopicCreator,
         finalized: Callable[[], Finalized] = lambda: NOTHING_FINALIZED,
     ) -> None:
-        """`view` holds the image of the moment, `finalized` gives the features; both are read for each request."""
+        """`view` has the current image, `finalized` returns the features; both are read for each request."""
         self._identity = identity
         self._view = view
         self._creator = creator
@@ -103,10 +103,10 @@ class MetadataHandlers:
         )
 
     async def api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> Message:
-        """The API table, requests between brokers included (KIP-35, KIP-511), and finalized features (KIP-584).
+        """Handle ApiVersions: the supported versions of all APIs (KIP-35, KIP-511) and the finalized features
+        (KIP-584).
 
-        Brokers in ZooKeeper mode support no feature that could be finalized; what others finalized is told as it is.
-        Raises `InvalidRequestError` for a client software's name or version that is not allowed.
+        Raises `InvalidRequestError` if the name or version of the client software is invalid.
         """
         if context.api_version >= SOFTWARE_SINCE:
             _check_software("client_software_name", request.client_software_name)
@@ -129,7 +129,7 @@ class MetadataHandlers:
         }
 
     async def metadata(self, context: RequestContext, request: MetadataRequest) -> Message:
-        """Brokers, controller and topics: all, or those that are asked for."""
+        """Handle Metadata: brokers, the controller, and all or the requested topics."""
         image, wanted = self._view.image, request.topics
         form = Form(
             version=context.api_version,
@@ -160,11 +160,11 @@ class MetadataHandlers:
             if isinstance(one, Absent) and one.error_code == UnknownTopicOrPartitionError.code
         ]
         if missing and self._identity.auto_create_topics and request.allow_auto_topic_creation:
-            # As in Kafka the client is told "unknown, try again": it comes back when the topic has its leaders.
+            # As in Kafka, the client gets a retriable error until the topic has leaders.
             await self._creator.auto_create(missing)
 
     async def describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> Message:
-        """Brokers and controller, for admin clients (KIP-700)."""
+        """Handle DescribeCluster: brokers and controller, for admin clients (KIP-700)."""
         image = self._view.image
         endpoints = request.endpoint_type
         error_code, message = NONE, None
@@ -190,7 +190,7 @@ def _check_software(field: str, value: str) -> None:
 
 
 def _check_named(wanted: Iterable[MetadataRequestTopic], version: int) -> None:
-    """Raise `InvalidRequestError` unless each topic is named, or from version 12 on given by its id."""
+    """Raise `InvalidRequestError` unless each topic has a name or, from version 12, an id."""
     for item in wanted:
         topic_id = item.topic_id
         if topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
@@ -211,8 +211,8 @@ def _found(image: ClusterImage, name: str | None, topic_id: UUID) -> Topic | Abs
         check_topic_name(name)
     except InvalidTopicError as error:
         return Absent(name, ZERO_UUID, error.code)
-    # A broker that has not been told of the cluster yet does not know which topics there are. Clients that hear of an
-    # unknown topic may give its records up (librdkafka), or have it made.
+    # Before its first UpdateMetadata, a broker does not know which topics exist. If it answered "unknown topic",
+    # clients might drop records (librdkafka) or create the topic.
     code = UnknownTopicOrPartitionError.code if image.brokers else LeaderNotAvailableError.code
     return Absent(name, ZERO_UUID, code)
 
@@ -222,7 +222,7 @@ def _cluster_operations(request: MetadataRequest | DescribeClusterRequest) -> in
 
 
 def broker_entries(image: ClusterImage, listener: str, id_field: str) -> list[dict[str, object]]:
-    """The live brokers that have the listener by which the client came."""
+    """Return the live brokers that have the listener of the request."""
     entries: list[dict[str, object]] = []
     for broker in image.brokers.values():
         endpoint = broker.endpoint(listener)

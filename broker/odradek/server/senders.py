@@ -1,9 +1,9 @@
-"""Who may send what only brokers and the controller send: by which listener, and of which cluster.
+"""Checks the senders of internal requests: their listener and their cluster.
 
-`InterBrokerListeners` decides by the listener; `server/dispatch` asks it before it decodes such a request.
-`ControllerCheck` decides whether a controller is the one that ZooKeeper names; `server/control` asks it before the
-request of a controller that it does not know takes effect. The requests have no cluster id: what tells clusters apart
-is the controller's id and epoch in `/controller` and `/controller_epoch`, and this broker's epoch.
+`server/dispatch` asks `InterBrokerListeners` before it decodes an internal request. `server/control` asks
+`ControllerCheck` before the first request of a controller takes effect: ZooKeeper must name that controller. The
+requests have no cluster id, so the ids and epochs in `/controller` and `/controller_epoch` and the broker epoch tell
+clusters apart.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from odradek.zk.port import ConnectionLost, SessionExpired, ZkClient
 logger = logging.getLogger(__name__)
 
 MAX_ADDRESSES: Final = 1_000
-"""Clients whose refusal is logged; those beyond them are refused without a line in the log."""
+"""Number of clients whose refusal is logged."""
 
 LAG_MS: Final = 10_000.0
-"""How long a server of the ensemble may be behind another one; syncLimit times tickTime of ZooKeeper's defaults."""
+"""Milliseconds that a ZooKeeper server may be behind the others: syncLimit times tickTime by default."""
 LOOK_MS: Final = 50.0
-"""First rest between two looks; each is twice as long as the one before, up to `LOOK_MAX_MS`."""
+"""First pause between two reads, doubled each time up to `LOOK_MAX_MS`."""
 LOOK_MAX_MS: Final = 1_000.0
 
 
 class InterBrokerListeners:
-    """The listeners that take requests between brokers: all while there is but one, else those that are set."""
+    """The listeners that accept internal requests: the only one, or those that are configured."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """`config` is what is in force now."""
+        """`config`: the settings in force."""
         self._logged: set[tuple[str, str]] = set()
         self.reconfigure(config)
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Other settings are in force."""
+        """Apply changed settings."""
         self._are_separate = len(config.listener_endpoints()) > 1
         self._accepting = {*config.inter_broker_request_listeners, config.inter_broker_listener}
 
     def refusal(self, listener: str, client_host: str, api: str) -> ClusterAuthorizationFailedError | None:
-        """Why a request between brokers is refused on this listener; logged once for each client and listener."""
+        """Return why an internal request is refused on this listener; logs it once for each client and listener."""
         if not self._are_separate or listener in self._accepting:
             return None
         if (listener, client_host) not in self._logged and len(self._logged) < MAX_ADDRESSES:
@@ -66,14 +66,14 @@ class InterBrokerListeners:
 
 
 class _ReplacedError(StaleControllerEpochError):
-    """There has been a later controller, whatever a server of the ensemble does not know yet."""
+    """There was a later controller, even if the ZooKeeper server is behind."""
 
 
 class ControllerCheck:
-    """Compares controllers with what ZooKeeper says. The last one that was found right is asked about no more."""
+    """Compares senders with the controller in ZooKeeper. The last verified controller is not checked again."""
 
     def __init__(self, zk: ZkClient, clock: Clock, *, broker_id: int) -> None:
-        """`broker_id` is this broker's."""
+        """`broker_id`: the id of this broker."""
         self._zk = zk
         self._clock = clock
         self._broker_path = layout.broker_path(broker_id)
@@ -81,12 +81,12 @@ class ControllerCheck:
         self._known_broker_epoch = NO_EPOCH
 
     async def check(self, controller_id: int, controller_epoch: int, broker_epoch: int, own_epoch: int) -> None:
-        """Return if this is the controller of this cluster; `StaleControllerEpochError`, `StaleBrokerEpochError`.
+        """Return if this is the controller of the cluster; else raise `StaleControllerEpochError`,
+        `StaleBrokerEpochError`.
 
-        `broker_epoch` is that of the request, `own_epoch` what this broker knows of itself: a new registration may be
-        known to the controller first. Our server of the ensemble may be behind, so what does not fit is looked at again
-        for `LAG_MS`. Without ZooKeeper nobody can be checked: the request is let through, as it comes from the
-        controller unless something is wrong besides, and the next one is checked.
+        `broker_epoch` is that of the request, `own_epoch` the known epoch of this broker: the controller may learn of a
+        new registration first. The ZooKeeper server may be behind, so a mismatch is checked again for `LAG_MS`. If
+        ZooKeeper does not answer, the request is accepted and the next one is checked.
         """
         if self._is_known(controller_id, controller_epoch, broker_epoch, own_epoch):
             return
@@ -134,7 +134,7 @@ class ControllerCheck:
 
 
 def _read(controller: tuple[bytes, object] | None, epoch: tuple[bytes, object] | None) -> tuple[int, int]:
-    """Broker id and epoch of the controller; -1 and 0 where there is none or none that can be understood."""
+    """Return broker id and epoch of the controller; -1 and 0 if there is none or the znode is invalid."""
     try:
         broker_id = NO_BROKER if controller is None else ControllerRegistration.decode(controller[0]).broker_id
         return broker_id, 0 if epoch is None else layout.decode_controller_epoch(epoch[0])

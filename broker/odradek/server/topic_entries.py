@@ -1,11 +1,8 @@
-"""The topics of Metadata responses, encoded once and kept for as long as they stay true.
+"""Caches the encoded topics of Metadata responses. Used by `server/metadata`.
 
-The image of the cluster, the topics that are asked for and the form of the answer enter; encoded array elements leave.
-Called by `server/metadata`. With thousands of partitions most clients ask for the same bytes, above all when a broker
-has gone and everybody asks at once.
-
-Invariant: what was encoded is used only while its topic is the very one of the image and the live brokers are equal to
-those that it was encoded with; nothing else goes into it. Each request sees one image, however long it takes.
+With thousands of partitions most clients request the same bytes, especially when a broker fails and all clients refresh
+their metadata at once. Invariant: an encoded topic is used only while the image has the same topic object and the same
+live brokers. Each request sees one image, however long it takes.
 """
 
 from __future__ import annotations
@@ -38,23 +35,23 @@ TOPIC_OPERATIONS: Final = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 
 DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430). Without an authorizer, everybody may."""
 
 FORMS: Final = 8
-"""Forms of answers that are kept; clients of one cluster use few versions and listeners."""
+"""Number of forms that are cached; the clients of a cluster use few versions and listeners."""
 
 PARTITIONS_AT_A_TIME: Final = 1_000
-"""Encoded in some 5 ms; then others may use the loop."""
+"""Partitions that are encoded in about 5 ms, before other tasks run."""
 
 
 class Form(NamedTuple):
-    """What makes the answers of two clients differ."""
+    """What the encoding depends on besides the image."""
 
     version: int
     listener: str
     operations: bool
-    """Whether the client asks what it may do to each topic."""
+    """Whether the client requests the authorized operations of each topic."""
 
 
 class Absent(NamedTuple):
-    """A topic that is asked for and not there."""
+    """A requested topic that does not exist."""
 
     name: str | None
     topic_id: UUID
@@ -63,7 +60,7 @@ class Absent(NamedTuple):
 
 @dataclass(slots=True)
 class _Kept:
-    """What was encoded in one form."""
+    """The encoded topics of one form."""
 
     brokers: Mapping[int, Broker]
     topics: dict[str, tuple[Topic, bytes]] = field(default_factory=dict)
@@ -71,14 +68,14 @@ class _Kept:
 
 
 class TopicEntries:
-    """Encoded topics by form. Touched on the event loop only."""
+    """Encoded topics by form. Used on the event loop only."""
 
     def __init__(self) -> None:
-        """Nothing is encoded yet."""
+        """Start with an empty cache."""
         self._forms: dict[Form, _Kept] = {}
 
     async def every(self, image: ClusterImage, form: Form) -> EncodedElements:
-        """All topics of the image."""
+        """Return all topics of the image."""
         kept = self._kept(image, form)
         if kept.every is not None and kept.every[0] is image:
             return kept.every[1]
@@ -92,7 +89,7 @@ class TopicEntries:
         return elements
 
     async def some(self, image: ClusterImage, form: Form, topics: Iterable[Topic | Absent]) -> EncodedElements:
-        """These topics, which are of the image, in this order."""
+        """Return these topics of the image, in this order."""
         kept = self._kept(image, form)
         encoder = _Encoder(image, form)
         pieces = []
@@ -107,12 +104,12 @@ class TopicEntries:
         return EncodedElements(len(pieces), b"".join(pieces))
 
     def _kept(self, image: ClusterImage, form: Form) -> _Kept:
-        """What may be used of this form for this image; the forms used last are kept."""
+        """Return the cache of this form for this image. The most recently used forms are kept."""
         kept = self._forms.pop(form, None)
         if kept is None or kept.brokers != image.brokers:
             kept = _Kept(image.brokers)
         elif len(kept.topics) > 2 * len(image.topics):
-            # Topics that are gone and that nobody who asks for all has dropped.
+            # Drop deleted topics.
             kept.topics = {name: entry for name, entry in kept.topics.items() if name in image.topics}
         self._forms[form] = kept
         if len(self._forms) > FORMS:
@@ -121,7 +118,7 @@ class TopicEntries:
 
 
 class _Encoder:
-    """Encodes topics of one image in one form, and lets others use the loop in between."""
+    """Encodes topics of one image in one form, and yields to other tasks in between."""
 
     def __init__(self, image: ClusterImage, form: Form) -> None:
         self._form = form
@@ -132,7 +129,7 @@ class _Encoder:
         self._encode_partitions = elements_encoder(ApiKey.METADATA, form.version, ("topics", "partitions"))
 
     async def topic(self, topic: Topic) -> bytes:
-        """One element of the array of topics."""
+        """Return the array element of a topic."""
         rows = list(topic.partitions.items())
         partitions = self._partitions(rows[:PARTITIONS_AT_A_TIME])
         await self._pause_after(partitions.number)
@@ -152,7 +149,7 @@ class _Encoder:
             await asyncio.sleep(0)
 
     def absent(self, topic: Absent) -> bytes:
-        """The element of a topic that is not there."""
+        """Return the array element of a topic that does not exist."""
         return self._element(topic.error_code, topic.name, topic.topic_id, EncodedElements(0, b""))
 
     def _element(self, error_code: int, name: str | None, topic_id: UUID, partitions: EncodedElements) -> bytes:

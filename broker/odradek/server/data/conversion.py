@@ -1,14 +1,11 @@
-"""Fetch answers for consumers that are older than the records: down to the format of their version, or why not.
+"""Converts the records of Fetch responses for consumers that do not know their format.
 
-The partitions of an answer enter, with the records as the log holds them; the same rows leave, at once or, when much is
-to be converted, a little later. `server/data/produce_and_fetch` calls this for Fetch versions below 10 alone.
-Invariant: `respond` is called exactly once, or the request is failed when the broker stops or a bug strikes; records
-that the version knows are passed on as they are.
+`server/data/produce_and_fetch` uses it for Fetch versions below 10. Records that the version knows are not changed.
+Invariant: `respond` is called exactly once, or the request fails because the broker stops or of a bug.
 
-Where it is done: sending records to a worker process and back costs this one nearly as much as converting plain ones
-that are alike, and all in all three times as much. So a partition goes away only if it would hold the event loop for
-long, by a guess from the numbers of its entries and records; of the others as many are converted in a turn of the loop
-as fit.
+Sending records to a worker process and back costs this process nearly as much as converting simple records, and three
+times as much in total. So a partition is sent to a worker only if its estimated conversion would block the event loop
+for long; the others are converted on the event loop, as many as fit into one turn.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Produce, Fetch, ListOffsets and OffsetForLeaderEpoch: the requests that move or locate records.
+"""Handlers of Produce, Fetch, ListOffsets and OffsetForLeaderEpoch.
 
-Produce and Fetch are direct: the frame is decoded, handed to the replica manager and answered by its callback, without
-a task, a message object or an object per record. The other two read marks and indexes of leaders. What consumers before
-Kafka 2.1 may not be told as it is goes through `server/data/conversion`.
+Produce and Fetch are direct: the frame is decoded, passed to the replica manager and answered by its callback, without
+a task, a message object or an object per record. The other two read offsets and indexes of leaders. Responses for
+consumers before Kafka 2.1 may need `server/data/conversion`.
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ class DataHandlers:
         elif failed is None:
             request.respond_nothing()
         else:
-            # Without acknowledgements the end of the connection is the only way to make the producer look again.
+            # Without acknowledgements, closing the connection is the only way to make the producer refresh its
+            # metadata.
             request.fail(f"{failed.topic_partition} answered error {failed.error_code} to a produce with acks=0")
 
     def _count_produced(self, results: Iterable[AppendResult]) -> AppendResult | None:
