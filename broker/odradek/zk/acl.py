@@ -1,8 +1,8 @@
-"""Who may do what with a znode that a broker makes.
+"""The ACLs of znodes that brokers create.
 
-A path below the chroot enters, the list for the znode's creation leaves; called by `zk/client` for each znode that it
-makes. The rules are Kafka's (`zookeeper.set.acl`, https://kafka.apache.org/39/documentation.html#zk_authz), so that
-Java brokers and ours share a tree. Pure.
+`zk/client` calls it for each znode that it creates, with the path below the chroot. The rules are Kafka's
+(`zookeeper.set.acl`, https://kafka.apache.org/39/documentation.html#zk_authz), so that Java brokers can share the tree.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ ALL: Final = 31
 DELEGATION_TOKENS: Final = "/delegation_token/tokens"
 
 SENSITIVE: Final = (*layout.SENSITIVE_CONFIGS, DELEGATION_TOKENS)
-"""What begins so may hold secrets, and nobody but the brokers reads it. Kafka compares beginnings of paths too."""
+"""Path prefixes of znodes that may contain secrets and that only brokers may read. Kafka compares prefixes, too."""
 
 
 class Acl(NamedTuple):
-    """One entry of a znode's list: whoever has the identity has the permissions."""
+    """One entry of an ACL: an identity and its permissions."""
 
     permissions: int
     scheme: str
@@ -30,15 +30,15 @@ class Acl(NamedTuple):
 
 
 _OPEN: Final = (Acl(ALL, "world", "anyone"),)
-# The server puts each identity of the session that creates the znode in place of the scheme "auth".
+# The server replaces the scheme "auth" with each identity of the session that creates the znode.
 _CREATOR: Final = (Acl(ALL, "auth", ""),)
 _CREATOR_AND_READERS: Final = (*_CREATOR, Acl(READ, "world", "anyone"))
 
 
 def acls_for(path: str, *, secure: bool) -> tuple[Acl, ...]:
-    """The list for a new znode; open to everybody unless `secure`.
+    """Return the ACL of a new znode. It is open to everyone unless `secure`.
 
-    The parent of the old consumers' znodes stays open: they are not the brokers' to make.
+    The parent of the znodes of old consumers is always open, because consumers create these.
     """
     if not secure or path == layout.CONSUMERS:
         return _OPEN

@@ -1,9 +1,9 @@
-"""ZooKeeper through kazoo, on the event loop.
+"""A ZooKeeper client for the event loop, on top of kazoo.
 
-kazoo speaks the protocol on a thread of its own. Everything that it reports there (answers, watch events, changes of
-the session) passes one queue to the loop and is handled in that order; nothing here blocks the loop. `KazooZkClient`
-fills the port of `zk/port`, whose names this module passes on. kazoo's errors become ours here and nowhere else.
-What is changed of kazoo's ways stands in `zk/session`.
+kazoo runs the protocol in its own thread. Its results, watch events and session changes pass through one queue to the
+event loop and are handled in that order; nothing here blocks the loop. `KazooZkClient` implements the port of
+`zk/port`, whose names this module re-exports. Only this module converts kazoo's errors. `zk/session` changes kazoo's
+session handling.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _EPHEMERAL: Final = 1
 _SEQUENTIAL: Final = 2
 
 _READS_PER_REQUEST: Final = 50
-"""Beyond that a request costs no less for each znode, and its answer holds up those of others."""
+"""Maximum znodes per request: larger requests are not cheaper, and their answers delay those of others."""
 
 _ERRORS: Final[tuple[tuple[type[Exception], type[ZkError], str], ...]] = (
     (kazoo_errors.NoNodeError, NoNode, "no such znode"),
@@ -110,7 +110,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[ZkError], str], ...]] = (
         "zookeeper.set.acl=true, but the ensemble did not take any identity of ours: of a TLS client certificate it "
         "does so only when its ssl.clientAuth and authProvider.x509 are set",
     ),
-    # A subclass of the session's expiry in kazoo, but it only says that the client is closed.
+    # In kazoo it is a subclass of the session expiration, but it only means that the client is closed.
     (kazoo_errors.ConnectionClosedError, ConnectionLost, "the client is closed"),
     (kazoo_errors.SessionExpiredError, SessionExpired, "the session expired"),
     (kazoo_errors.ConnectionLoss, ConnectionLost, "the connection was lost"),
@@ -129,12 +129,12 @@ def _translated(error: BaseException, path: str) -> BaseException:
 
 
 class KazooZkClient:
-    """The port `ZkClient` over kazoo. Make it on a loop, `await start()`, use it there only, `await close()`."""
+    """Implements `ZkClient` with kazoo. Create it on a loop, `await start()`, use it only there, `await close()`."""
 
     def __init__(self, settings: ZkSettings, *, on_latency: Callable[[float], None] = lambda _: None) -> None:
-        """Nothing is connected yet. Raises `ConfigError` for a connect string that cannot be understood.
+        """Create an unconnected client. Raises `ConfigError` if the connect string is invalid.
 
-        `on_latency` is told the milliseconds of each request, from its sending to its answer or error.
+        `on_latency` is called with the milliseconds of each request, from sending to the answer or error.
         """
         servers, self._root = settings.split()
         try:
@@ -160,7 +160,7 @@ class KazooZkClient:
 
     @property
     def state(self) -> SessionState:
-        """What is known of the session now."""
+        """The current state of the session."""
         return self._state
 
     def _in(self, state: SessionState) -> bool:
@@ -168,24 +168,24 @@ class KazooZkClient:
 
     @property
     def session_id(self) -> int:
-        """Id of the current or last session, 0 before the first."""
+        """Id of the current or last session; 0 before the first."""
         return self._session_id
 
     @property
     def credentials(self) -> tuple[int, bytes] | None:
-        """(id, password) of the session while it is connected: whoever has them may take it over or end it."""
+        """(id, password) of the session while it is connected. They allow another process to take it over or end it."""
         client_id: tuple[int, bytes] | None = None if self._kazoo is None else self._kazoo.client_id
         return client_id
 
     async def start(self) -> None:
-        """Connect and make the chroot.
+        """Connect and create the chroot.
 
-        Raises `ConnectionLost` when that takes longer than `connection_timeout_ms`, `AuthenticationFailed` as soon as
-        the ensemble refuses our credentials, and `ConfigError` for a file of keys that cannot be used.
+        Raises `ConnectionLost` if it takes longer than `connection_timeout_ms`, `AuthenticationFailed` if the ensemble
+        refuses the credentials, and `ConfigError` if a key file cannot be used.
         """
         settings = self._settings
         if settings.tls is not None:
-            client_context(settings.tls)  # what is wrong with its files is better told now than at each attempt
+            client_context(settings.tls)  # report invalid files now, not at each attempt
         queue = LoopQueue(asyncio.get_running_loop())
         self._kazoo = kazoo = Kazoo(
             settings,
@@ -211,18 +211,18 @@ class KazooZkClient:
     async def _make_root(self) -> None:
         root, self._root = self._root, ""
         try:
-            await self.exists("/")  # an ensemble that wants to know who we are says so at the first request
+            await self.exists("/")  # an ensemble that requires authentication refuses the first request
             if root:
                 await self.ensure_path(root)
         finally:
             self._root = root
 
     def on_session(self, callback: Callable[[SessionEvent], None]) -> None:
-        """Call back on every session event from now on."""
+        """Call `callback` with every session event."""
         self._session_callbacks.append(callback)
 
     async def close(self) -> None:
-        """End the session; its ephemeral znodes go. Idempotent."""
+        """End the session and with it its ephemeral znodes. Idempotent."""
         if self._closing or self._kazoo is None:
             self._state = SessionState.CLOSED
             return
@@ -237,7 +237,7 @@ class KazooZkClient:
         self._session_changed(KeeperState.CLOSED, 0)
 
     def _session_changed(self, keeper_state: str, session_id: int) -> None:
-        """React to kazoo's state; runs on the loop, in order with answers and watches."""
+        """Handle a change of kazoo's state. Runs on the loop, in order with answers and watches."""
         if self._in(SessionState.CLOSED):
             return
         event = self._session_event(keeper_state, session_id)
@@ -247,7 +247,7 @@ class KazooZkClient:
         if self._in(SessionState.CONNECTED):
             self._connected.set()
         elif self._in(SessionState.CLOSED):
-            self._connected.set()  # waiters look at the state and fail
+            self._connected.set()  # waiters check the state and fail
         else:
             self._connected.clear()
         for callback in tuple(self._session_callbacks):
@@ -275,7 +275,7 @@ class KazooZkClient:
         return None
 
     async def _ready(self, path: str) -> None:
-        """Return once connected; `ConnectionLost` when that takes too long or will never be."""
+        """Return when connected. Raises `ConnectionLost` if it takes too long or is impossible."""
         if self._in(SessionState.CONNECTED):
             return
         try:
@@ -295,7 +295,7 @@ class KazooZkClient:
     # Requests
 
     def _submit(self, path: str, call: Callable[[Kazoo], Any]) -> asyncio.Future[Any]:
-        """Send one request at once; its answer, or our form of its error, comes by the future."""
+        """Send one request at once. The future gets its answer, or the converted error."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         began_s = loop.time()
@@ -325,15 +325,15 @@ class KazooZkClient:
         return self._submit(path, lambda kazoo: kazoo.get_async(self._absolute(path)))
 
     def submit_children(self, path: str, watch: Fired | None = None) -> asyncio.Future[list[str]]:
-        """Send a request for the children at once; `watch` is called by their next change."""
+        """Request the children at once. `watch` is called at their next change."""
         return self._submit(path, lambda kazoo: kazoo.get_children_async(self._absolute(path), watch=watch))
 
     def submit_exists(self, path: str, watch: Fired | None = None) -> asyncio.Future[Any]:
-        """Send a request for the stat, or None, at once; `watch` is called by the znode's next change."""
+        """Request the stat (None if the znode does not exist) at once. `watch` is called at its next change."""
         return self._submit(path, lambda kazoo: kazoo.exists_async(self._absolute(path), watch=watch))
 
     def _absolute(self, path: str) -> str:
-        """The path with the chroot; `InvalidPath` for one that could lead out of it."""
+        """Return the path with the chroot. Raises `InvalidPath` if it could lead out of it."""
         if not path.startswith("/") or {".", ".."}.intersection(path.split("/")):
             raise InvalidPath("not an absolute path of a znode", path)
         return (self._root + path).rstrip("/") or "/"
@@ -346,19 +346,19 @@ class KazooZkClient:
         return [ACL(each.permissions, Id(each.scheme, each.identity)) for each in acls]
 
     async def get(self, path: str) -> tuple[bytes, ZnodeStat]:
-        """Data (empty when there is none) and stat; `NoNode`."""
+        """Read data (empty if there is none) and stat. Raises `NoNode`."""
         await self._ready(path)
         return _data_and_stat(await self._submit_get(path))
 
     async def get_or_none(self, path: str) -> tuple[bytes, ZnodeStat] | None:
-        """Like `get`; None when there is no such znode."""
+        """Like `get`, but returns None if the znode does not exist."""
         try:
             return await self.get(path)
         except NoNode:
             return None
 
     async def get_many(self, paths: Iterable[str]) -> dict[str, tuple[bytes, ZnodeStat] | None]:
-        """`get_or_none` of many, in groups where the server can, pipelined with a bound on what is in flight."""
+        """Read many znodes like `get_or_none`, in groups if the server supports it, with limited pipelining."""
         wanted = list(dict.fromkeys(paths))
         await self._ready("")
         if len(wanted) > 1 and self._kazoo is not None and self._kazoo.reads_groups:
@@ -391,19 +391,19 @@ class KazooZkClient:
         return self._submit(paths[0], send)
 
     async def children(self, path: str) -> list[str]:
-        """Names of the children, sorted; `NoNode`."""
+        """Read the sorted names of the children. Raises `NoNode`."""
         await self._ready(path)
         return sorted(await self.submit_children(path))
 
     async def children_or_none(self, path: str) -> list[str] | None:
-        """Like `children`; None when there is no such znode."""
+        """Like `children`, but returns None if the znode does not exist."""
         try:
             return await self.children(path)
         except NoNode:
             return None
 
     async def children_many(self, paths: Iterable[str]) -> dict[str, list[str] | None]:
-        """`children_or_none` of many, pipelined."""
+        """Read the children of many znodes like `children_or_none`, pipelined."""
         found = await self._read_many(paths, self.submit_children)
         return {path: None if names is None else sorted(names) for path, names in found.items()}
 
@@ -424,7 +424,7 @@ class KazooZkClient:
         return found
 
     async def exists(self, path: str) -> ZnodeStat | None:
-        """The stat, None when there is no such znode."""
+        """Read the stat. Returns None if the znode does not exist."""
         await self._ready(path)
         stat = await self.submit_exists(path)
         return None if stat is None else ZnodeStat(*stat)
@@ -438,7 +438,7 @@ class KazooZkClient:
         sequential: bool = False,
         make_parents: bool = False,
     ) -> Created:
-        """Make a znode; `NodeExists`, or `NoNode` when the parent is missing and shall not be made."""
+        """Create a znode. Raises `NodeExists`, and `NoNode` if the parent does not exist and is not created."""
         await self._ready(path)
         try:
             return await self._create(path, data, ephemeral=ephemeral, sequential=sequential)
@@ -454,7 +454,7 @@ class KazooZkClient:
         created, stat = await self._submit(
             path,
             lambda kazoo: kazoo.create_async(
-                # A sequential znode may be named by its number alone: then the path ends with a slash.
+                # The name of a sequential znode can be only its number: then the path ends with a slash.
                 self._absolute(path) + ("/" if sequential and path.endswith("/") else ""),
                 data,
                 acl=self._acls(path),
@@ -466,14 +466,14 @@ class KazooZkClient:
         return Created(created.removeprefix(self._root), ZnodeStat(*stat))
 
     async def ensure_path(self, path: str) -> None:
-        """Make the znode and its parents, each without data, where they are missing."""
+        """Create the znode and its parents without data where they do not exist."""
         await self._ready(path)
         self._absolute(path)
         for part in [*parents(path), path]:
             await self._ensure_one(part)
 
     async def _ensure_one(self, path: str) -> None:
-        # Asked first: whoever may only read a part of the tree may still use what is below it.
+        # Check first: a client that may only read the upper part of the tree can still use what is below it.
         if await self.submit_exists(path) is None:
             try:
                 await self._create(path, None, ephemeral=False, sequential=False)
@@ -481,30 +481,31 @@ class KazooZkClient:
                 return
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> ZnodeStat:
-        """Replace the data; `BadVersion`, `NoNode`."""
+        """Replace the data. Raises `BadVersion`, `NoNode`."""
         self._check_size([SetData(path, data)])
         await self._ready(path)
         return ZnodeStat(*await self._submit(path, lambda kazoo: kazoo.set_async(self._absolute(path), data, version)))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """Remove a znode; `NotEmpty`, `BadVersion`, `NoNode`."""
+        """Delete a znode. Raises `NotEmpty`, `BadVersion`, `NoNode`."""
         await self._ready(path)
         await self._submit(path, lambda kazoo: kazoo.delete_async(self._absolute(path), version))
 
     async def sync(self, path: str = "/") -> None:
-        """Let the server that we are connected to catch up with the leader of the ensemble."""
+        """Let the connected server catch up with the leader of the ensemble."""
         await self._ready(path)
         await self._submit(path, lambda kazoo: kazoo.sync_async(self._absolute(path)))
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """All operations or none. Raises the error of the first that failed."""
+        """Execute all operations or none. Raises the error of the first that failed."""
         await self._ready(operations[0].path if operations else "")
         return self._outcome(operations, await self._submit_multi(operations))
 
     async def multi_many(self, transactions: Iterable[Sequence[Operation]]) -> list[list[Result] | ZkError]:
-        """Many transactions, pipelined; each stands alone. A lost connection or session is raised, not listed.
+        """Execute many independent transactions, pipelined. Returns the results or the error of each.
 
-        One that is `NotSent` is listed, and the others are carried out.
+        A lost connection or session is raised. A transaction that is `NotSent` is returned as an error, and the others
+        are executed.
         """
         await self._ready("")
         wanted = list(transactions)
@@ -526,7 +527,7 @@ class KazooZkClient:
     def _submit_multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[Any]]:
         def send(kazoo: Kazoo) -> Any:
             self._check_size(operations)
-            # Not kazoo's builder of transactions: it refuses znodes without data.
+            # Not kazoo's transaction builder, because it refuses znodes without data.
             answer = kazoo.handler.async_result()
             kazoo._call(serialization.Transaction([self._request(operation) for operation in operations]), answer)
             return answer
@@ -536,7 +537,7 @@ class KazooZkClient:
     def _request(self, operation: Operation) -> Any:
         if not operation.path.startswith("/"):
             raise InvalidPath("not an absolute path of a znode", operation.path)
-        path = self._root + operation.path  # as it is: the server judges what else may be wrong with it
+        path = self._root + operation.path  # not normalised: the server validates it
         match operation:
             case Create(_, data, ephemeral, sequential):
                 flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
@@ -566,11 +567,11 @@ class KazooZkClient:
     # Watches
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back after the znode was made, changed or deleted, and after a reconnection."""
+        """Call back after the znode was created, changed or deleted, and after a reconnection."""
         return self._watch(StandingWatch(self, path, callback, children=False))
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """The same for the set of children; the znode need not exist yet."""
+        """Call back after the set of children changed. The znode does not have to exist yet."""
         return self._watch(StandingWatch(self, path, callback, children=True))
 
     def _watch(self, watch: StandingWatch) -> Watch:
@@ -581,7 +582,7 @@ class KazooZkClient:
         return watch
 
     def forget(self, watch: StandingWatch) -> None:
-        """Drop a cancelled watch."""
+        """Remove a cancelled watch."""
         self._watches.pop(watch, None)
 
 

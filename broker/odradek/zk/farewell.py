@@ -1,8 +1,7 @@
-"""Ends another process's ZooKeeper session, so that what it had there is gone at once and not after the time-out.
+"""Ends the ZooKeeper session of a dead broker process, so that its ephemeral znodes disappear at once.
 
-Called by the parent of a broker process that is certainly dead, with the id and password of its session (DESIGN:
-speaking for a dead broker). Invariant: a session that is over already stays over, and nothing else is touched: a new
-session that ZooKeeper may open instead is closed again.
+The parent of the broker process calls it with the id and password of the session when the process has certainly ended.
+Invariant: if the session has already ended, nothing changes; a new session that ZooKeeper opens instead is closed.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ _PER_SERVER_MS: Final = 2_000.0
 
 
 def end_session(settings: ZkSettings, credentials: tuple[int, bytes], *, timeout_ms: float) -> None:
-    """Take the session over and close it. Blocks for at most about `timeout_ms`.
+    """Take over the session and close it. Blocks for at most about `timeout_ms`.
 
-    `settings` are those of the dead broker. Raises `ZkError` when no server answers in time, or none accepts us; the
-    session then ends by its own time-out.
+    `settings` are those of the dead broker. Raises `ZkError` if no server accepts the session in time; it then ends
+    after its timeout.
     """
     client = Kazoo(
         settings,

@@ -1,9 +1,8 @@
-"""Every znode of the cluster: its path, its content as a frozen dataclass, and the JSON that carries it.
+"""The layout of ZooKeeper: paths of znodes, and their contents as frozen dataclasses.
 
-Paths are relative to the chroot. Bytes from ZooKeeper enter through `decode(path, data)` and leave through `encode()`;
-the broker, the controller and the operator read and write znodes through this module alone. The JSON is what
-Apache Kafka 2.7 to 3.9 reads and writes, with its order of keys. Decoding accepts every older version of a znode and
-ignores keys that it does not know; content that cannot be understood raises `LayoutError`, which names the path.
+Paths are relative to the chroot. The broker, the controller and the operator read and write znodes only through
+`decode` and `encode` of this module. The JSON is that of Apache Kafka 2.7 to 3.9, in the same order of keys. Decoding
+accepts all older versions and ignores unknown keys; invalid content raises `LayoutError`, which names the path.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ CONTROLLER_EPOCH: Final = "/controller_epoch"
 CONFIG: Final = "/config"
 CONFIG_CHANGES: Final = "/config/changes"
 SENSITIVE_CONFIGS: Final = (f"{CONFIG}/users", f"{CONFIG}/brokers")
-"""Paths that begin so may hold secrets."""
+"""Prefixes of paths that may contain secrets."""
 CONFIG_CHANGE_PREFIX: Final = "config_change_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
@@ -60,51 +59,51 @@ PERSISTENT_PATHS: Final = (
     LOG_DIR_EVENTS,
     *(f"{CONFIG}/{kind}" for kind in CONFIG_TYPES),
 )
-"""What every broker makes sure of when it starts, empty."""
+"""Empty znodes that every broker creates when it starts."""
 
 
 def broker_path(broker_id: int) -> str:
-    """Registration of a broker."""
+    """Return the path of a broker's registration."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic_path(topic: str) -> str:
-    """Id and assignment of a topic."""
+    """Return the path of a topic's id and assignment."""
     return f"{TOPICS}/{topic}"
 
 
 def partitions_path(topic: str) -> str:
-    """Parent of a topic's partitions."""
+    """Return the parent path of a topic's partitions."""
     return f"{TOPICS}/{topic}/partitions"
 
 
 def partition_path(partition: TopicPartition) -> str:
-    """Parent of a partition's state; empty itself."""
+    """Return the parent path of a partition's state; the znode is empty."""
     return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}"
 
 
 def partition_state_path(partition: TopicPartition) -> str:
-    """Leader and in-sync set of a partition."""
+    """Return the path of a partition's leader and ISR."""
     return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}/state"
 
 
 def config_path(kind: str, name: str) -> str:
-    """Configuration of an entity; `kind` is one of `CONFIG_TYPES`, `name` may be `DEFAULT_ENTITY`."""
+    """Return the path of an entity's configuration. `kind` is one of `CONFIG_TYPES`; `name` may be `DEFAULT_ENTITY`."""
     return f"{CONFIG}/{kind}/{name}"
 
 
 def delete_topic_path(topic: str) -> str:
-    """Mark that a topic is to be deleted; empty."""
+    """Return the path of a topic's deletion mark; the znode is empty."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
 def consumer_offset_path(group_id: str, partition: TopicPartition) -> str:
-    """Offset of a consumer group that keeps its offsets in ZooKeeper; `group_id` must be a node name."""
+    """Return the path of an offset that a group stores in ZooKeeper. `group_id` must be a valid znode name."""
     return f"{CONSUMERS}/{group_id}/offsets/{partition.topic}/{partition.partition}"
 
 
 def is_node_name(text: str) -> bool:
-    """Whether ZooKeeper takes the text as the name of a znode, so that it stays below its parent.
+    """Whether the text is a valid name of a znode, so that it cannot lead out of its parent.
 
     https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html#ch_zkDataModel
     """
@@ -115,12 +114,12 @@ _FORBIDDEN_IN_NAMES: Final = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0
 
 
 def encode_uuid(value: UUID) -> str:
-    """The form that Kafka gives ids of topics and clusters: 22 characters of URL-safe base64 without padding."""
+    """Encode a topic or cluster id as Kafka does: 22 characters of URL-safe base64 without padding."""
     return urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
 
 
 def decode_uuid(text: str) -> UUID:
-    """Inverse of `encode_uuid`; `ValueError` when it is no such text."""
+    """Decode an id. Raises `ValueError` if it is invalid."""
     try:
         return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (Base64Error, ValueError) as error:
@@ -133,7 +132,7 @@ def _encode(value: Mapping[str, object]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterId:
-    """`/cluster/id`: the name that the cluster gave itself when it was first started."""
+    """`/cluster/id`: the cluster id, created when the cluster was first started."""
 
     cluster_id: str
 
@@ -143,7 +142,7 @@ class ClusterId:
 
     @classmethod
     def decode(cls, data: bytes, path: str = CLUSTER_ID) -> ClusterId:
-        """`LayoutError` when there is no id in it."""
+        """Raises `LayoutError` if there is no id."""
         return cls(cluster_id=Node(path, data).text("id"))
 
 
@@ -152,7 +151,7 @@ _STANDARD_LISTENERS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """`/brokers/ids/N`, ephemeral: where a live broker is reached. Its czxid is the broker epoch (KIP-380)."""
+    """`/brokers/ids/N`, ephemeral: the endpoints of a live broker. Its czxid is the broker epoch (KIP-380)."""
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
@@ -168,7 +167,7 @@ class BrokerRegistration:
         return broker_path(self.broker_id)
 
     def encode(self) -> bytes:
-        """Version 5. The host and port on top are those of the first PLAINTEXT listener, for clients before 0.9."""
+        """Encode version 5. `host` and `port` are those of the first PLAINTEXT listener, for clients before 0.9."""
         plain = next((end for end in self.endpoints if end.security_protocol == "PLAINTEXT"), None)
         node: dict[str, object] = {
             "features": {name: dict(levels) for name, levels in self.features.items()},
@@ -188,7 +187,7 @@ class BrokerRegistration:
 
     @classmethod
     def decode(cls, broker_id: int, data: bytes) -> BrokerRegistration:
-        """Versions 1 to 5. Before version 4 a listener's name is its security protocol."""
+        """Decode versions 1 to 5. Before version 4 the name of a listener is its security protocol."""
         path = broker_path(broker_id)
         node = Node(path, data)
         version = node.integer("version")
@@ -230,7 +229,7 @@ def _endpoint(node: Node, protocols: Mapping[str, str], text: str) -> Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaAssignment:
-    """Brokers of one partition. During a reassignment `replicas` holds old and new ones (KIP-455)."""
+    """The brokers of one partition. During a reassignment `replicas` contains old and new ones (KIP-455)."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -238,28 +237,28 @@ class ReplicaAssignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas once the reassignment is done."""
+        """The replicas after the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The replicas before the reassignment, those first that stay."""
+        """The replicas before the reassignment; those that stay come first."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
     def is_being_reassigned(self) -> bool:
-        """Whether replicas come or go."""
+        """Whether a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     @property
     def preferred_leader(self) -> int:
-        """The first replica; -1 when there is none."""
+        """The first replica; -1 if there is none."""
         return self.replicas[0] if self.replicas else NO_BROKER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAssignment:
-    """`/brokers/topics/T`: id and assignment of a topic. A topic made before Kafka 2.8 has no id."""
+    """`/brokers/topics/T`: id and assignment of a topic. Topics created before Kafka 2.8 have no id."""
 
     topic: str
     partitions: Mapping[int, ReplicaAssignment]
@@ -285,7 +284,7 @@ class TopicAssignment:
 
     @classmethod
     def decode(cls, topic: str, data: bytes) -> TopicAssignment:
-        """Versions 1 (partitions alone), 2 (with adding and removing replicas) and 3 (with the id)."""
+        """Decode versions 1 (partitions only), 2 (with adding and removing replicas) and 3 (with the id)."""
         path = topic_path(topic)
         node = Node(path, data)
         adding, removing = node.integer_lists("adding_replicas"), node.integer_lists("removing_replicas")
@@ -311,17 +310,17 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """`/brokers/topics/T/partitions/P/state`. The znode's version is the partition epoch, kept apart from it."""
+    """`/brokers/topics/T/partitions/P/state`. The version of the znode is the partition epoch."""
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
     recovering: bool = False
-    """The leader came from outside the in-sync set and has not yet said that it recovered (KIP-704)."""
+    """The leader was elected from outside the ISR and has not reported its recovery yet (KIP-704)."""
 
     def encode(self) -> bytes:
-        """Version 1, with the recovery state only where it is not the usual one."""
+        """Encode version 1, with the recovery state only if the leader is recovering."""
         if self.recovering:
             return _encode(
                 {
@@ -345,7 +344,7 @@ class PartitionState:
 
     @classmethod
     def decode(cls, partition: TopicPartition, data: bytes) -> PartitionState:
-        """`LayoutError` when leader, epoch or in-sync set are missing."""
+        """Raises `LayoutError` if leader, epoch or ISR are missing."""
         node = Node(partition_state_path(partition), data)
         return cls(
             leader=node.integer("leader"),
@@ -358,12 +357,12 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerRegistration:
-    """`/controller`, ephemeral: the broker that is controller."""
+    """`/controller`, ephemeral: the broker that is the controller."""
 
     broker_id: int
     timestamp_ms: int = -1
     kraft_epoch: int = -1
-    """At least 0 when a KRaft quorum has taken over (KIP-866)."""
+    """At least 0 if a KRaft quorum has taken over (KIP-866)."""
 
     def encode(self) -> bytes:
         """Version 2."""
@@ -388,12 +387,12 @@ class ControllerRegistration:
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
-    """`/controller_epoch` is a plain number."""
+    """Encode `/controller_epoch`, a plain number."""
     return str(epoch).encode()
 
 
 def decode_controller_epoch(data: bytes, path: str = CONTROLLER_EPOCH) -> int:
-    """Inverse of `encode_controller_epoch`."""
+    """Decode `/controller_epoch`. Raises `LayoutError`."""
     try:
         return int(data)
     except ValueError as error:
@@ -401,12 +400,12 @@ def decode_controller_epoch(data: bytes, path: str = CONTROLLER_EPOCH) -> int:
 
 
 def encode_consumer_offset(offset: int) -> bytes:
-    """`/consumers/GROUP/offsets/TOPIC/PARTITION` is a plain number."""
+    """Encode `/consumers/GROUP/offsets/TOPIC/PARTITION`, a plain number."""
     return str(offset).encode()
 
 
 def decode_consumer_offset(path: str, data: bytes) -> int:
-    """Inverse of `encode_consumer_offset`."""
+    """Decode an offset. Raises `LayoutError`."""
     text = data.decode("ascii", "replace")
     if _OFFSET_TEXT.fullmatch(text) is None or not -(1 << 63) <= int(text) < 1 << 63:
         raise LayoutError(path, f"an offset is expected, found {data[:200]!r}")
@@ -417,14 +416,14 @@ _OFFSET_TEXT: Final = re.compile("[+-]?[0-9]{1,19}")
 
 
 def encode_config(values: Mapping[str, str]) -> bytes:
-    """`/config/KIND/NAME`: overrides of one topic, broker, client, user or address."""
+    """Encode `/config/KIND/NAME`: the overrides of a topic, broker, client, user or address."""
     return _encode({"version": 1, "config": dict(values)})
 
 
 def decode_config(path: str, data: bytes | None) -> dict[str, str]:
-    """Inverse of `encode_config`; an empty znode, and one without `config`, has no overrides.
+    """Decode overrides. An empty znode, or one without `config`, has none.
 
-    The `LayoutError` of a znode that may hold secrets does not quote it.
+    The `LayoutError` of a znode that may contain secrets does not quote it.
     """
     if not data:
         return {}
@@ -439,7 +438,7 @@ def decode_config(path: str, data: bytes | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """`/config/changes/config_change_N`: tells every broker that `/config/<entity_path>` changed."""
+    """`/config/changes/config_change_N`: notifies brokers that `/config/<entity_path>` changed."""
 
     entity_path: str
 
@@ -449,7 +448,7 @@ class ConfigChange:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> ConfigChange:
-        """Versions 1 (kind and name) and 2 (a path)."""
+        """Decode versions 1 (kind and name) and 2 (a path)."""
         node = Node(path, data)
         if node.integer("version", 1) == 1:
             return cls(entity_path=f"{node.text('entity_type')}/{node.text('entity_name')}")
@@ -457,20 +456,20 @@ class ConfigChange:
 
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """`/admin/preferred_replica_election` and `/isr_change_notification/isr_change_N`: a set of partitions."""
+    """Encode `/admin/preferred_replica_election` and `/isr_change_notification/isr_change_N`: a set of partitions."""
     listed = [{"topic": tp.topic, "partition": tp.partition} for tp in sorted(set(partitions))]
     return _encode({"version": 1, "partitions": listed})
 
 
 def decode_partitions(path: str, data: bytes) -> frozenset[TopicPartition]:
-    """Inverse of `encode_partitions`."""
+    """Decode a set of partitions. Raises `LayoutError`."""
     return frozenset(
         TopicPartition(item.text("topic"), item.integer("partition")) for item in Node(path, data).objects("partitions")
     )
 
 
 def encode_reassignment(targets: Mapping[TopicPartition, Iterable[int]]) -> bytes:
-    """`/admin/reassign_partitions`: the replicas that each partition shall have."""
+    """Encode `/admin/reassign_partitions`: the target replicas of partitions."""
     listed = [
         {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
         for tp, replicas in sorted(targets.items())
@@ -479,7 +478,7 @@ def encode_reassignment(targets: Mapping[TopicPartition, Iterable[int]]) -> byte
 
 
 def decode_reassignment(data: bytes, path: str = REASSIGN_PARTITIONS) -> dict[TopicPartition, tuple[int, ...]]:
-    """Inverse of `encode_reassignment`."""
+    """Decode target replicas. Raises `LayoutError`."""
     return {
         TopicPartition(item.text("topic"), item.integer("partition")): item.integers("replicas")
         for item in Node(path, data).objects("partitions")
@@ -488,14 +487,15 @@ def decode_reassignment(data: bytes, path: str = REASSIGN_PARTITIONS) -> dict[To
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdBlock:
-    """`/latest_producer_id_block`: the last block of producer ids that a broker took; both ends belong to it."""
+    """`/latest_producer_id_block`: the last allocated block of producer ids, including both ends."""
 
     broker_id: int
     first_id: int
     last_id: int
 
     def encode(self) -> bytes:
-        """Version 1; the ends are strings, since JSON numbers lose what is above 2**53 in some readers."""
+        """Encode version 1. The ends are strings, because some readers lose the precision of JSON numbers above
+        2**53."""
         return _encode(
             {
                 "version": 1,
@@ -507,7 +507,7 @@ class ProducerIdBlock:
 
     @classmethod
     def decode(cls, data: bytes, path: str = PRODUCER_ID_BLOCK) -> ProducerIdBlock:
-        """`LayoutError` when it ends before it starts."""
+        """Raises `LayoutError` if the block ends before it starts."""
         node = Node(path, data)
         block = cls(
             broker_id=node.integer("broker"), first_id=node.integer("block_start"), last_id=node.integer("block_end")
@@ -524,12 +524,12 @@ class LogDirEvent:
     broker_id: int
 
     def encode(self) -> bytes:
-        """Version 1; failure is the only event."""
+        """Encode version 1. Failure is the only event."""
         return _encode({"version": 1, "broker": self.broker_id, "event": 1})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> LogDirEvent:
-        """Whatever the event is, it concerns this broker's log directories."""
+        """Decode the broker id; the kind of event is ignored."""
         return cls(broker_id=Node(path, data).integer("broker"))
 
 
@@ -540,10 +540,10 @@ class Feature:
     enabled: bool
     features: Mapping[str, int] = field(default_factory=dict)
     version: int = 2
-    """2, as clusters of inter-broker protocol 3.3 and later write it; 1 before, where a level has a lower end too."""
+    """2 from inter-broker protocol 3.3; 1 before, where each level also has a minimum."""
 
     def encode(self) -> bytes:
-        """In the version that it has."""
+        """Encode in its version."""
         levels = {
             name: {"max_version_level": level} | ({"min_version_level": level} if self.version == 1 else {})
             for name, level in self.features.items()
@@ -561,7 +561,7 @@ class Feature:
 
 
 def sequence_number(path: str, prefix: str) -> int:
-    """The number that ZooKeeper appended to a sequential znode's name; `LayoutError` when it is none."""
+    """Return the number that ZooKeeper appended to the name of a sequential znode. Raises `LayoutError`."""
     name = path.rpartition("/")[2]
     number = name.removeprefix(prefix)
     if number == name or not number.isdecimal():

@@ -1,7 +1,7 @@
-"""Many znodes read by one request (ZOOKEEPER-3402, servers from 3.6 on), which kazoo does not have.
+"""Reads of many znodes in one request (ZOOKEEPER-3402, servers from 3.6), which kazoo does not support.
 
-Paths enter, bytes leave, and the other way round; `client` sends it. One request costs kazoo, its thread and the
-server a good part of what each of its reads would cost alone.
+This module serialises the request and parses the response; `zk/client` sends it. One request is much cheaper than
+single reads for kazoo, its thread and the server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from kazoo import exceptions as kazoo_errors
 
 _HEADER: Final = Struct(">i?i")
-"""Of each operation and each result: its type, whether it is the end, an error code."""
+"""Header of each operation and result: type, end flag, error code."""
 _LENGTH: Final = Struct(">i")
 _STAT: Final = Struct(">qqqqiiiqiiq")
 _GET_DATA: Final = 4
@@ -23,11 +23,11 @@ _END: Final = _HEADER.pack(-1, True, -1)
 _NO_WATCH: Final = b"\x00"
 
 Read = tuple[bytes | None, Sequence[int]] | Exception
-"""Data and stat of a znode, or why it could not be read."""
+"""Data and stat of a znode, or the error."""
 
 
 class MultiRead:
-    """A request in kazoo's form: `type`, `serialize`, `deserialize`."""
+    """A request with kazoo's interface: `type`, `serialize`, `deserialize`."""
 
     type: Final = 22
 
@@ -38,7 +38,7 @@ class MultiRead:
         self._paths = paths
 
     def serialize(self) -> bytes:
-        """The body of the request."""
+        """Return the body of the request."""
         out = bytearray()
         for path in self._paths:
             name = path.encode()
@@ -47,7 +47,7 @@ class MultiRead:
 
     @staticmethod
     def deserialize(data: bytes, position: int) -> list[Read]:
-        """The results, in the order of the paths; each stands alone."""
+        """Return the results in the order of the paths."""
         results: list[Read] = []
         while True:
             kind, is_end, _ = _HEADER.unpack_from(data, position)
@@ -66,6 +66,6 @@ class MultiRead:
 
 
 def _error(code: int) -> Exception:
-    """kazoo's exception for an error code of ZooKeeper."""
+    """Return kazoo's exception for an error code of ZooKeeper."""
     kinds: Mapping[int, Callable[[], Exception]] = kazoo_errors.EXCEPTIONS
     return kinds[code]()

@@ -1,7 +1,7 @@
-"""The JSON object in a znode, read with care: every complaint names the znode and the key.
+"""A JSON object in a znode with typed access. Errors name the znode and the key.
 
-Bytes enter `Node(path, data)`; `zk/layout` asks it for typed values. What is missing or of another type raises
-`LayoutError`; keys that nobody asks for are ignored, since newer versions add some.
+`zk/layout` reads typed values. Missing or mistyped values raise `LayoutError`; unknown keys are ignored, because newer
+versions add keys.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from odradek.base.errors import OdradekError
 
 
 class LayoutError(OdradekError):
-    """A znode's content cannot be understood; the text begins with its path."""
+    """The content of a znode is invalid. The message starts with the path."""
 
     def __init__(self, path: str, reason: str) -> None:
-        """`reason` says what is wrong with the content of `path`."""
+        """`reason` describes what is invalid in the content of `path`."""
         super().__init__(f"{path}: {reason}")
         self.path: Final = path
 
 
 class Node:
-    """A parsed JSON object that knows its path."""
+    """A parsed JSON object with the path of its znode."""
 
     __slots__ = ("_path", "_values")
 
     def __init__(self, path: str, data: bytes | None) -> None:
-        """`LayoutError` unless `data` is a JSON object."""
+        """Raises `LayoutError` unless `data` is a JSON object."""
         self._path = path
         try:
             values = json.loads(data or b"")
@@ -39,15 +39,15 @@ class Node:
         self._values = cast("dict[str, object]", values)
 
     def error(self, name: str, wanted: str) -> LayoutError:
-        """The complaint about one key, for the caller to raise."""
+        """Return an error about one key, for the caller to raise."""
         return LayoutError(self._path, f"{name} must be {wanted}, found {self._values.get(name)!r:.200}")
 
     def has(self, name: str) -> bool:
-        """Whether the key is there and not null."""
+        """Whether the key exists and is not null."""
         return self._values.get(name) is not None
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """A number, or a number in a string as old versions wrote it."""
+        """Return a number, or a number in a string as old versions wrote it."""
         value = self._values.get(name)
         if value is None and default is not None:
             return default
@@ -59,28 +59,28 @@ class Node:
             raise self.error(name, "a number") from error
 
     def text(self, name: str) -> str:
-        """A string."""
+        """Return a string."""
         value = self._values.get(name)
         if not isinstance(value, str):
             raise self.error(name, "a string")
         return value
 
     def texts(self, name: str) -> dict[str, str]:
-        """An object whose values are strings."""
+        """Return an object whose values are strings."""
         value = self._values.get(name)
         if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
             raise self.error(name, "an object of strings")
         return cast("dict[str, str]", value)
 
     def text_list(self, name: str) -> list[str]:
-        """A list of strings."""
+        """Return a list of strings."""
         value = self._values.get(name)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.error(name, "a list of strings")
         return cast("list[str]", value)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers."""
+        """Return a list of integers."""
         return self._integers(name, self._values.get(name))
 
     def _integers(self, name: str, value: object) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ class Node:
         return tuple(value)
 
     def integer_lists(self, name: str) -> dict[int, tuple[int, ...]]:
-        """An object from partition number to broker ids; missing is empty."""
+        """Return a mapping from partition numbers to broker ids; empty if the key is missing."""
         value = self._values.get(name)
         if value is None:
             return {}
@@ -98,14 +98,14 @@ class Node:
         return {int(key): self._integers(name, item) for key, item in value.items()}
 
     def objects(self, name: str) -> list[Node]:
-        """A list of objects."""
+        """Return a list of objects."""
         value = self._values.get(name)
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.error(name, "a list of objects")
         return [self._child(item) for item in value]
 
     def object_map(self, name: str) -> dict[str, Node]:
-        """An object of objects; missing is empty."""
+        """Return an object of objects; empty if the key is missing."""
         value = self._values.get(name)
         if value is None:
             return {}
@@ -114,7 +114,7 @@ class Node:
         return {key: self._child(item) for key, item in value.items()}
 
     def keys(self) -> Iterable[str]:
-        """Every key."""
+        """Return all keys."""
         return self._values.keys()
 
     def _child(self, values: dict[str, object]) -> Node:
