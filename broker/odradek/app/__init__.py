@@ -1,1 +1,1 @@
-"""Assembly of one broker process: the only place that builds real objects."""
+"""Builds one broker process from its parts."""

@@ -1,7 +1,7 @@
-"""One broker: the only place that joins its parts, and the order in which they start and stop.
+"""One broker: builds its parts, and starts and stops them in order.
 
-`Broker.start` brings everything up, each part after what it stands on, and registers the broker last, so that the
-controller hears of it when it can serve. `Broker.stop` hands leadership over first and then goes the same way back.
+`Broker.start` starts each part after those that it depends on, and registers the broker last, when it can serve.
+`Broker.stop` first moves leadership to other brokers, then stops the parts in reverse order.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ from odradek.zk.security import zookeeper_settings
 logger = logging.getLogger(__name__)
 
 CONVERTERS: Final = 1
-"""Processes that convert large record sets for old consumers; started when first needed."""
+"""Number of processes that convert large record sets for old consumers; started when first needed."""
 
 CLEANER_NICENESS: Final = 10
-"""How much compaction steps back for everything else on the machine."""
+"""Niceness of the compaction processes."""
 
 REGISTRATION_SLACK_MS: Final = 6_000
-"""How long beyond its session time-out a broker waits until it is out of the in-sync sets."""
+"""How long beyond its session timeout a broker waits until it is removed from the ISRs."""
 
 
 class BrokerState(IntEnum):
-    """What a broker is doing, numbered as Kafka's metric has it."""
+    """State of a broker, with the numbers of Kafka's metric `BrokerState`."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -93,10 +93,10 @@ class BrokerState(IntEnum):
 
 
 class Broker:
-    """A broker process's objects. `start` and `stop` once each; `failed` is set to a sentence when it must end."""
+    """The objects of a broker process. Call `start` and `stop` once each. `failed` gets the reason if it must end."""
 
     def __init__(self, config: BrokerConfig, properties: Mapping[str, str], system: System) -> None:
-        """`properties` is what was configured, as text, for DescribeConfigs. Raises `ConfigError`."""
+        """`properties`: the configuration as text, for DescribeConfigs. Raises `ConfigError`."""
         self._config = config
         self._properties = properties
         self._system = system
@@ -110,7 +110,7 @@ class Broker:
         self._request_stats = RequestStats()
         self._zookeeper_latency = Quantiles()
         self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
-        # Notices come before there is a controller, whose reign then begins with settings as they are.
+        # Notifications may arrive before the controller exists; it reads the settings when its reign begins.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
         self._sessions_expired = 0
         self._disconnects, self._connects = 0, 0
@@ -119,23 +119,23 @@ class Broker:
 
     @property
     def zookeeper_credentials(self) -> tuple[int, bytes] | None:
-        """Id and password of the ZooKeeper session while there is one: whoever has them may end it."""
+        """Id and password of the ZooKeeper session, if there is one. They allow another process to end it."""
         return self._zk.credentials
 
     @property
     def replicas(self) -> ReplicaManager:
-        """Its replicas, for whoever looks into a running broker."""
+        """Its replicas, for tests and the simulation."""
         return self._replicas
 
     @property
     def controller(self) -> ControllerRuntime:
-        """Its part as a candidate for the cluster's controller, likewise."""
+        """Its controller runtime, for tests and the simulation."""
         return self._controller
 
     # Start
 
     async def start(self) -> None:
-        """Bring everything up. On failure everything is taken down again and the `OdradekError` is raised."""
+        """Start all parts. On failure, stops all parts again and raises the `OdradekError`."""
         self.state = BrokerState.STARTING
         try:
             await self._start()
@@ -183,9 +183,9 @@ class Broker:
         self._closers.push_async_callback(self._replicas.close)
         self._groups.start()
         self._closers.push_async_callback(self._groups.close)
-        # Listeners open last and so close first: nothing is accepted that would not be served to its end.
+        # Listeners open last and close first, so that every accepted request is served.
         self._closers.push_async_callback(self._listeners.close)
-        # What waits for a registration that never comes is let go first: it is refused then.
+        # Requests that wait for the registration are released first, and refused.
         self._closers.callback(self._registered.set)
         await self._listeners.start()
         self._settings.subscribe(self._listeners.reconfigure)
@@ -197,7 +197,7 @@ class Broker:
         registry, collector = CollectorRegistry(), BrokerCollector()
         registry.register(collector)
         ProcessTreeCollector(registry=registry)
-        # Before the other series: recovery may take long, and this one tells of it.
+        # Before the other series, because recovery may take long and this one shows it.
         collector.provide_value("kafka_server_kafkaserver_brokerstate", lambda: self.state)
         if self._config.metrics_port < 0:
             return collector, None
@@ -240,7 +240,7 @@ class Broker:
         )
         self._closers.push_async_callback(self._logs.close)
         await self._logs.start(cluster_id, self._config.broker_id)
-        # Notices are followed before everything is read, so that no change falls between the two.
+        # Watch for notifications before reading everything, so that no change is missed in between.
         changes = registration.ConfigChangeListener(self._zk, self._clock, self._config_changed)
         await changes.start()
         self._closers.push_async_callback(changes.close)
@@ -287,11 +287,12 @@ class Broker:
         self._settings.subscribe(self._replicas.mover.reconfigure)
         self._settings.subscribe(self._replicas.fetchers.reconfigure)
         self._settings.subscribe(self._replicas.quotas.configure)
-        # What failed before is told by the logs themselves when the controller gives their replicas roles.
+        # Earlier failures are reported when the controller assigns roles to the replicas.
         self._logs.on_directory_failure = self._directory_failed
 
     def _isr_writer(self) -> IsrWriter:
-        """The controller commits in-sync sets; ZooKeeper itself where the cluster's protocol is older than that."""
+        """Return how ISR changes are committed: by the controller, or in ZooKeeper with an old inter-broker
+        protocol."""
         config = self._config
         if has_alter_partition(config.inter_broker_protocol_version):
             return self._link
@@ -477,11 +478,11 @@ class Broker:
         await until_out_of_sync(self._zk, self._clock, self._config.broker_id, wait_ms=wait_ms)
 
     async def _register(self, *, first: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Announce this broker."""
+        """Register this broker in ZooKeeper."""
         self._epoch = await self._registrar.register(self._listeners.registration(), first=first)
         self._registered.set()
 
-    # What happens meanwhile
+    # Events while it runs
 
     def _session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.SUSPENDED:
@@ -492,7 +493,7 @@ class Broker:
             self._connects += 1
 
     async def _register_again(self) -> None:
-        """A new session stands and everything ephemeral is gone: the controller's runtime has this done first."""
+        """Register again after an expired session; the controller's runtime calls it first."""
         try:
             await self._register()
         except registration.BrokerIdInUse as error:
@@ -500,7 +501,7 @@ class Broker:
             raise
 
     def _directory_failed(self, path: str, gone: Iterable[TopicPartition]) -> None:
-        """Take the replicas offline and have the controller told (KIP-112)."""
+        """Take the replicas of a failed directory offline and notify the controller (KIP-112)."""
         self._replicas.directory_failed(path, gone)
         self._spawn(
             registration.announce_directory_failure(self._zk, self._clock, self._config.broker_id),
@@ -550,7 +551,7 @@ class Broker:
             self.failed.set_result(reason)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run something beside; what it raises ends the broker, since nobody else would notice."""
+        """Run a background task. Its failure ends the broker, because it would go unnoticed otherwise."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -567,7 +568,7 @@ class Broker:
     # Stop
 
     async def stop(self) -> None:
-        """Hand leadership over, then close everything in the reverse order of the start; idempotent."""
+        """Move leadership to other brokers, then stop all parts in reverse order. Idempotent."""
         if self.state is BrokerState.RUNNING and self._config.controlled_shutdown_enable:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             self._replicas.roles.is_leaving = True
@@ -580,7 +581,7 @@ class Broker:
         self.state = BrokerState.NOT_RUNNING
 
     async def _hand_over(self) -> None:
-        """Ask the controller to move this broker's leaderships, as often as is configured."""
+        """Request a controlled shutdown from the controller, up to `controlled.shutdown.max.retries` times."""
         config = self._config
         if not self._view.image.brokers.keys() - {config.broker_id}:
             logger.info("no other broker is alive: there is nobody to hand leadership over to")

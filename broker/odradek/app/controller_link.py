@@ -1,10 +1,10 @@
-"""This broker's line to the controller: in-sync set changes (AlterPartition) and the farewell (ControlledShutdown).
+"""This broker's requests to the controller: ISR changes (AlterPartition) and ControlledShutdown.
 
-`replication` proposes in-sync sets through `alter_isr`; proposals that come while a request is under way go together
-in the next one. The controller is whoever the cluster image names; its channel is opened when needed and dropped when
-it fails or another broker takes over. Errors are the protocol's, and the callers retry.
+`replication` proposes ISR changes with `alter_isr`; proposals that arrive while a request is in flight are sent
+together in the next one. The controller is that of the metadata image. Its channel is opened when needed, and dropped
+when it fails or another broker becomes the controller. Errors are protocol errors, and the callers retry.
 
-Invariant: every proposal ends, with the committed state, an error or, at `close`, its cancellation.
+Invariant: every proposal ends with the committed state, an error, or its cancellation by `close`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from odradek.replication.requests import CommittedIsr
 logger = logging.getLogger(__name__)
 
 NAMED_TOPICS_UNTIL: Final = 1
-"""Last AlterPartition version that names topics; later ones give their ids (KIP-841)."""
+"""Last AlterPartition version with topic names; later ones have topic ids (KIP-841)."""
 UNKNOWN_BROKER_EPOCH: Final = -1
-"""For the members of a proposed in-sync set: this leader does not know them, as Kafka's in ZooKeeper mode do not."""
+"""Broker epoch of the members of a proposed ISR: unknown, as in Kafka in ZooKeeper mode."""
 
 Connect = Callable[[Endpoint], Awaitable[Channel]]
-"""Opens a channel whose versions are negotiated."""
+"""Opens a channel and negotiates versions."""
 
 
 class _Proposal(NamedTuple):
@@ -52,12 +52,12 @@ class _Proposal(NamedTuple):
 
 
 class ControllerLink:
-    """Requests to the controller of the moment. An `IsrWriter`."""
+    """Sends requests to the current controller. Implements `IsrWriter`."""
 
     def __init__(
         self, *, broker_id: int, broker_epoch: Callable[[], int], view: ClusterView, listener: str, connect: Connect
     ) -> None:
-        """`broker_epoch` gives the epoch of this broker's registration at the time of a request."""
+        """`broker_epoch` returns the current epoch of this broker's registration."""
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._view = view
@@ -72,7 +72,8 @@ class ControllerLink:
     async def alter_isr(
         self, topic_partition: TopicPartition, leader_epoch: int, new_isr: tuple[int, ...], partition_epoch: int
     ) -> CommittedIsr:
-        """The committed state, or the `ProtocolError` of the request or the partition."""
+        """Commit an ISR change. Returns the committed state; raises the `ProtocolError` of the request or the
+        partition."""
         outcome: asyncio.Future[CommittedIsr] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Proposal(topic_partition, leader_epoch, new_isr, partition_epoch, outcome))
         if self._sender is None:
@@ -80,7 +81,7 @@ class ControllerLink:
         return await outcome
 
     async def controlled_shutdown(self) -> list[TopicPartition]:
-        """Ask for this broker's leaderships to move; the partitions that it still leads."""
+        """Request the move of this broker's leaderships. Returns the partitions that it still leads."""
         message: Message = {"broker_id": self._broker_id, "broker_epoch": self._broker_epoch()}
         response = await self._ask(ControlledShutdownResponse, message)
         if response.error_code:
@@ -88,7 +89,7 @@ class ControllerLink:
         return [TopicPartition(item.topic_name, item.partition_index) for item in response.remaining_partitions]
 
     async def close(self) -> None:
-        """End what is under way and the connection; idempotent."""
+        """Cancel all proposals and close the connection. Idempotent."""
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.cancel()
@@ -111,7 +112,7 @@ class ControllerLink:
                         proposal.outcome.cancel()
                     raise
                 except Exception:
-                    # A proposal that never ended would freeze its in-sync set: a bug is told to each.
+                    # A bug. Every proposal gets an error: one that never ended would block its ISR.
                     logger.exception("%d in-sync sets could not be proposed", len(batch))
                     _fail(batch, UnknownServerError("the proposal failed; the broker's log says why"))
         finally:
@@ -135,7 +136,7 @@ class ControllerLink:
                 for name, proposals in topics.items()
             ],
         }
-        # Topics have no ids under an inter-broker protocol below 2.8: these go by name.
+        # Topics have no ids with an inter-broker protocol below 2.8: send their names.
         highest = NAMED_TOPICS_UNTIL if ZERO_UUID in ids.values() else None
         response = await self._ask(AlterPartitionResponse, message, highest=highest)
         if response.error_code:
@@ -148,7 +149,7 @@ class ControllerLink:
         return await channel.ask(expected, version if highest is None else min(version, highest), message)
 
     async def _current_channel(self) -> Channel:
-        # One at a time, or two requests would each open a channel and one of these be forgotten.
+        # One at a time: otherwise two requests would each open a channel, and one would be lost.
         async with self._connecting:
             image = self._view.image
             channel = self._channel
@@ -188,7 +189,7 @@ def _fail(proposals: Iterable[_Proposal], error: ProtocolError) -> None:
 def _settle_all(
     topics: Mapping[str, list[_Proposal]], names: Mapping[UUID, str], response: AlterPartitionResponse
 ) -> None:
-    """Give each proposal its part of the answer, which names topics in versions 0 and 1 and gives their ids later."""
+    """Give each proposal its part of the response, which has topic names in versions 0 and 1 and ids later."""
     answers: dict[tuple[str | None, int], AlterPartitionResponsePartitionData] = {}
     for topic in response.topics:
         name = topic.topic_name or names.get(topic.topic_id)

@@ -1,8 +1,4 @@
-"""The coordinators' view of the log: `PartitionWriter` and `PartitionReader` over the replica manager.
-
-Coordinators know partitions as places to append to and to read again; this is where that meets replication. Both run on
-the event loop.
-"""
+"""The ports of the coordinators to the log, implemented with the replica manager. Runs on the event loop."""
 
 from __future__ import annotations
 
@@ -23,14 +19,14 @@ ALL_ACKS: Final = -1
 
 
 class CoordinatorLog:
-    """Appends to, and reads, partitions of internal topics that this broker leads."""
+    """Appends to and reads partitions of internal topics that this broker leads."""
 
     def __init__(
         self, replicas: ReplicaManager, topic_stats: BrokerTopicStats, *, commit_timeout_ms: int, load_bytes: int
     ) -> None:
-        """`load_bytes`: read at once while a partition is loaded; the loop is given way after each.
+        """`load_bytes`: bytes per read when a partition is loaded; other tasks run after each read.
 
-        `topic_stats` count the appends.
+        `topic_stats` counts the appends.
         """
         self._replicas = replicas
         self._topic_stats = topic_stats
@@ -38,7 +34,7 @@ class CoordinatorLog:
         self._load_bytes = load_bytes
 
     async def append(self, topic_partition: TopicPartition, records: bytes) -> Offset:
-        """Offset of the first record once the in-sync set has them; the `ProtocolError` of the append otherwise."""
+        """Append records. Returns the offset of the first one when the ISR has them; raises the `ProtocolError`."""
         outcome: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
 
         def respond(results: Sequence[AppendResult]) -> None:
@@ -46,7 +42,7 @@ class CoordinatorLog:
             if not outcome.done():
                 outcome.set_result(results[0])
 
-        # The log stamps offsets into the memory that it is given, so it gets a copy of its own.
+        # The log writes offsets into the memory, so it gets a copy.
         entry = (topic_partition, memoryview(bytearray(records)))
         self._replicas.append(
             AppendRequest(ALL_ACKS, self._commit_timeout_ms, [entry], AppendOrigin.COORDINATOR), respond
@@ -57,9 +53,10 @@ class CoordinatorLog:
         return Offset(result.first_offset)
 
     async def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
-        """Record sets of whole batches, from the log start to what is the log end now.
+        """Yield record sets of whole batches, from the log start to the current log end.
 
-        Raises `NotLeaderOrFollowerError` when the partition is not, or no longer, led here, `KafkaStorageError`.
+        Raises `NotLeaderOrFollowerError` if this broker does not lead the partition (any more), and
+        `KafkaStorageError`.
         """
         partition = self._replicas.leader(topic_partition)
         log, epoch = partition.log, partition.leader_epoch
@@ -67,7 +64,7 @@ class CoordinatorLog:
         while offset < end:
             if not partition.is_leader or partition.leader_epoch != epoch:
                 raise NotLeaderOrFollowerError(f"{topic_partition} was lost while it was read")
-            log = partition.log  # another one when the replica has moved to another directory
+            log = partition.log  # changes if the replica moves to another directory
             piece = log.read(
                 max(offset, log.log_start_offset), max_bytes=self._load_bytes, max_offset=end, min_one_batch=True
             )
@@ -84,7 +81,7 @@ class CoordinatorLog:
 
 
 def _whole_batches(data: bytes, offset: int) -> tuple[bytes, int]:
-    """The whole batches at the start of `data`, and the offset that follows them."""
+    """Return the whole batches at the start of `data`, and the offset after them."""
     length = 0
     for position, header in iterate_entries(data):
         length, offset = position + header.size, header.next_offset

@@ -1,8 +1,7 @@
-"""The broker's listeners: opened together, changed while the broker runs, and what their addresses are to others.
+"""The listeners of a broker and their advertised addresses.
 
-The broker's settings and the function that answers requests enter; connections come to it, and the registration that
-`/brokers/ids` and Metadata tell leaves. Limits on connections, listeners and their advertised addresses follow the
-settings while the broker runs (KIP-226). Invariant: only listeners that accept connections are advertised.
+Listeners, their addresses and connection limits follow the settings while the broker runs (KIP-226). Invariant: only
+listeners that accept connections are advertised.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, NoNode, SessionExpired
 
 RETRY_MS: Final = 1000
-"""Rest before a registration is written again while ZooKeeper is away."""
+"""Milliseconds before a registration is written again while ZooKeeper does not answer."""
 
 logger = logging.getLogger(__name__)
 
 
 class Listeners:
-    """Every listener of a broker, in the order of `listeners`."""
+    """The listeners of a broker, in the order of `listeners`."""
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class Listeners:
         run_blocking: RunBlocking,
         announce: Callable[[BrokerRegistration], Awaitable[None]],
     ) -> None:
-        """Nothing is bound yet. `run_blocking` waits for disks in the event loop's stead.
+        """Nothing is bound yet. `run_blocking` runs blocking calls on threads.
 
         `announce` changes the registration in ZooKeeper when the endpoints change.
         """
@@ -53,13 +52,13 @@ class Listeners:
         self._run_blocking: Final = run_blocking
         self._announce: Final = announce
         self._addresses: dict[str, tuple[str, int]] = {}
-        """Host and port of each listener as configured; a port 0 is another one in truth."""
+        """Host and port of each listener as configured; with port 0 the actual port differs."""
         self._all = [self._made(endpoint) for endpoint in config.listener_endpoints()]
         self._change: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def __iter__(self) -> Iterator[Listener]:
-        """The listeners of the moment."""
+        """Iterate over the current listeners."""
         return iter(tuple(self._all))
 
     def _made(self, endpoint: Endpoint) -> Listener:
@@ -81,12 +80,12 @@ class Listeners:
         return Listener(endpoint.listener, address, self._handler, self._clock, options=options, bind=self._bind)
 
     async def start(self) -> None:
-        """Bind and accept on each. `ConfigError` when an address cannot be had; `close` is then still owed."""
+        """Bind all listeners and accept connections. Raises `ConfigError`; `close` must be called then, too."""
         for listener in self:
             await listener.start()
 
     async def close(self) -> None:
-        """Accept no more and let answers under way leave; idempotent."""
+        """Stop accepting, and send the pending answers. Idempotent."""
         self._is_closed = True
         if self._change is not None:
             self._change.cancel()
@@ -94,10 +93,10 @@ class Listeners:
         for listener in reversed(self._all):
             await listener.close()
 
-    # What others are told
+    # Advertised addresses
 
     def advertised(self) -> tuple[Endpoint, ...]:
-        """What others are told; where nothing is configured the listeners, with the ports that they really have."""
+        """Return the advertised endpoints; by default the listeners with their actual ports."""
         ports = {listener.name: listener.port for listener in self._all}
         if self._config.advertised_listeners:
             return tuple(end for end in self._config.advertised_endpoints() if end.listener in ports)
@@ -108,7 +107,7 @@ class Listeners:
         )
 
     def registration(self) -> BrokerRegistration:
-        """This broker as `/brokers/ids` is to have it now."""
+        """Return the content of `/brokers/ids/N` for this broker."""
         return BrokerRegistration(
             broker_id=self._config.broker_id,
             endpoints=self.advertised(),
@@ -119,7 +118,7 @@ class Listeners:
     # Changes
 
     async def rehearse(self, config: BrokerConfig) -> None:
-        """Raise `ConfigError` if these listeners cannot be had now; nothing changes yet."""
+        """Raise `ConfigError` if these listeners cannot be opened now. Changes nothing."""
         wanted = config.listener_endpoints()
         kept = {end.listener for end in wanted}
         freed = {listener.port for listener in self._all if listener.name not in kept}
@@ -136,7 +135,7 @@ class Listeners:
                 )
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Other settings are in force: limits at once, other listeners and addresses as soon as they are open."""
+        """Apply changed settings: limits at once, listeners and addresses when they are open."""
         before, self._config = self._config, config
         for listener in self._all:
             listener.limit(max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip)
@@ -184,7 +183,7 @@ class Listeners:
             logger.info("listener %s accepts connections on %s:%d", listener.name, listener.host, listener.port)
 
     async def _tell(self) -> None:
-        """Write the endpoints into the registration, however long ZooKeeper is away."""
+        """Write the endpoints to the registration; retries while ZooKeeper does not answer."""
         while True:
             try:
                 await self._announce(self.registration())
@@ -192,7 +191,7 @@ class Listeners:
                 logger.warning("the listeners that changed are not registered yet: %s", error)
                 await self._clock.sleep_ms(RETRY_MS)
             except NoNode:
-                return  # The session ended: what registers this broker again takes the new endpoints.
+                return  # The session ended: the new registration will have the new endpoints.
             else:
                 return
 

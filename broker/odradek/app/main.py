@@ -1,9 +1,8 @@
-"""The processes around one broker: its properties, its log lines, its parent, its event loop and its signals.
+"""Runs the processes of `odradek broker server.properties`: properties, logging, supervision, event loop and signals.
 
-`odradek broker server.properties` ends up here. The process that was started reads the properties and becomes the
-parent (`app/supervisor`); the broker is its child. The parent stays small: it imports nothing of the broker. SIGTERM
-and SIGINT stop the broker in order; a second one of them ends the process at once. What cannot work is told in one
-sentence, without a stack trace, by the exit code 1.
+The started process reads the properties and becomes the parent (`app/supervisor`); the broker is its child. The parent
+stays small and imports nothing of the broker. SIGTERM and SIGINT stop the broker in order; a second signal ends the
+process at once. A failure to start is reported as one message without a stack trace, with exit code 1.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FAREWELL_TIMEOUT_MS: Final = 5_000.0
-"""How long ZooKeeper is tried when a dead broker's session is to be ended."""
+"""Timeout for ending the session of a dead broker."""
 
 GARBAGE_THRESHOLDS: Final = (10_000, 10, 10)
-"""Python's own begin with 700 objects, and a failover of 5,000 partitions spent a twelfth of its CPU time on looking
-for garbage; with these a twenty-fifth, and the passes over what is young hold the loop for at most 3 ms. Larger ones
-would leave cycles, and the buffers that hang on them, for too long.
+"""Python's default of 700 objects costs a twelfth of the CPU time in a failover of 5,000 partitions; these thresholds
+cost a twenty-fifth, and a young collection blocks the loop for at most 3 ms. Larger ones would keep cycles and their
+buffers for too long.
 """
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 def run(properties_path: str, overrides: Iterable[str] = (), *, log_level: str = "INFO") -> int:
-    """Run a broker until it is told to stop; the exit code of the process.
+    """Run a broker until it is stopped. Returns the exit code of the process.
 
-    `overrides` are `key=value` and win over the file.
+    `overrides` (`key=value`) override the file.
     """
     logging.basicConfig(level=log_level, format=LOG_FORMAT, stream=sys.stderr)
-    # kazoo tells each lost connection and each retry at WARNING; our own client says the same once.
+    # kazoo logs each lost connection and each retry at WARNING; `zk/client` logs them once.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     try:
         properties = load(properties_path, overrides)
@@ -72,7 +71,7 @@ def run(properties_path: str, overrides: Iterable[str] = (), *, log_level: str =
 
 
 def _end_session(zookeeper: ZkSettings, credentials: Credentials) -> None:
-    """The broker is dead: what it had in ZooKeeper goes now, so that its partitions get other leaders at once."""
+    """End the session of the dead broker, so that its partitions get other leaders at once."""
     from odradek.zk.farewell import end_session
 
     try:
@@ -87,20 +86,20 @@ def _run_broker(config: BrokerConfig, properties: dict[str, str], lifeline: Life
     import uvloop
 
     _allow_many_files()
-    # numpy's linear algebra, which nothing here needs, would start a thread for each core.
+    # The linear algebra of numpy, which is not used here, would start a thread for each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     look_for_garbage_less_often()
     return uvloop.run(_serve(config, properties, lifeline))
 
 
 def _allow_many_files() -> None:
-    """Each log and each connection holds a descriptor: use all that the system lets this process have."""
+    """Raise the limit of open files to its maximum: each log and each connection needs descriptors."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def load(properties_path: str, overrides: Iterable[str]) -> dict[str, str]:
-    """The pairs of the file and the overrides. Raises `ConfigError` when the file cannot be read."""
+    """Return the properties of the file and the overrides. Raises `ConfigError` if the file cannot be read."""
     try:
         text = Path(properties_path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -133,7 +132,7 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
         if beating is not None:
             beating.cancel()
     if lifeline is not None:
-        lifeline.beat(None)  # it ended its session itself
+        lifeline.beat(None)  # the session has ended
     if broker.failed.done():
         logger.error("the broker ended: %s", broker.failed.result())
         report_termination(f"The broker ended: {broker.failed.result()}")
@@ -142,16 +141,17 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
 
 
 def look_for_garbage_less_often() -> None:
-    """Before the broker's modules are imported: to look among them meanwhile would take a twentieth of that time."""
+    """Raise the thresholds before the broker's modules are imported, which saves a twentieth of that time."""
     gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def settle_garbage_collection() -> None:
-    """What the process has by now stays: look no more for garbage among it.
+    """Freeze all current objects, so that garbage collection no longer traverses them.
 
-    A pass over 5,000 logs and all modules takes 150 ms in which nobody is answered; without what is frozen, next to
-    nothing. The one pass here is the last of that kind: what is garbage by now would be kept for ever. A frozen log
-    that is deleted still goes, as there is no cycle in it. Here and not in `Broker`, as it is a setting of the process.
+    A full collection over 5,000 logs and all modules takes 150 ms, in which no request is answered; without the frozen
+    objects it takes almost nothing. Collect once before, because frozen garbage would never be freed. A frozen log that
+    is deleted is still freed, because it is not part of a cycle. This is not done in `Broker`, because it affects the
+    whole process.
     """
     gc.collect()
     gc.freeze()

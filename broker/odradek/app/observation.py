@@ -23,7 +23,7 @@ from odradek.timer.purgatory import Purgatory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The parts of a broker that have numbers to tell."""
+    """The parts of a broker that provide metrics."""
 
     replicas: ReplicaManager
     logs: LogManager
@@ -35,14 +35,14 @@ class Observed:
     request_stats: RequestStats
     broker_state: Callable[[], int]
     waiting_requests: Callable[[], int]
-    """Requests whose handlers have not begun."""
+    """Number of requests whose handlers have not started."""
     session_counts: Callable[[], tuple[int, int, int]]
-    """(expired sessions, lost connections, connections made) of ZooKeeper."""
+    """(expired sessions, lost connections, established connections) of ZooKeeper."""
     zookeeper_latency: Quantiles
 
 
 def observe(collector: BrokerCollector, observed: Observed) -> None:
-    """Give the collector a source for every series of `SERIES` that is not the process's own."""
+    """Give the collector a source for every series of `SERIES`, except those of the process."""
     collector.provide_topics(observed.topic_stats)
     collector.provide_requests(observed.request_stats, error_name=_error_name)
     collector.provide_value("kafka_network_requestchannel_requestqueuesize", observed.waiting_requests)

@@ -1,7 +1,7 @@
-"""The file `server.properties` and `--override key=value`: text in, pairs out.
+"""Parses `server.properties` and `--override key=value`.
 
-The syntax is that of Java's property files as Kafka's users write them: `key=value` or `key: value`, comments with `#`
-or `!`, a backslash at a line's end continues it.
+The syntax is that of Java's property files as Kafka users write them: `key=value` or `key: value`, comments with `#` or
+`!`, and a backslash at the end of a line continues it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from odradek.base.errors import ConfigError
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _SEPARATOR: Final = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
-"""Java's: `str.splitlines` would also split at characters that belong to a value."""
+"""Line ends in Java's property files; `str.splitlines` would also split at other characters."""
 _ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The pairs of a property file; of a key given twice the last value holds."""
+    """Return the properties of a file. The last value of a repeated key applies."""
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
         parts = _SEPARATOR.split(line, maxsplit=1)
@@ -29,7 +29,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
-    """Pairs of `key=value` arguments. Raises `ConfigError` for one without `=`."""
+    """Return the properties in `key=value` arguments. Raises `ConfigError` if there is no `=`."""
     pairs = {}
     for override in overrides:
         key, separator, value = override.partition("=")
@@ -40,7 +40,7 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterable[str]:
-    """Lines without comments, with continued ones joined."""
+    """Yield lines without comments, with continued lines joined."""
     held = ""
     for raw in _LINE_END.split(text):
         line = held + raw.lstrip()

@@ -1,7 +1,7 @@
-"""What a broker needs of the machine it runs on, in one place: time, files, addresses, threads, processes, ZooKeeper.
+"""Everything that a broker uses of its machine: time, files, addresses, threads, processes and ZooKeeper.
 
-`Broker` is given a `System` and asks nothing else of the outside, so that a whole cluster runs in virtual time when all
-of it is simulated (`odradek_testkit.simulation`). `system` makes the real one.
+`Broker` gets a `System` and uses nothing else, so a whole cluster can run in virtual time with simulated parts
+(`odradek_testkit.simulation`). `system` returns the real one.
 """
 
 from __future__ import annotations
@@ -21,62 +21,62 @@ from odradek.zk.port import ZkClient, ZkSettings
 
 
 class SessionClient(ZkClient, Protocol):
-    """A ZooKeeper client that is started once, and whose session another process may end."""
+    """A ZooKeeper client that is started once and whose session another process can end."""
 
     @property
     def credentials(self) -> tuple[int, bytes] | None:
-        """Id and password of the session while there is one."""
+        """Id and password of the session, if there is one."""
         ...
 
     async def start(self) -> None:
-        """Connect. Raises a `ZkError` or `ConfigError` when there is no session in time."""
+        """Connect. Raises `ZkError` or `ConfigError` if there is no session in time."""
         ...
 
 
 class WorkerPool(Workers, Protocol):
-    """Worker processes that their owner ends."""
+    """A pool of worker processes."""
 
     def grow(self, count: int) -> None:
-        """Allow at most `count` processes, if those are more than now."""
+        """Raise the maximum number of processes to `count`."""
         ...
 
     async def close(self) -> None:
-        """End all of them; idempotent."""
+        """End all processes. Idempotent."""
         ...
 
 
 class ZooKeeperMaker(Protocol):
-    """Makes an unconnected client; `on_latency` is told the milliseconds of each request."""
+    """Creates an unconnected client. `on_latency` is called with the milliseconds of each request."""
 
     def __call__(self, settings: ZkSettings, *, on_latency: Callable[[float], None]) -> SessionClient:
-        """Raises `ConfigError` for settings that cannot be understood."""
+        """Raises `ConfigError` for invalid settings."""
         ...
 
 
 class WorkersMaker(Protocol):
-    """Makes a pool of at most `count` processes, `niceness` above the broker's; none is started yet."""
+    """Creates a pool of at most `count` processes, with `niceness` above the broker's. None is started yet."""
 
     def __call__(self, count: int, *, niceness: int = 0) -> WorkerPool:
-        """Called on the event loop."""
+        """Must be called on the event loop."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """The machine, as a broker sees it."""
+    """The machine of a broker."""
 
     clock: Clock
     files: Files
     zookeeper: ZooKeeperMaker
     workers: WorkersMaker
     bind: Callable[[str, int], Awaitable[socket.socket]]
-    """Takes an address for a listener; `OSError` when it cannot be had."""
+    """Binds an address for a listener. Raises `OSError`."""
     run_blocking: RunBlocking
-    """Runs what waits for a disk, off the event loop."""
+    """Runs blocking calls off the event loop."""
 
 
 def system() -> System:
-    """The real one; called on the event loop that everything will run on."""
+    """Return the real system. Must be called on the event loop of the broker."""
     return System(
         clock=SystemClock(),
         files=SystemFiles(),
