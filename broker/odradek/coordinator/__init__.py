@@ -1,1 +1,1 @@
-"""Group coordination: membership, committed offsets and producer ids, kept in internal topics and read back."""
+"""The group coordinator: membership, committed offsets and producer ids."""

@@ -1,16 +1,16 @@
-"""A classic group: the state machine of its generations, and its members.
+"""A classic consumer group: its members and the state machine of its generations.
 
-Theory of operation. A group begins Empty. The first JoinGroup makes it PreparingRebalance: all members must join
-(again) until the longest rebalance time-out has passed. Then a new generation begins, CompletingRebalance: the members
-are told its number, the leader computes the assignment and sends it with its SyncGroup. Once that is in the log, the
-group is Stable, and stays so until somebody joins, leaves or falls silent. A group whose last member is gone is Empty
-again and lives on for its offsets. Dead is a group that is removed or has moved to another broker.
+A group starts Empty. The first JoinGroup makes it PreparingRebalance: all members must join within the longest
+rebalance timeout. Then a new generation starts (CompletingRebalance): the members get its number, and the leader
+computes the assignment and sends it with SyncGroup. When the assignment is in the log, the group is Stable until a
+member joins, leaves or fails. A group without members is Empty again and keeps its offsets. A group that was removed,
+or moved to another broker, is Dead.
 
-Every transition is in `TRANSITIONS`, and only `ClassicGroup.move_to` makes one; an illegal step raises and changes
-nothing. This module decides nothing about time and sends nothing: `rebalancing` and `membership` do, by these methods.
+`TRANSITIONS` has all transitions, and only `ClassicGroup.move_to` makes them. This module has no timers and sends
+nothing; `rebalancing` and `membership` do.
 
-Invariants: the leader is a member; `awaiting_join` counts the members whose JoinGroup is parked; a static instance id
-belongs to exactly one member; the generation only grows.
+Invariants: the leader is a member; `awaiting_join` is the number of members with a waiting JoinGroup; a static instance
+id belongs to exactly one member; the generation only increases.
 """
 
 from __future__ import annotations
@@ -67,24 +67,24 @@ TRANSITIONS: Final[Mapping[GroupState, Set[GroupState]]] = {
     GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
     GroupState.DEAD: frozenset(),
 }
-"""Where a group may go from each state."""
+"""The allowed transitions from each state."""
 
 
 class IllegalTransitionError(OdradekError):
-    """A group was told to make a step that its state does not allow: a bug."""
+    """A transition that the state of the group does not allow: a bug."""
 
 
 class ClassicGroup:
     """One group."""
 
     def __init__(self, group_id: str, now_ms: int) -> None:
-        """An Empty group of generation 0. `now_ms`: wall-clock time."""
+        """Create an Empty group with generation 0. `now_ms`: wall-clock time."""
         self.group_id: Final = group_id
         self.state = GroupState.EMPTY
         self.state_timestamp_ms: int | None = now_ms
-        """When the state was entered; None for a group loaded from a record that does not tell."""
+        """When the state was entered; None if the group was loaded from a record without that time."""
         self.protocol_type: str | None = None
-        """None while nobody ever joined: such a group only stores offsets."""
+        """Protocol type; None if no member ever joined, and the group only stores offsets."""
         self.protocol_name: str | None = None
         self.generation = 0
         self.leader_id: str | None = None
@@ -92,20 +92,20 @@ class ClassicGroup:
         self.static_members: dict[str, str] = {}
         """Member id of each instance id."""
         self.pending_members: set[str] = set()
-        """Ids that were handed out (KIP-394) and not yet joined with."""
+        """Member ids that were assigned (KIP-394) and have not joined yet."""
         self.pending_sync: set[str] = set()
         """Members of this generation that have not sent SyncGroup yet."""
         self.awaiting_join = 0
         self.new_member_added = False
-        """Somebody joined since the initial rebalance delay began, so it may be extended."""
+        """A member joined during the initial rebalance delay, so it may be extended."""
         self.subscribed_topics: frozenset[str] | None = None
-        """Topics of all consumers; None when unknown or when the members are no consumers."""
+        """Subscribed topics of all consumers; None if unknown or if the members are not consumers."""
         self.offsets: Final = GroupOffsets()
         self._supported: Counter[str] = Counter()
 
     @classmethod
     def loaded(cls, group_id: str, value: GroupValue, now_ms: int) -> ClassicGroup:
-        """The group that a record describes: Stable with members, else Empty."""
+        """Create the group that a record describes: Stable with members, else Empty."""
         group = cls(group_id, now_ms)
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
@@ -126,7 +126,7 @@ class ClassicGroup:
     # State
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
-        """Make a step; `IllegalTransitionError` when the table does not have it."""
+        """Change the state. Raises `IllegalTransitionError` if the transition is not allowed."""
         if state not in TRANSITIONS[self.state]:
             raise IllegalTransitionError(f"group {self.group_id!r} cannot go from {self.state.value} to {state.value}")
         self.state = state
@@ -134,16 +134,16 @@ class ClassicGroup:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the group is removed or has moved away."""
+        """Whether the group was removed or moved to another broker."""
         return self.state is GroupState.DEAD
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance may begin now."""
+        """Whether a rebalance can start now."""
         return GroupState.PREPARING_REBALANCE in TRANSITIONS[self.state]
 
     def begin_generation(self, now_ms: int) -> None:
-        """The next generation with whoever is a member: CompletingRebalance, or Empty with none."""
+        """Start the next generation with the current members: CompletingRebalance, or Empty without members."""
         self.move_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
@@ -159,7 +159,7 @@ class ClassicGroup:
     # Members
 
     def add(self, member: Member, answer: AnswerJoin | None) -> None:
-        """Take in a member; the first one says what the group is for and leads it."""
+        """Add a member. The first one sets the protocol type and is the leader."""
         if member.instance_id is not None:
             if member.instance_id in self.static_members:
                 raise ValueError(f"instance id {member.instance_id!r} is a member of group {self.group_id!r} already")
@@ -174,7 +174,7 @@ class ClassicGroup:
     def update(
         self, member: Member, protocols: Protocols, timeouts_ms: tuple[int, int], answer: AnswerJoin | None
     ) -> None:
-        """Take over what a member tells when it joins again. `timeouts_ms`: rebalance and session time-out."""
+        """Update a member that joins again. `timeouts_ms`: rebalance and session timeout."""
         self._count_protocols(member.protocols, protocols)
         member.protocols = protocols
         member.rebalance_timeout_ms, member.session_timeout_ms = timeouts_ms
@@ -198,7 +198,7 @@ class ClassicGroup:
         self.pending_sync.discard(member_id)
 
     def replace_static(self, instance_id: str, new_member_id: str) -> Member:
-        """Give a static member another id; whoever waits under the old one is fenced (KIP-345)."""
+        """Give a static member a new id; requests waiting with the old id are fenced (KIP-345)."""
         old_member_id = self.static_members[instance_id]
         member = self.members.pop(old_member_id)
         self.answer_join(member, JoinResult(member_id=old_member_id, error_code=FencedInstanceIdError.code))
@@ -218,7 +218,7 @@ class ClassicGroup:
         return self.leader_id == member_id
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader takes part in the next generation; False when there are members but none joined."""
+        """Choose a leader among the members that joined. Returns False if there are members but none joined."""
         if self.leader_id is None:
             return not self.members
         if self.members[self.leader_id].answer_join is not None:
@@ -231,29 +231,30 @@ class ClassicGroup:
 
     @property
     def has_all_joined(self) -> bool:
-        """Whether every member joined and nobody is about to."""
+        """Whether every member has joined and no pending member is expected."""
         return len(self.members) == self.awaiting_join and not self.pending_members
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long members may take to join: the longest that one of them asks for."""
+        """The time that members have to join: the longest rebalance timeout."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def unjoined_dynamic_members(self) -> list[Member]:
-        """Members without an instance id that did not join; static ones are left to their session time-out."""
+        """Return the dynamic members that did not join. Static members stay until their session times out."""
         return [member for member in self.members.values() if member.answer_join is None and not member.is_static]
 
     # Protocols
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols fits in; an empty group takes any."""
+        """Whether a member with these protocols can join. An empty group accepts any."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         size = len(self.members)
         return self.protocol_type == protocol_type and any(self._supported[name] == size for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes among those that all members know; the eldest's choice of equal ones."""
+        """Return the protocol with the most votes among those that all members support; ties go to the oldest
+        member."""
         size = len(self.members)
         candidates = {name for name, count in self._supported.items() if count == size}
         return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
@@ -268,13 +269,13 @@ class ClassicGroup:
     # Answers
 
     def _park_join(self, member: Member, answer: AnswerJoin | None) -> None:
-        # A second JoinGroup can only come by another connection: the first one's is gone, or of no use any more.
+        # A second JoinGroup can only come from another connection: the first connection is closed or abandoned.
         self.answer_join(member, JoinResult(member_id=member.member_id, error_code=RebalanceInProgressError.code))
         self.awaiting_join += answer is not None
         member.answer_join = answer
 
     def answer_join(self, member: Member, result: JoinResult | ProtocolError) -> bool:
-        """Answer a member's parked JoinGroup; False when there is none."""
+        """Answer a member's waiting JoinGroup. Returns False if there is none."""
         answer = member.answer_join
         if answer is None:
             return False
@@ -284,12 +285,12 @@ class ClassicGroup:
         return True
 
     def park_sync(self, member: Member, answer: AnswerSync) -> None:
-        """Keep a member's SyncGroup until the assignment is there; an earlier one is answered."""
+        """Keep a member's SyncGroup until the assignment is known; an earlier one is answered."""
         self.answer_sync(member, RebalanceInProgressError("The member has sent another SyncGroup."))
         member.answer_sync = answer
 
     def answer_sync(self, member: Member, result: SyncResult | ProtocolError) -> bool:
-        """Answer a member's parked SyncGroup; False when there is none."""
+        """Answer a member's waiting SyncGroup. Returns False if there is none."""
         answer = member.answer_sync
         if answer is None:
             return False
@@ -300,7 +301,7 @@ class ClassicGroup:
     # Views
 
     def joined(self, member_id: str, *, shows_members: bool = True) -> JoinResult:
-        """The current generation as a member is told of it; the leader sees all members unless told otherwise."""
+        """Return the current generation for a member. By default only the leader gets the list of members."""
         return JoinResult(
             member_id=member_id,
             generation=self.generation,
@@ -335,11 +336,11 @@ class ClassicGroup:
         )
 
     def listing(self) -> GroupListing:
-        """The group as ListGroups shows it."""
+        """Return the group for ListGroups."""
         return GroupListing(group_id=self.group_id, protocol_type=self.protocol_type or "", state=self.state.value)
 
     def describe(self) -> GroupDescription:
-        """The group as DescribeGroups shows it."""
+        """Return the group for DescribeGroups."""
         protocol = self.protocol_name if self.state is GroupState.STABLE else None
         return GroupDescription(
             group_id=self.group_id,
@@ -365,7 +366,7 @@ class ClassicGroup:
 
 
 def _consumer_topics(metadata: bytes) -> Iterable[str]:
-    """Topics of a consumer's subscription. Its version 0, version and topics, begins every later one too."""
+    """Return the topics of a consumer's subscription. All versions start with the fields of version 0."""
     reader = Reader(metadata)
     reader.int16()
     count = reader.array_length(2)

@@ -1,6 +1,6 @@
-"""A member of a classic group: what it told when it joined, and what of it waits for an answer.
+"""A member of a classic group: its protocols and timeouts, and its waiting requests.
 
-`classic_group` keeps the members and is the only one to change the waiting answers, because it counts them.
+Only `classic_group` changes the waiting requests, because it counts them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AnswerSync = Callable[[SyncResult | ProtocolError], None]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """One member. Equal only to itself; its id changes when a static member comes back."""
+    """One member. Compared by identity; the id of a static member changes when it rejoins."""
 
     member_id: str
     instance_id: str | None
@@ -29,17 +29,17 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     answer_join: AnswerJoin | None = field(default=None, repr=False)
-    """Set while the member's JoinGroup is parked."""
+    """Set while the member's JoinGroup waits."""
     answer_sync: AnswerSync | None = field(default=None, repr=False)
-    """Set while the member's SyncGroup is parked."""
+    """Set while the member's SyncGroup waits."""
     is_new: bool = False
-    """Has not been part of a generation yet, so it cannot send heartbeats and may expire while it waits."""
+    """Whether it was in no generation yet: it cannot send heartbeats and may expire while it waits."""
     has_heartbeat: bool = False
-    """A sign of life came since the last deadline was set."""
+    """A heartbeat arrived since the last deadline was set."""
 
     @classmethod
     def joining(cls, request: JoinRequest, member_id: str) -> Member:
-        """A member as its first JoinGroup describes it."""
+        """Create a member from its first JoinGroup."""
         return cls(
             member_id=member_id,
             instance_id=request.instance_id,
@@ -67,25 +67,25 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """Whether the member has an instance id (KIP-345) and so outlives its restarts."""
+        """Whether the member has an instance id (KIP-345), so that it survives restarts."""
         return self.instance_id is not None
 
     @property
     def is_alive(self) -> bool:
-        """Whether the member's deadline may pass: it gave a sign of life, or it is we who owe it an answer."""
+        """Whether the member stays after its deadline: it sent a heartbeat, or it waits for an answer."""
         if self.is_new:
             return self.has_heartbeat
         return self.has_heartbeat or self.answer_join is not None or self.answer_sync is not None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member told for a protocol; nothing when it does not know it."""
+        """Return the member's metadata for a protocol; empty if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         return b""
 
     def vote(self, candidates: Set[str]) -> str:
-        """The member's favourite among protocols that it supports at least one of."""
+        """Return the member's preferred protocol among these, of which it supports at least one."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def value(self, protocol: str | None, assignment: bytes) -> MemberValue:
@@ -102,7 +102,7 @@ class Member:
         )
 
     def describe(self, protocol: str | None) -> MemberDescription:
-        """The member as DescribeGroups shows it; `protocol` is None unless the group is stable."""
+        """Return the member for DescribeGroups. `protocol` is None unless the group is stable."""
         return MemberDescription(
             member_id=self.member_id,
             instance_id=self.instance_id,

@@ -1,7 +1,7 @@
-"""The waits of a classic group, as operations of the purgatories: for members to join, to sync, and to show life.
+"""The delayed operations of a classic group: waiting for members to join, to sync, and for heartbeats.
 
-`rebalancing` makes them and says, through `Waits`, what follows when one ends. All of them end at once, without effect,
-when the group is dead; after a move the operations of the old group object so leave the purgatory at the next check.
+`rebalancing` creates them and implements `Waits`, which is called when one ends. If the group is dead, they complete
+without effect, so the operations of a group that moved leave the purgatory at the next check.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from odradek.timer.purgatory import DelayedOperation, Purgatory
 
 
 class Waits(Protocol):
-    """What follows when a wait ends."""
+    """Callbacks for the end of a wait."""
 
     def complete_join(self, group: ClassicGroup) -> None:
-        """All have joined, or time is up."""
+        """All members have joined, or the timeout has passed."""
         ...
 
     def initial_delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
@@ -28,7 +28,7 @@ class Waits(Protocol):
         ...
 
     def heartbeat_expired(self, group: ClassicGroup, member_id: str, is_pending: bool) -> None:
-        """A member gave no sign of life in time."""
+        """A member sent no heartbeat in time."""
         ...
 
 
@@ -38,23 +38,23 @@ class DelayedRebalance(DelayedOperation):
     __slots__ = ("_waits", "group")
 
     def __init__(self, waits: Waits, group: ClassicGroup, timeout_ms: float) -> None:
-        """`timeout_ms`: how long members may take."""
+        """`timeout_ms`: maximum wait for the members."""
         super().__init__(timeout_ms)
         self._waits = waits
         self.group = group
 
 
 class DelayedJoin(DelayedRebalance):
-    """Waits until all known members have joined; then, or when time is up, the next generation begins."""
+    """Waits until all known members have joined, or the timeout; then the next generation starts."""
 
     __slots__ = ()
 
     def try_complete(self) -> bool:
-        """All have joined."""
+        """Complete if all have joined."""
         return self.group.is_dead or self.group.has_all_joined
 
     def on_complete(self) -> None:
-        """Begin the generation."""
+        """Start the generation."""
         if not self.group.is_dead:
             self._waits.complete_join(self.group)
 
@@ -73,27 +73,27 @@ class InitialDelayedJoin(DelayedRebalance):
         self._remaining_ms = remaining_ms
 
     def try_complete(self) -> bool:
-        """Only time ends it."""
+        """Never complete before the timeout."""
         return self.group.is_dead
 
     def on_complete(self) -> None:
-        """Extend the wait or begin the generation."""
+        """Extend the wait or start the generation."""
         if not self.group.is_dead:
             self._waits.initial_delay_over(self.group, int(self.timeout_ms), self._remaining_ms)
 
 
 class DelayedSync(DelayedRebalance):
-    """Waits until all members of a generation have sent SyncGroup; who has not when time is up is removed."""
+    """Waits until all members of a generation have sent SyncGroup. Those that do not in time are removed."""
 
     __slots__ = ("_generation",)
 
     def __init__(self, waits: Waits, group: ClassicGroup, timeout_ms: float) -> None:
-        """Waits for the group's present generation."""
+        """Wait for the current generation of the group."""
         super().__init__(waits, group, timeout_ms)
         self._generation = group.generation
 
     def try_complete(self) -> bool:
-        """All have sent it, or the generation is over."""
+        """Complete if all have sent it, or the generation has ended."""
         group = self.group
         if group.generation != self._generation:
             return True
@@ -102,23 +102,23 @@ class DelayedSync(DelayedRebalance):
         return not group.pending_sync
 
     def on_complete(self) -> None:
-        """Nothing: the generation goes on by itself."""
+        """Do nothing: the generation continues."""
 
     def on_expire(self) -> None:
-        """Remove the silent ones."""
+        """Remove the members that did not send SyncGroup."""
         if not self.try_complete():
             self._waits.sync_expired(self.group, self._generation)
 
 
 class DelayedHeartbeat(DelayedOperation):
-    """Waits for a sign of life of a member, or for a pending member to join with the id that it was given."""
+    """Waits for a heartbeat of a member, or for a pending member to join with its assigned id."""
 
     __slots__ = ("_group", "_is_pending", "_member_id", "_waits")
 
     def __init__(
         self, waits: Waits, group: ClassicGroup, member_id: str, timeout_ms: float, *, is_pending: bool = False
     ) -> None:
-        """`timeout_ms`: session time-out, or how long a join may be parked."""
+        """`timeout_ms`: the session timeout, or the maximum wait of a join."""
         super().__init__(timeout_ms)
         self._waits = waits
         self._group = group
@@ -126,7 +126,7 @@ class DelayedHeartbeat(DelayedOperation):
         self._is_pending = is_pending
 
     def try_complete(self) -> bool:
-        """The member is alive, or no longer there."""
+        """Complete if the member is alive or was removed."""
         group = self._group
         if group.is_dead:
             return True
@@ -136,10 +136,10 @@ class DelayedHeartbeat(DelayedOperation):
         return member is None or member.is_alive
 
     def on_complete(self) -> None:
-        """Nothing: a new wait begins with each sign of life."""
+        """Do nothing: each heartbeat starts a new wait."""
 
     def on_expire(self) -> None:
-        """The member is gone."""
+        """Remove the member."""
         if not self.try_complete():
             self._waits.heartbeat_expired(self._group, self._member_id, self._is_pending)
 

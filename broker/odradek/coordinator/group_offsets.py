@@ -1,8 +1,8 @@
-"""The committed offsets of one group: what is committed, what is on its way to the log, what has expired.
+"""The committed offsets of one group, including pending and expired ones.
 
-`classic_group` holds one; `offsets` and `replay` change it. Invariants: an offset is visible only after its record is
-committed; of two records the later one in the log wins, in whatever order their answers come; what is on its way, or
-part of an open transaction, neither expires nor counts as stable.
+`classic_group` has one; `offsets` and `replay` change it. Invariants: an offset is visible only after its record is
+committed; the later record in the log applies, whatever the order of the answers; pending offsets, and those of open
+transactions, do not expire and are not stable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Committed:
 
 
 Transactions = dict[int, dict[TopicPartition, Committed]]
-"""Offsets of transactions that are neither committed nor aborted, by producer id."""
+"""Offsets of open transactions, by producer id."""
 
 
 class GroupOffsets:
@@ -44,20 +44,20 @@ class GroupOffsets:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is committed and nothing is on its way."""
+        """Whether nothing is committed or pending."""
         return not (self._committed or self.has_pending)
 
     def committed(self) -> Mapping[TopicPartition, OffsetValue]:
-        """Every committed offset."""
+        """Return all committed offsets."""
         return {topic_partition: entry.value for topic_partition, entry in self._committed.items()}
 
     def get(self, topic_partition: TopicPartition) -> OffsetValue | None:
-        """The committed offset of a partition."""
+        """Return the committed offset of a partition."""
         entry = self._committed.get(topic_partition)
         return None if entry is None else entry.value
 
     def is_unstable(self, topic_partition: TopicPartition) -> bool:
-        """Whether a newer offset of the partition may yet become visible (KIP-447)."""
+        """Whether a newer offset of the partition may still become visible (KIP-447)."""
         return topic_partition in self._in_flight or any(
             topic_partition in offsets for offsets in self.open_transactions.values()
         )
@@ -68,7 +68,7 @@ class GroupOffsets:
             self._in_flight[topic_partition] = self._in_flight.get(topic_partition, 0) + 1
 
     def finish(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Note that an append that `begin` announced has ended, well or not."""
+        """Note the end of an append that `begin` announced."""
         for topic_partition in topic_partitions:
             left = self._in_flight[topic_partition] - 1
             if left:
@@ -77,17 +77,17 @@ class GroupOffsets:
                 del self._in_flight[topic_partition]
 
     def put(self, topic_partition: TopicPartition, entry: Committed) -> None:
-        """Make an offset visible, unless one with a later record is."""
+        """Make an offset visible, unless one with a later record is visible."""
         known = self._committed.get(topic_partition)
         if known is None or known.record_offset <= entry.record_offset:
             self._committed[topic_partition] = entry
 
     def known(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those of the partitions that have an offset, committed or on its way."""
+        """Return those of the partitions that have a committed or pending offset."""
         return [key for key in topic_partitions if key in self._committed or self.is_unstable(key)]
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Forget the offsets of these partitions, those of open transactions too."""
+        """Remove the offsets of these partitions, including those of open transactions."""
         for topic_partition in topic_partitions:
             self._committed.pop(topic_partition, None)
             for producer_id, offsets in list(self.open_transactions.items()):

@@ -1,4 +1,4 @@
-"""The broker settings that the group coordinator obeys."""
+"""The broker settings of the group coordinator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MINUTE_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """Bounds and times of groups and committed offsets; milliseconds, characters and counts."""
+    """Limits and times of groups and committed offsets, in milliseconds, characters and counts."""
 
     min_session_timeout_ms: int
     max_session_timeout_ms: int
@@ -24,7 +24,7 @@ class GroupSettings:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupSettings:
-        """What the broker's settings say."""
+        """Read them from the broker's settings."""
         return cls(
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,

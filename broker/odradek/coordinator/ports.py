@@ -1,7 +1,7 @@
-"""What the coordinators need of the rest of the broker, as protocols; `app/broker` fills them, tests have their own.
+"""The ports of the coordinators to the rest of the broker. `app` implements them; tests have other implementations.
 
-A coordinator knows of the log only that records can be appended to a partition, that an append is told to be committed
-or failed, and that a whole partition can be read again.
+A coordinator only needs to append records to a partition, to learn whether an append was committed, and to read a whole
+partition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KeyValue = tuple[bytes, bytes | None]
 
 Result = TypeVar("Result")
 Respond = Callable[[Result | ProtocolError], None]
-"""Takes the answer of an operation, or the error that it ends with; exactly once."""
+"""Called exactly once, with the answer of an operation or its error."""
 
 
 class PartitionWriter(Protocol):
@@ -60,11 +60,11 @@ class Shard(Protocol):
         ...
 
     def on_loaded(self) -> None:
-        """Everything is replayed: start timers, begin to serve."""
+        """Start timers and serve requests, after the log was replayed."""
         ...
 
     def on_unloaded(self) -> None:
-        """Another broker serves from now on: answer whatever is parked with NOT_COORDINATOR, stop timers."""
+        """Stop timers and answer waiting requests with NOT_COORDINATOR, because another broker serves now."""
         ...
 
 
@@ -75,7 +75,7 @@ class Runtime(Protocol[ShardT]):
     """Keeps a state machine for each partition of a coordinator topic and runs operations on them."""
 
     def load(self, topic_partition: TopicPartition, epoch: int, make_shard: Callable[[RecordLog], ShardT]) -> None:
-        """Begin to replay a partition that this broker leads since `epoch`; older or equal epochs do nothing."""
+        """Start to replay a partition that this broker leads in `epoch`. Ignores older or equal epochs."""
         ...
 
     def unload(self, topic_partition: TopicPartition) -> None:
@@ -83,11 +83,11 @@ class Runtime(Protocol[ShardT]):
         ...
 
     def shard(self, topic_partition: TopicPartition) -> ShardT:
-        """The loaded state machine. Raises `NotCoordinatorError` or `CoordinatorLoadInProgressError`."""
+        """Return the loaded state machine. Raises `NotCoordinatorError` or `CoordinatorLoadInProgressError`."""
         ...
 
     def shards(self) -> Sequence[ShardT]:
-        """Every loaded state machine, by partition."""
+        """Return all loaded state machines, by partition."""
         ...
 
     @property
@@ -98,9 +98,9 @@ class Runtime(Protocol[ShardT]):
     def call(
         self, topic_partition: TopicPartition, operation: Callable[[ShardT, Respond[Result]], None]
     ) -> Awaitable[Result]:
-        """Run an operation at once and wait for its answer; an error answer is raised."""
+        """Run an operation at once and wait for its answer. Raises an error answer."""
         ...
 
     async def close(self) -> None:
-        """Unload everything; idempotent."""
+        """Unload all partitions. Idempotent."""
         ...

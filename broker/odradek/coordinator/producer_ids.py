@@ -1,8 +1,8 @@
-"""Producer ids of idempotent producers: handed out from blocks that the whole cluster shares.
+"""Allocates producer ids for idempotent producers from blocks that are unique in the cluster.
 
-InitProducerId asks for the next id; blocks come from `/latest_producer_id_block` through the `claim_block` port, a
-thousand ids at a time. Invariant: no id is handed out twice in a cluster; ids of a claimed block that a broker did not
-use are lost with it, as in Kafka.
+InitProducerId takes the next id. Blocks of a thousand ids come from `/latest_producer_id_block` through the
+`claim_block` port. Invariant: no id is used twice in a cluster. As in Kafka, unused ids of a block are lost when the
+broker stops.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from odradek.base.errors import CoordinatorLoadInProgressError, OdradekError
 logger = logging.getLogger(__name__)
 
 ClaimBlock = Callable[[], Awaitable[tuple[int, int]]]
-"""Claims a block for this broker alone; its first id and its size."""
+"""Claims a block for this broker. Returns its first id and its size."""
 
 
 class ProducerIds:
-    """The ids of one broker."""
+    """The producer ids of one broker."""
 
     def __init__(self, claim_block: ClaimBlock) -> None:
-        """Nothing is claimed before the first id is asked for."""
+        """The first block is claimed when the first id is needed."""
         self._claim_block = claim_block
         self._next = 0
         self._end = 0
         self._claim: asyncio.Task[None] | None = None
 
     async def next(self) -> int:
-        """An id that nobody else has. Raises `CoordinatorLoadInProgressError`, which clients retry, without a block."""
+        """Return a unique id. Raises `CoordinatorLoadInProgressError`, which clients retry, if there is no block."""
         while self._next == self._end:
             if self._claim is None:
                 self._claim = asyncio.get_running_loop().create_task(self._claim_next(), name="claim-producer-ids")
-            # Whoever waits may give up without taking the claim from the others.
+            # Shielded: a caller that is cancelled must not cancel the claim of the others.
             await asyncio.shield(self._claim)
         producer_id = self._next
         self._next += 1
@@ -51,7 +51,7 @@ class ProducerIds:
         self._next, self._end = first, first + size
 
     async def close(self) -> None:
-        """End a claim that is under way; idempotent."""
+        """Cancel a claim in progress. Idempotent."""
         claim = self._claim
         if claim is not None:
             claim.cancel()

@@ -46,11 +46,11 @@ from odradek.coordinator.requests import JoinRequest, JoinResult, SyncResult
 logger = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long the first JoinGroup of a member may be parked. It cannot send heartbeats yet, and a client that gave up and
-tried anew would leave a dead member behind with each attempt."""
+"""Maximum wait of a member's first JoinGroup. The member cannot send heartbeats yet, and a client that gave up and
+tried again would leave a dead member behind each time."""
 
 NOBODY_JOINED_BACKOFF_MS: Final = 100
-"""Least wait before a rebalance that no member joined is looked at again, against a rebalance time-out of 0."""
+"""Minimum wait before a rebalance that no member joined is checked again, in case the rebalance timeout is 0."""
 
 _JOIN: Final = "\0join"
 _SYNC: Final = "\0sync"
@@ -65,7 +65,7 @@ _STORE_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
     MessageTooLargeError: UnknownServerError,
     RecordListTooLargeError: UnknownServerError,
 }
-"""What members are told when the group's record could not be appended."""
+"""Errors for members if the record of the group could not be appended."""
 
 
 def with_reason(event: str, reason: str | None) -> str:
@@ -74,7 +74,7 @@ def with_reason(event: str, reason: str | None) -> str:
 
 
 class Rebalancer:
-    """The moves of the groups of one `__consumer_offsets` partition."""
+    """The rebalances of the groups of one `__consumer_offsets` partition."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Rebalancer:
     # Members
 
     def add_member(self, group: ClassicGroup, member: Member, request: JoinRequest, answer: AnswerJoin) -> None:
-        """Take in a new member and begin a rebalance."""
+        """Add a new member and start a rebalance."""
         if group.state is GroupState.PREPARING_REBALANCE and group.generation == 0:
             group.new_member_added = True
         if not group.members:
@@ -105,36 +105,36 @@ class Rebalancer:
         self.prepare_if_possible(group, with_reason(f"member {member.member_id} joined", request.reason))
 
     def update_member(self, group: ClassicGroup, member: Member, request: JoinRequest, answer: AnswerJoin) -> None:
-        """Take over what a known member tells when it joins again, and begin a rebalance."""
+        """Update a known member that joins again, and start a rebalance."""
         timeouts_ms = (request.rebalance_timeout_ms, request.session_timeout_ms)
         group.update(member, request.protocols, timeouts_ms, answer)
         self.prepare_if_possible(group, with_reason(f"member {member.member_id} joined again", request.reason))
 
     def remove_member(self, group: ClassicGroup, member: Member, reason: str) -> None:
-        """Remove a member; whoever remains rebalances."""
+        """Remove a member; the remaining members rebalance."""
         group.remove(member.member_id)
         self.end_wait(group, member.member_id)
         self.prepare_if_possible(group, reason)
         self.check_joined(group)
 
     def remove_pending(self, group: ClassicGroup, member_id: str) -> None:
-        """Forget a member that was given an id and has not joined with it."""
+        """Remove a member that got an id and has not joined with it."""
         group.remove(member_id)
         self.end_wait(group, member_id)
         self.check_joined(group)
 
     def expect_pending(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Hold a rebalance for a member that was just given its id, for at most its session time-out."""
+        """Delay a rebalance for a member that has just got its id, for at most its session timeout."""
         group.pending_members.add(member_id)
         operation = DelayedHeartbeat(self, group, member_id, timeout_ms, is_pending=True)
         self._heartbeats.try_complete_else_watch(operation, [(group, member_id)])
 
     def heartbeat(self, group: ClassicGroup, member: Member) -> None:
-        """Note a sign of life: the member's session begins anew."""
+        """Handle a heartbeat: restart the member's session timeout."""
         self._expect_heartbeat(group, member, member.session_timeout_ms)
 
     def end_wait(self, group: ClassicGroup, member_id: str) -> None:
-        """Stop waiting for a member that is no longer there."""
+        """Stop waiting for a member that was removed."""
         self._heartbeats.check((group, member_id))
 
     def _expect_heartbeat(self, group: ClassicGroup, member: Member, timeout_ms: int) -> None:
@@ -146,7 +146,7 @@ class Rebalancer:
         self._heartbeats.try_complete_else_watch(operation, [key])
 
     def heartbeat_expired(self, group: ClassicGroup, member_id: str, is_pending: bool) -> None:
-        """Called by a wait: remove a silent member."""
+        """Remove a member whose heartbeat is overdue. Called by a wait."""
         if is_pending:
             logger.info("%r: pending member %s did not join in time", group, member_id)
             self.remove_pending(group, member_id)
@@ -157,12 +157,12 @@ class Rebalancer:
     # From one generation to the next
 
     def prepare_if_possible(self, group: ClassicGroup, reason: str) -> None:
-        """Begin a rebalance unless one is being prepared already."""
+        """Start a rebalance unless one is already being prepared."""
         if group.can_rebalance:
             self.prepare(group, reason)
 
     def prepare(self, group: ClassicGroup, reason: str) -> None:
-        """Begin a rebalance: all members must join."""
+        """Start a rebalance: all members must join."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._drop_assignment(group, RebalanceInProgressError("The group rebalances: join again."))
         self._end_sync_wait(group)
@@ -176,7 +176,7 @@ class Rebalancer:
             self._await_joins(group, group.rebalance_timeout_ms)
 
     def check_joined(self, group: ClassicGroup) -> None:
-        """Begin the generation if all have joined now."""
+        """Start the generation if all members have joined."""
         if group.state is GroupState.PREPARING_REBALANCE:
             self._rebalances.check((group, _JOIN))
 
@@ -188,7 +188,7 @@ class Rebalancer:
         self._rebalances.try_complete_else_watch(operation, [(group, _JOIN)])
 
     def initial_delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
-        """Called by a wait: extend it when somebody joined meanwhile, else begin the first generation (KIP-134)."""
+        """Extend the wait if a member joined meanwhile, else start the first generation (KIP-134). Called by a wait."""
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
             delay = min(self._settings.initial_rebalance_delay_ms, remaining_ms)
@@ -197,13 +197,14 @@ class Rebalancer:
             self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> None:
-        """Called by a wait: begin the next generation with those who joined; the other dynamic members are out."""
+        """Start the next generation with the members that joined; remove the other dynamic members. Called by a
+        wait."""
         for member in group.unjoined_dynamic_members():
             logger.info("%r: member %s did not join in time", group, member.member_id)
             group.remove(member.member_id)
             self.end_wait(group, member.member_id)
         if not group.elect_joined_leader():
-            # Only static members are left and none has come back: their session time-outs will decide.
+            # Only static members are left and none has rejoined: wait for their session timeouts.
             self._await_joins(group, max(group.rebalance_timeout_ms, NOBODY_JOINED_BACKOFF_MS))
             return
         group.begin_generation(self._clock.wall_ms())
@@ -222,13 +223,13 @@ class Rebalancer:
     # Assignments
 
     def assign(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """Store the leader's assignments and, once they are committed, hand them to the members."""
+        """Store the leader's assignments, and send them to the members when they are committed."""
         generation = group.generation
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
 
         def stored(error: ProtocolError | None) -> None:
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
-                return  # A rebalance began meanwhile, which told everybody to join again.
+                return  # A rebalance started meanwhile, for which all members must join again.
             if error is None:
                 self._hand_out(group, complete)
             else:
@@ -249,18 +250,18 @@ class Rebalancer:
             self._answer_sync(group, member, error)
 
     def _answer_sync(self, group: ClassicGroup, member: Member, result: SyncResult | ProtocolError) -> None:
-        # A session that ended while we owed the answer was let pass, so it must begin anew now.
+        # A session that expired while the member waited for this answer was kept, so restart it now.
         if group.answer_sync(member, result):
             self.heartbeat(group, member)
 
     def assignment_of(self, group: ClassicGroup, member: Member) -> SyncResult:
-        """What a member of a stable group is told."""
+        """Return the answer for a member of a stable group."""
         return SyncResult(
             protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
         )
 
     def park_sync(self, group: ClassicGroup, member: Member, answer: AnswerSync) -> None:
-        """Keep a SyncGroup until the assignment is there."""
+        """Keep a SyncGroup until the assignment is known."""
         group.park_sync(member, answer)
         self.note_sync(group, member)
 
@@ -274,7 +275,7 @@ class Rebalancer:
         self._rebalances.check((group, _SYNC))
 
     def sync_expired(self, group: ClassicGroup, generation: int) -> None:
-        """Called by a wait: remove the members that did not send SyncGroup in this generation (KAFKA-12890)."""
+        """Remove members that did not send SyncGroup in this generation (KAFKA-12890). Called by a wait."""
         silent = sorted(group.pending_sync)
         logger.info("%r: no SyncGroup in generation %d from %s", group, generation, silent)
         for member_id in silent:
@@ -287,7 +288,7 @@ class Rebalancer:
     def store(
         self, group: ClassicGroup, assignments: Mapping[str, bytes], done: Callable[[ProtocolError | None], None]
     ) -> None:
-        """Append the group's record; `done` gets None once it is committed, or what members should be told."""
+        """Append the group's record. `done` gets None when it is committed, else the error for the members."""
 
         def appended(result: Offset | ProtocolError) -> None:
             if not isinstance(result, ProtocolError):
@@ -300,7 +301,7 @@ class Rebalancer:
         self._log.append([(key, encode_group_value(group.value(assignments)))], appended)
 
     def _warn_when_failed(self, group: ClassicGroup) -> Callable[[ProtocolError | None], None]:
-        # Kafka does no more either: after a move the old generation would come back and its members expire.
+        # As in Kafka: after a move the old generation is loaded again, and its members expire.
         def done(error: ProtocolError | None) -> None:
             if error is not None:
                 logger.warning("%r: the record of the empty group was not stored: %s", group, error)
@@ -317,7 +318,7 @@ class Rebalancer:
             self.heartbeat(group, member)
 
     def kill(self, group: ClassicGroup, error: ProtocolError) -> None:
-        """End a group that is removed or has moved away: whoever waits is told `error`."""
+        """End a group that was removed or moved. Waiting requests get `error`."""
         group.move_to(GroupState.DEAD, self._clock.wall_ms())
         for member in list(group.members.values()):
             group.answer_join(member, JoinResult(member_id=member.member_id, error_code=error.code))

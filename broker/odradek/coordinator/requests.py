@@ -1,4 +1,4 @@
-"""What is asked of the group coordinator and what it answers, free of protocol versions.
+"""Requests and results of the group coordinator, independent of protocol versions.
 
 `server/groups/group_handlers` builds the requests from decoded ones and turns the answers into messages. Times are
 in milliseconds; error codes are the protocol's, 0 for success.
@@ -14,7 +14,7 @@ from odradek.base.errors import NONE
 from odradek.base.types import NO_EPOCH, NO_OFFSET, TopicPartition
 
 UNKNOWN_MEMBER_ID: Final = ""
-"""Member id of a member that has none yet."""
+"""Member id in the first JoinGroup of a member."""
 
 NO_GENERATION: Final = -1
 
@@ -24,7 +24,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """A member wants to be part of the group's next generation."""
+    """A member joins the next generation of the group."""
 
     group_id: str
     member_id: str = UNKNOWN_MEMBER_ID
@@ -36,15 +36,15 @@ class JoinRequest:
     protocol_type: str
     protocols: Protocols
     requires_known_member_id: bool = False
-    """A dynamic member is first told its id (KIP-394, from version 4 on)."""
+    """Whether a dynamic member must first get an id (KIP-394, from version 4)."""
     supports_skipping_assignment: bool = False
-    """The member knows `skip_assignment` (KIP-814, from version 9 on)."""
+    """Whether the member supports `skip_assignment` (KIP-814, from version 9)."""
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
-    """A member as the leader of the group sees it."""
+    """A member in the list for the leader of the group."""
 
     member_id: str
     instance_id: str | None
@@ -53,7 +53,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinResult:
-    """The generation that a member is part of, or an error with the member id that it concerns."""
+    """The generation of a member, or an error with the member id."""
 
     error_code: int = NONE
     member_id: str
@@ -67,7 +67,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberCheck:
-    """Who asks, and for which generation; part of every request of a member."""
+    """The member and generation in a request of a member."""
 
     group_id: str
     member_id: str
@@ -77,7 +77,7 @@ class MemberCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A member asks for its assignment; the leader brings those of all."""
+    """A member requests its assignment; the leader sends the assignments of all."""
 
     member: MemberCheck
     protocol_type: str | None = None
@@ -96,7 +96,7 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingMember:
-    """A member that leaves by itself, or a static one that an administrator removes by its instance id alone."""
+    """A member that leaves, or a static member that an administrator removes by its instance id."""
 
     member_id: str = UNKNOWN_MEMBER_ID
     instance_id: str | None = None
@@ -105,7 +105,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveResult:
-    """How it went for one leaving member."""
+    """The result for one leaving member."""
 
     member_id: str
     instance_id: str | None
@@ -114,19 +114,19 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetToCommit:
-    """An offset of one partition; None stands for the broker's retention and the broker's time."""
+    """An offset of one partition. None: the broker's retention and the broker's time."""
 
     offset: int
     metadata: str = ""
     leader_epoch: int = NO_EPOCH
     retention_ms: int | None = None
     commit_timestamp_ms: int | None = None
-    """OffsetCommit 1 brings the time from which an offset's retention counts."""
+    """Time from which the retention of the offset counts (OffsetCommit 1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """Offsets of a member, or of somebody who only stores offsets (no member id, generation -1)."""
+    """Offsets of a member, or of a client that only stores offsets (no member id, generation -1)."""
 
     member: MemberCheck
     offsets: Mapping[TopicPartition, OffsetToCommit]
@@ -134,7 +134,7 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedOffset:
-    """A committed offset, -1 where nothing is committed."""
+    """A committed offset; -1 if nothing is committed."""
 
     offset: int = NO_OFFSET
     metadata: str = ""
@@ -154,7 +154,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
-    """The groups of this broker; the code is COORDINATOR_LOAD_IN_PROGRESS while more may come."""
+    """The groups of this broker. The code is COORDINATOR_LOAD_IN_PROGRESS while partitions are being loaded."""
 
     error_code: int
     groups: Sequence[GroupListing]
@@ -174,7 +174,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group and its members; a group that is not known is Dead and has none."""
+    """A group and its members. An unknown group is Dead and has no members."""
 
     group_id: str
     state: str
