@@ -1,1 +1,2 @@
-"""The client library: producer, consumer, admin and a facade for threads (docs/design/0002-client.md)."""
+"""The client library: producer, consumer, admin client, and a blocking client for threads
+(docs/design/0002-client.md)."""

@@ -1,12 +1,11 @@
-"""Administration: topics, configurations, groups, brokers; typed results.
+"""The admin client: topics, configurations, groups and brokers.
 
-In: what is wanted. Out: descriptions, or nothing when it was done. Called by the command line, the loader, tests.
-Every call retries what a retry can help until `default_api_timeout_ms`, and raises the first error that lasts. Calls
-about several things carry out those that they can.
+Every call retries retriable errors until `default_api_timeout_ms`, and raises the first error that remains. Calls about
+several items do what is possible.
 
-On repeated changes: when the answer to a change is lost, the change is sent again, and the first try may have worked.
-Then "exists already" of a creation, "unknown" of a deletion and the wanted number of partitions count as success. The
-price is that a topic which somebody else made in that very moment passes for ours.
+If the answer to a change is lost, the change is sent again, although the first attempt may have succeeded. Then
+"already exists" for a creation, "unknown" for a deletion and the requested number of partitions count as success. A
+topic that someone else created at the same moment therefore counts as created, too.
 """
 
 from __future__ import annotations
@@ -69,20 +68,20 @@ from odradek.protocol.messages.topics import CreatePartitionsResponse, CreateTop
 
 _BROKER_RESOURCES: Final = (4, 8)
 OFFSET_SPECS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
-"""Words that `list_offsets` takes beside a time in ms."""
+"""Names that `list_offsets` accepts besides a time in milliseconds."""
 
 T = TypeVar("T")
 Outcome = tuple[str, int, str | None]
-"""Name of a thing, error code, text."""
+"""Name of an item, error code, error message."""
 
 
 class Admin:
-    """Admin calls. One event loop; `start` before use, `close` is idempotent."""
+    """The admin client. Use it on one event loop; `start` before use; `close` is idempotent."""
 
     def __init__(
         self, settings: ClientSettings | str, *, clock: Clock | None = None, cluster: Cluster | None = None
     ) -> None:
-        """`settings` may be a bootstrap list; `clock` is for tests; a given `cluster` is somebody else's to close."""
+        """`settings` can be a bootstrap list. `clock` is for tests. A given `cluster` is not closed."""
         self._cluster: Final = cluster or Cluster(settings, clock=clock)
         self._owns_cluster: Final = cluster is None
         self._settings: Final = self._cluster.settings
@@ -97,18 +96,19 @@ class Admin:
         await self.close()
 
     async def start(self) -> None:
-        """Learn the cluster. Raises `NetworkError` when no bootstrap server answers."""
+        """Connect and read the metadata. Raises `NetworkError` if no bootstrap server answers."""
         await self._cluster.start()
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         if self._owns_cluster:
             await self._cluster.close()
 
     # ------------------------------------------------------------------------------------------------ topics
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Make topics. Raises `TopicAlreadyExistsError`, `InvalidReplicationFactorError`, `InvalidConfigError`, ..."""
+        """Create topics. Raises `TopicAlreadyExistsError`, `InvalidReplicationFactorError`, `InvalidConfigError`,
+        ..."""
         wanted = {topic.name: topic for topic in topics}
 
         def message(names: Sequence[str]) -> Message:
@@ -121,7 +121,7 @@ class Admin:
         await self._change(CreateTopicsResponse, message, _topic_outcomes, wanted, TopicAlreadyExistsError.code)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics; the brokers may take longer to be rid of them. Raises `UnknownTopicOrPartitionError`, ..."""
+        """Delete topics; brokers may remove them later. Raises `UnknownTopicOrPartitionError`, ..."""
 
         def message(names: Sequence[str]) -> Message:
             return {
@@ -136,7 +136,7 @@ class Admin:
         await self._change(DeleteTopicsResponse, message, outcomes, names, UnknownTopicOrPartitionError.code)
 
     async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Let topics grow to these numbers of partitions. Raises `InvalidPartitionsError` when they have as many."""
+        """Increase the numbers of partitions. Raises `InvalidPartitionsError` if topics already have as many."""
 
         def message(names: Sequence[str]) -> Message:
             return {
@@ -161,7 +161,7 @@ class Admin:
         names: Iterable[str],
         done_before: int,
     ) -> None:
-        """Ask the controller; `done_before` is the code that means success once an answer was lost."""
+        """Send a change to the controller. `done_before`: the error code that means success after a lost answer."""
         left = list(names)
         answer_lost = False
 
@@ -192,12 +192,12 @@ class Admin:
             raise failure
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """Names of all topics, sorted; those that brokers keep for themselves only with `internal`."""
+        """Return the sorted names of all topics; internal topics only with `internal`."""
         view = await self._cluster.fresh_view(None)
         return sorted(topic.name for topic in view.topics.values() if internal or not topic.internal)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Topics with leaders and replicas. Raises `UnknownTopicOrPartitionError`, ..."""
+        """Return topics with leaders and replicas. Raises `UnknownTopicOrPartitionError`, ..."""
         names = list(names)
         view = await self._cluster.fresh_view(names)
         return {name: _described_topic(name, view.topics.get(name)) for name in names}
@@ -205,7 +205,7 @@ class Admin:
     # ------------------------------------------------------------------------------------------------ brokers
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Brokers and controller."""
+        """Return the brokers and the controller."""
 
         async def attempt() -> ClusterDescription:
             response = await self._cluster.ask_any(DescribeClusterResponse, {})
@@ -222,7 +222,7 @@ class Admin:
         return await self._retrying(attempt, "describing the cluster")
 
     async def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
-        """Log directories and the replicas in them, of these brokers or of all."""
+        """Return the log directories and their replicas, of these brokers or of all."""
         brokers = sorted(self._cluster.view.nodes if broker_ids is None else set(broker_ids))
         answers = await asyncio.gather(*(self._log_dirs_of(broker) for broker in brokers))
         return dict(zip(brokers, answers, strict=True))
@@ -240,7 +240,7 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[ConfigResource], *, keys: Iterable[str] | None = None
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Every configuration of each, or only those named `keys`."""
+        """Return the configuration of resources, all entries or only `keys`."""
         wanted = None if keys is None else list(keys)
         found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
         for node, group in _by_broker(resources).items():
@@ -263,7 +263,7 @@ class Admin:
     async def incremental_alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
     ) -> None:
-        """Change single configurations. Raises `InvalidConfigError`, ..."""
+        """Change single configuration entries. Raises `InvalidConfigError`, ..."""
         for node, group in _by_broker(changes).items():
             message: Message = {
                 "resources": [
@@ -295,7 +295,7 @@ class Admin:
     # ------------------------------------------------------------------------------------------------ groups
 
     async def list_groups(self) -> list[GroupListing]:
-        """All groups of all coordinators, by name."""
+        """Return the groups of all coordinators, by name."""
 
         async def of(node: int) -> list[GroupListing]:
             async def attempt() -> list[GroupListing]:
@@ -316,7 +316,7 @@ class Admin:
         return sorted((group for answer in answers for group in answer), key=lambda group: group.group_id)
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """State, members and their partitions; a group that nobody knows is in the state Dead."""
+        """Return state, members and assignments. An unknown group has the state Dead."""
         group_ids = list(group_ids)
         found = await asyncio.gather(*(self._describe_group(group_id) for group_id in group_ids))
         return dict(zip(group_ids, found, strict=True))
@@ -360,14 +360,14 @@ class Admin:
     async def group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, of these partitions or of all."""
+        """Return the committed offsets of a group, for these partitions or for all."""
         deadline = self._cluster.deadline(f"reading the offsets of group {group_id}")
         return await fetch_committed(self._cluster, group_id, partitions, deadline=deadline)
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int | str], *, read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offset of each partition for a time in ms, or for `earliest`, `latest`, `max-timestamp`."""
+        """Return the offset of each partition for a time in milliseconds, or `earliest`, `latest`, `max-timestamp`."""
         timestamps = {
             partition: OFFSET_SPECS[spec] if isinstance(spec, str) else spec for partition, spec in wanted.items()
         }
@@ -379,18 +379,18 @@ class Admin:
 
 
 def _may_pass(error: ProtocolError) -> bool:
-    """Whether a change is worth another try. The controller knows every topic, so what it calls unknown stays so."""
+    """Whether to retry a change. The controller knows every topic, so an unknown topic is final."""
     return error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
 
 
 def _check(code: int, text: str | None, what: str) -> None:
-    """Raise the error of an answer, or of one part of it; `text` is what the broker says about it."""
+    """Raise the error of a response or of a part of it. `text`: the broker's error message."""
     if code:
         raise error_for(code, f"{what}: {text}" if text else what)
 
 
 def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """Resources by the broker that must be asked; None where any may be."""
+    """Group resources by the broker to ask; None if any broker can answer."""
     grouped: dict[int | None, list[ConfigResource]] = {}
     for resource in resources:
         own = resource.resource_type in _BROKER_RESOURCES and resource.name
@@ -481,7 +481,7 @@ def _described_group(group: DescribeGroupsResponseDescribedGroup, coordinator: i
 def _described_member(
     group: DescribeGroupsResponseDescribedGroup, member: DescribeGroupsResponseDescribedGroupMember
 ) -> MemberDescription:
-    # Only consumers' assignments have a format that is known here.
+    # Only the assignments of consumers have a known format.
     of_consumer = group.protocol_type == PROTOCOL_TYPE
     return MemberDescription(
         member_id=member.member_id,

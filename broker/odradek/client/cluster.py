@@ -1,8 +1,7 @@
-"""A client's side of the cluster: who leads what, and a way to ask the right broker, again if need be.
+"""A client's view of the cluster: metadata, and requests to nodes, the controller and coordinators, with retries.
 
-In: questions as `Message`s for a node, a partition's leader, the controller or a group's coordinator. Out: decoded
-answers. Called by every client. Invariants: at most one connection for each node and purpose; the view only moves
-forward (`metadata`); no question outlives `close`.
+Invariants: there is at most one connection for each node and purpose; leader epochs in the view never decrease
+(`metadata`); no request outlives `close`.
 """
 
 from __future__ import annotations
@@ -39,32 +38,32 @@ _GROUP_KEY_TYPE: Final = 0
 
 
 class Deadline:
-    """A point in time that a call with all its retries must not pass."""
+    """The deadline of a call with all its retries."""
 
     __slots__ = ("_at_ms", "_clock", "_what")
 
     def __init__(self, clock: Clock, timeout_ms: float, what: str) -> None:
-        """`what` names the call in the error."""
+        """`what` describes the call in the error."""
         self._clock = clock
         self._at_ms = clock.monotonic_ms() + timeout_ms
         self._what = what
 
     def left_ms(self) -> float:
-        """Time left, 0 when it has passed."""
+        """Return the remaining milliseconds; 0 if it has passed."""
         return max(0.0, self._at_ms - self._clock.monotonic_ms())
 
     def passed(self) -> RequestTimedOutError:
-        """The error to raise when it has passed."""
-        return RequestTimedOutError(f"{self._what} did not end in its time")
+        """Return the error to raise if it has passed."""
+        return RequestTimedOutError(f"{self._what} timed out")
 
 
 class Cluster:
-    """Connections, metadata, retries. `start` before use; `close` is idempotent."""
+    """Connections, metadata and retries. `start` before use; `close` is idempotent."""
 
     def __init__(
         self, settings: ClientSettings | str, *, clock: Clock | None = None, connect: Connect | None = None
     ) -> None:
-        """`clock` and `connect` are for tests; without them they are this machine's."""
+        """`clock` and `connect` are for tests."""
         self.settings: Final = as_settings(settings)
         self.clock: Final = clock or SystemClock()
         self.backoff: Final = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms)
@@ -81,7 +80,7 @@ class Cluster:
         self._started = False
         self._closed = False
         self.on_change: list[Callable[[ClusterView], None]] = []
-        """Called after each change of the view."""
+        """Callbacks for changes of the view."""
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -94,11 +93,11 @@ class Cluster:
 
     @property
     def view(self) -> ClusterView:
-        """What is known now."""
+        """The current metadata."""
         return self._view
 
     async def start(self) -> None:
-        """Learn the brokers. Raises `NetworkError` when no bootstrap server answers in `default_api_timeout_ms`."""
+        """Read the metadata. Raises `NetworkError` if no bootstrap server answers in `default_api_timeout_ms`."""
         if self._started:
             return
         self._started = True
@@ -110,7 +109,7 @@ class Cluster:
             raise
 
     async def close(self) -> None:
-        """End all tasks and connections."""
+        """End all tasks and close all connections."""
         if self._closed:
             return
         self._closed = True
@@ -124,13 +123,13 @@ class Cluster:
             await self._connections.close()
 
     def deadline(self, what: str, timeout_ms: float | None = None) -> Deadline:
-        """A deadline from now; without `timeout_ms` it is `default_api_timeout_ms`."""
+        """Return a deadline from now, by default after `default_api_timeout_ms`."""
         return Deadline(self.clock, self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms, what)
 
     # ------------------------------------------------------------------------------------------------ metadata
 
     def follow(self, topics: Iterable[str]) -> None:
-        """Keep these topics in the view from now on."""
+        """Include these topics in the metadata from now on."""
         new = set(topics) - self._topics
         if new:
             self._topics |= new
@@ -138,15 +137,15 @@ class Cluster:
             self._wake.set()
 
     def request_refresh(self) -> None:
-        """The view was found wanting: renew it soon."""
+        """Refresh the metadata soon, because it is out of date."""
         self._schedule.request()
         self._wake.set()
 
     async def topic(self, name: str, deadline: Deadline | None = None) -> TopicView:
-        """A topic with partitions, waiting for it to appear.
+        """Return the metadata of a topic; waits until it exists.
 
-        Raises the topic's own error, such as `UnknownTopicOrPartitionError`, when the deadline passes first, and at
-        once when a retry cannot help.
+        Raises the error of the topic, such as `UnknownTopicOrPartitionError`, when the deadline passes, and a final
+        error at once.
         """
         self.follow([name])
         try:
@@ -162,7 +161,7 @@ class Cluster:
         return topic
 
     async def fresh_view(self, topics: Iterable[str] | None = None, deadline: Deadline | None = None) -> ClusterView:
-        """Ask now, whatever is known: about these topics, or about all of them."""
+        """Request metadata now, for these topics or for all."""
         wanted = None if topics is None else set(topics)
         deadline = deadline or self.deadline("metadata")
         return await self.retrying(lambda: self._ask_metadata(wanted), deadline)
@@ -222,7 +221,7 @@ class Cluster:
             callback(view)
 
     def note_leader(self, topic_partition: TopicPartition, leader: int, leader_epoch: int) -> None:
-        """An answer named a newer leader (KIP-951)."""
+        """Use a newer leader from a response (KIP-951)."""
         view = self._view.with_leader(topic_partition, leader, leader_epoch)
         if view is not self._view:
             self._set_view(view)
@@ -235,7 +234,7 @@ class Cluster:
     # ------------------------------------------------------------------------------------------------ questions
 
     async def connection(self, node_id: int, purpose: str = "") -> Link:
-        """The connection to a node; one for each purpose, since a parked answer holds up those behind it."""
+        """Return the connection to a node; one for each purpose, because a waiting response delays later ones."""
         return await self._connections.get(self._node(node_id), purpose)
 
     def _node(self, node_id: int) -> Node:
@@ -254,16 +253,16 @@ class Cluster:
         purpose: str = "",
         timeout_ms: float | None = None,
     ) -> Response:
-        """One broker's response, an object of the class `expected`. No retry.
+        """Send a request to one broker and return its response, an object of the class `expected`. Does not retry.
 
-        `timeout_ms` replaces `request_timeout_ms`. Raises `NetworkError` and `RequestTimedOutError`; codes inside the
-        answer are the caller's to look at.
+        `timeout_ms` replaces `request_timeout_ms`. Raises `NetworkError` and `RequestTimedOutError`. The caller checks
+        the error codes in the response.
         """
         channel = await self.connection(node_id, purpose)
         return await channel.ask(expected, channel.pick(expected.API_KEY), message, timeout_ms=timeout_ms)
 
     async def ask_any(self, expected: type[Response], message: Message) -> Response:
-        """The answer of any broker: known ones in random order, then the bootstrap list. Raises the last failure."""
+        """Ask any broker: known ones in random order, then the bootstrap list. Raises the last error."""
         nodes = list(self._view.nodes.values())
         start = int(self.clock.random() * len(nodes)) if nodes else 0
         candidates = nodes[start:] + nodes[:start]
@@ -279,7 +278,7 @@ class Cluster:
         raise failure
 
     async def ask_controller(self, expected: type[Response], message: Message) -> Response:
-        """The controller's answer; `NotControllerError` while none is known. No retry."""
+        """Ask the controller. Raises `NotControllerError` if none is known. Does not retry."""
         controller = self._view.controller_id
         if controller not in self._view.nodes:
             self.request_refresh()
@@ -289,7 +288,7 @@ class Cluster:
     async def ask_coordinator(
         self, group_id: str, expected: type[Response], message: Message, *, timeout_ms: float | None = None
     ) -> Response:
-        """The answer of a group's coordinator, looked up when it is not known. No retry."""
+        """Ask the coordinator of a group, which is looked up if unknown. Does not retry."""
         node_id = await self.coordinator(group_id)
         try:
             return await self.ask(node_id, expected, message, purpose=f"group {group_id}", timeout_ms=timeout_ms)
@@ -298,7 +297,7 @@ class Cluster:
             raise
 
     async def coordinator(self, group_id: str) -> int:
-        """The node that coordinates a group. Raises retriable errors while there is none. No retry."""
+        """Return the node id of a group's coordinator. Raises retriable errors while there is none. Does not retry."""
         known = self._coordinators.get(group_id)
         if known is not None:
             return known
@@ -314,13 +313,13 @@ class Cluster:
         return found.node_id
 
     def forget_coordinator(self, group_id: str) -> None:
-        """The group moved, or its coordinator does not answer."""
+        """Forget a coordinator that moved or does not answer."""
         self._coordinators.pop(group_id, None)
 
     # ------------------------------------------------------------------------------------------------ retries
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
-        """Try until it succeeds, fails for good, or the deadline passes: then the last failure is raised."""
+        """Retry until success, a final error, or the deadline; then raise the last error."""
         failures = 0
         while True:
             try:
@@ -335,7 +334,7 @@ class Cluster:
 
 
 def _settled(topic: TopicView | None) -> bool:
-    """Whether a topic can be used, or never will."""
+    """Whether a topic can be used, or has a final error."""
     if topic is None:
         return False
     cls = BY_CODE.get(topic.error_code)

@@ -1,8 +1,7 @@
-"""A client's connections: one for each node and purpose, opened when first needed, reopened after a pause.
+"""The connections of a client: one for each node and purpose, opened when first needed.
 
-In: nodes with their addresses. Out: open `Channel`s that know what their peer serves. Called by `cluster`. Invariants:
-callers that want the same connection wait for one attempt, and one of them being cancelled does not end it; after a
-failure a node is left alone for `reconnect_backoff_ms`, doubling up to its maximum.
+Used by `cluster`. Invariants: callers of the same connection share one attempt, which continues if one of them is
+cancelled; after a failure, the next attempt waits for `reconnect_backoff_ms`, doubled up to its maximum.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ Key = tuple[int, str]
 
 
 class Link(Protocol):
-    """What a client needs of a `Channel`; see there."""
+    """The part of `Channel` that clients use."""
 
     @property
     def is_open(self) -> bool:
-        """Whether calls may still succeed."""
+        """Whether the connection is open."""
         ...
 
     def pick(self, api_key: ApiKey) -> int:
-        """The highest version that both sides speak."""
+        """Return the highest version that both sides support."""
         ...
 
     async def ask(
@@ -48,20 +47,20 @@ class Link(Protocol):
         timeout_ms: float | None = None,
         expect_response: bool = True,
     ) -> memoryview:
-        """Send a frame and return that of its response."""
+        """Send a frame and return the frame of the response."""
         ...
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         ...
 
 
 Connect = Callable[[Node], Awaitable[Link]]
-"""Opens a connection to a node and learns what it serves."""
+"""Opens a connection to a node and negotiates versions."""
 
 
 def connector(settings: ClientSettings) -> Connect:
-    """Real connections."""
+    """Return a function that opens real connections."""
     timeouts = ChannelTimeouts(
         connect_ms=settings.socket_connection_setup_timeout_ms, request_ms=settings.request_timeout_ms
     )
@@ -79,10 +78,10 @@ def connector(settings: ClientSettings) -> Connect:
 
 
 class Connections:
-    """All connections of one client."""
+    """The connections of one client."""
 
     def __init__(self, settings: ClientSettings, clock: Clock, connect: Connect) -> None:
-        """None yet."""
+        """Start without connections."""
         self._connect: Final = connect
         self._clock: Final = clock
         self._backoff: Final = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms)
@@ -94,18 +93,18 @@ class Connections:
         self._closed = False
 
     def is_open(self, node_id: int) -> bool:
-        """Whether the node's connection for all purposes is open."""
+        """Whether the node's general connection is open."""
         known = self._channels.get((node_id, ""))
         return known is not None and known[1].is_open
 
     async def get(self, node: Node, purpose: str) -> Link:
-        """The connection to a node. Raises `NetworkError` when it cannot be had, or not yet again."""
+        """Return the connection to a node. Raises `NetworkError` if it cannot be opened, or is in backoff."""
         key = (node.node_id, purpose)
         known = self._channels.get(key)
         if known is not None:
             if known[1].is_open and known[0] == node:
                 return known[1]
-            # It broke, or the broker of this id has moved.
+            # It is closed, or the broker with this id has another address.
             del self._channels[key]
             self._tasks.spawn(known[1].close(), name=f"close {node.host}")
         task = self._opening.get(key)
@@ -124,7 +123,7 @@ class Connections:
             raise NetworkError(f"{node.host}:{node.port} did not answer, the next attempt comes later")
 
     async def _open(self, node: Node, key: Key) -> Link | OdradekError:
-        """An error is a value here: several may wait for it, or by now nobody."""
+        """Open a connection. Returns errors as values, because several callers may wait for the result, or none."""
         try:
             channel = await self._connect(node)
         except OdradekError as error:
@@ -139,7 +138,7 @@ class Connections:
         return channel
 
     async def close(self) -> None:
-        """Close all; idempotent."""
+        """Close all connections. Idempotent."""
         self._closed = True
         try:
             await self._tasks.close()

@@ -1,7 +1,6 @@
-"""Produce and Fetch on a connection, in the newest version that both sides speak, without an entity.
+"""Produce and Fetch requests on a connection, in the newest version that both sides support.
 
-In: prepared batches, or a fetch request. Out: an answer for each batch, or the fetch response with names for topic ids.
-Called by `sender`, `fetcher` and `raw_fetch`.
+They use the hand-written codecs, without message objects. Used by `sender`, `fetcher` and `raw_fetch`.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from odradek.protocol.hotpath import (
 )
 
 _LAST_FETCH_BY_NAME: Final = 12
-"""From 13 on Fetch speaks of topics by id (KIP-516)."""
+"""First Fetch version with topic ids (KIP-516)."""
 
 
 class PreparedBatch(NamedTuple):
-    """A batch as it goes out: the numbers are those that `data` carries, the batch's own may change meanwhile."""
+    """A batch to send. The numbers are those in `data`; those of the batch may change meanwhile."""
 
     batch: ProducerBatch
     numbers: Numbers
@@ -41,7 +40,7 @@ class PreparedBatch(NamedTuple):
 
 
 class BatchAnswer(NamedTuple):
-    """What a broker said of a batch. `base_offset` is -1 where it said nothing."""
+    """The broker's answer about a batch. `base_offset` is -1 if unknown."""
 
     error_code: int = NONE
     base_offset: int = NO_OFFSET
@@ -50,9 +49,10 @@ class BatchAnswer(NamedTuple):
 
 
 async def exchange_produce(cluster: Cluster, node_id: int, prepared: list[PreparedBatch]) -> list[BatchAnswer]:
-    """Send batches to their leader, at most one of each partition; an answer for each, in their order.
+    """Send batches to their leader, at most one for each partition. Returns an answer for each, in order.
 
-    Raises `NetworkError` or `RequestTimedOutError`: then nobody knows. With acks=0 success means that it was sent.
+    Raises `NetworkError` or `RequestTimedOutError`; the result is then unknown. With acks=0, success means that the
+    request was sent.
     """
     settings = cluster.settings
     channel = await cluster.connection(node_id, "produce")
@@ -80,7 +80,7 @@ async def exchange_produce(cluster: Cluster, node_id: int, prepared: list[Prepar
 
 def _answer(row: ProducedPartition | None) -> BatchAnswer:
     if row is None:
-        # As if the connection had ended: the batch may be there or not.
+        # As if the connection had been lost: the batch may be written or not.
         return BatchAnswer(NetworkError.code, message="the broker left the partition out of its answer")
     return BatchAnswer(row.error_code, row.base_offset, row.log_append_time_ms, row.error_message)
 
@@ -88,9 +88,9 @@ def _answer(row: ProducedPartition | None) -> BatchAnswer:
 async def exchange_fetch(
     cluster: Cluster, node_id: int, request: FetchRequest, *, purpose: str, timeout_ms: float | None = None
 ) -> FetchResponse:
-    """Fetch from a broker; partitions of the answer bear names. The records' memory is the caller's.
+    """Fetch from a broker. The response has topic names, and the caller owns the memory of the records.
 
-    By id where the broker can and every topic has one, by name else. Raises `NetworkError` or `RequestTimedOutError`.
+    Uses topic ids if the broker supports them and every topic has one. Raises `NetworkError`, `RequestTimedOutError`.
     """
     client_id = cluster.settings.client_id
     channel = await cluster.connection(node_id, purpose)
@@ -106,7 +106,7 @@ async def exchange_fetch(
         timeout_ms = cluster.settings.request_timeout_ms + request.max_wait_ms
     response = decode_fetch_response(version, await channel.call(encode, timeout_ms=timeout_ms))
     if version > _LAST_FETCH_BY_NAME:
-        # An incremental answer may name any topic of the session, so the view is asked and not the request.
+        # An incremental response may contain any topic of the session, so use the metadata and not the request.
         names = {topic.topic_id: topic.name for topic in cluster.view.topics.values()}
         response.partitions = [row._replace(topic=names.get(row.topic_id or ZERO_UUID)) for row in response.partitions]
     return response

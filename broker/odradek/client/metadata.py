@@ -1,8 +1,7 @@
-"""What a client knows of the cluster, when it asks again, and how long it waits after failures.
+"""The metadata of a client, the schedule of its refreshes, and backoff after failures. Pure; used by `cluster`.
 
-In: Metadata responses, times and random numbers. Out: an immutable `ClusterView`, and pauses in milliseconds. Called
-by `cluster`, which does the asking. Invariant: a partition's leader epoch never falls from one view to the next while
-the topic is the same (KIP-320), so an answer from a broker that lags cannot bring a deposed leader back.
+Invariant: the leader epoch of a partition never decreases while the topic is the same (KIP-320), so the answer of a
+broker that is behind cannot restore an old leader.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
 
 _NONE: Final = 0
 _JITTER: Final = 0.2
-"""Pauses vary by this share, so that clients do not return all at once (KIP-580)."""
+"""Relative jitter of pauses, so that clients do not reconnect all at once (KIP-580)."""
 
 
 class Node(NamedTuple):
-    """A broker as clients reach it."""
+    """A broker with its address."""
 
     node_id: int
     host: str
@@ -34,7 +33,7 @@ class Node(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """One partition; `leader` is -1 while there is none."""
+    """One partition. `leader` is -1 if there is none."""
 
     partition: int
     leader: int
@@ -46,7 +45,7 @@ class PartitionView(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """One topic. With an error code there are no partitions."""
+    """One topic. It has no partitions if it has an error code."""
 
     name: str
     topic_id: UUID = ZERO_UUID
@@ -56,13 +55,13 @@ class TopicView:
 
     @property
     def available(self) -> list[int]:
-        """Partitions that have a leader."""
+        """Return the partitions that have a leader."""
         return [p.partition for p in self.partitions.values() if p.leader != NO_BROKER]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """The cluster at one time."""
+    """Metadata of the cluster."""
 
     cluster_id: str | None = None
     controller_id: int = NO_BROKER
@@ -70,25 +69,25 @@ class ClusterView:
     topics: Mapping[str, TopicView] = field(default_factory=dict)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionView | None:
-        """What is known of a partition."""
+        """Return a partition; None if it is unknown."""
         topic = self.topics.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
     def leader(self, topic_partition: TopicPartition) -> int:
-        """The leader's id, -1 when none is known."""
+        """Return the leader's id; -1 if unknown."""
         partition = self.partition(topic_partition)
         return NO_BROKER if partition is None else partition.leader
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """The leader's epoch, -1 when none is known."""
+        """Return the leader epoch; -1 if unknown."""
         partition = self.partition(topic_partition)
         return NO_EPOCH if partition is None else partition.leader_epoch
 
     def updated(self, answer: ClusterView, *, complete: bool) -> ClusterView:
-        """This view after `answer`; `complete` when the answer was to a question for all topics.
+        """Return this view updated with `answer`. `complete`: whether the request was for all topics.
 
-        A topic that the answer calls unknown loses its partitions; one with another error (an election, say) keeps what
-        was known of them and takes the error.
+        An unknown topic loses its partitions. A topic with another error, such as during an election, keeps its
+        partitions and gets the error.
         """
         topics = {} if complete else dict(self.topics)
         for name, found in answer.topics.items():
@@ -96,7 +95,7 @@ class ClusterView:
         return dataclasses.replace(answer, topics=topics)
 
     def with_leader(self, topic_partition: TopicPartition, leader: int, leader_epoch: int) -> ClusterView:
-        """This view with a newer leader, as Produce and Fetch answers tell it (KIP-951); older news change nothing."""
+        """Return this view with a newer leader from a Produce or Fetch response (KIP-951). Ignores older leaders."""
         topic = self.topics.get(topic_partition.topic)
         known = self.partition(topic_partition)
         if topic is None or known is None or leader_epoch <= known.leader_epoch or leader not in self.nodes:
@@ -122,7 +121,7 @@ def _merged(known: TopicView | None, found: TopicView) -> TopicView:
 
 
 def view_of(response: MetadataResponse) -> ClusterView:
-    """Read a Metadata response of any version from 1 on."""
+    """Convert a Metadata response of version 1 or later."""
     return ClusterView(
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,
@@ -164,18 +163,18 @@ class Backoff:
     maximum_ms: float
 
     def delay_ms(self, failures: int, random: float) -> float:
-        """The pause after so many failures in a row, at least 1; `random` is from [0, 1)."""
+        """Return the pause after this many failures in a row, at least 1. `random` is in [0, 1)."""
         ceiling = max(self.initial_ms, self.maximum_ms)
-        # The exponent is bounded, since a float overflows after some thousand failures.
+        # Limit the exponent, because a float overflows after about a thousand failures.
         delay = min(ceiling, self.initial_ms * 2.0 ** min(failures - 1, 60))
         return delay * (1 - _JITTER + 2 * _JITTER * random)
 
 
 class RefreshSchedule:
-    """When to ask for metadata: on request but not faster than the back-off, and when the answer has grown old."""
+    """When to request metadata: on demand, limited by the backoff, and when it is too old."""
 
     def __init__(self, backoff: Backoff, max_age_ms: float) -> None:
-        """Never asked yet: due at once."""
+        """Due at once."""
         self._backoff = backoff
         self._max_age_ms = max_age_ms
         self._due_ms = 0.0
@@ -183,28 +182,28 @@ class RefreshSchedule:
         self._failures = 0
 
     def due_in_ms(self, now_ms: float) -> float:
-        """Time until the next question; 0 when it is due."""
+        """Return the milliseconds until the next request; 0 if it is due."""
         return max(0.0, max(self._due_ms, self._not_before_ms) - now_ms)
 
     def request(self, *, urgent: bool = False) -> None:
-        """Somebody found the view wanting. `urgent`: it is about something new, so a recent answer does not count."""
+        """Request a refresh. `urgent`: it is about something new, so a recent answer does not help."""
         self._due_ms = 0.0
         if urgent and not self._failures:
             self._not_before_ms = 0.0
 
     def succeeded(self, now_ms: float, random: float) -> None:
-        """An answer came."""
+        """Note an answer."""
         self._failures = 0
         self._due_ms = now_ms + self._max_age_ms
         self._not_before_ms = now_ms + self._backoff.delay_ms(1, random)
 
     def failed(self, now_ms: float, random: float) -> None:
-        """No answer came from any broker."""
+        """Note that no broker answered."""
         self._failures += 1
         self._due_ms = 0.0
         self._not_before_ms = now_ms + self._backoff.delay_ms(self._failures, random)
 
 
 def topics_of(partitions: Iterable[TopicPartition]) -> set[str]:
-    """The topics that some partitions belong to."""
+    """Return the topics of partitions."""
     return {topic for topic, _ in partitions}

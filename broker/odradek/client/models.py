@@ -1,4 +1,4 @@
-"""What the clients hand to their callers: frozen values, no behaviour. Timestamps are milliseconds since 1970 UTC."""
+"""Results of the clients as frozen values. Timestamps are milliseconds since 1970 UTC."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from odradek.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Top
 
 Headers = tuple[tuple[str, bytes | None], ...]
 KeyValueTime = tuple[bytes | None, bytes | None, int]
-"""One record of a bulk send: key, value, timestamp in ms."""
+"""One record for `send_many`: key, value, timestamp in milliseconds."""
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went."""
+    """Partition, offset and timestamp of a sent record."""
 
     topic: str
     partition: int
     offset: int
-    """-1 with acks=0, and for a duplicate so old that the broker forgot its offset."""
+    """-1 with acks=0, and for a duplicate that is too old for the broker to know its offset."""
     timestamp: int
-    """The broker's append time for topics stamped that way, else what was sent."""
+    """The broker's append time if the topic uses LogAppendTime, else the timestamp of the record."""
 
 
 class BatchMetadata(NamedTuple):
-    """Where a batch went."""
+    """Partition, offset and timestamp of a sent batch."""
 
     topic: str
     partition: int
     base_offset: int
     record_count: int
     timestamp: int
-    """The broker's append time, or -1 where the records keep theirs."""
+    """The broker's append time; -1 if the topic uses CreateTime."""
 
 
 class SendResult(NamedTuple):
-    """What became of a bulk send: everything was acknowledged."""
+    """The result of `send_many`: all records were acknowledged."""
 
     records: int
     batches: tuple[BatchMetadata, ...]
 
 
 class ConsumerRecord(NamedTuple):
-    """A record with its place."""
+    """A record with its partition and offset."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
     timestamp_type: int
-    """0 create time, 1 log append time, -1 none."""
+    """0: create time, 1: log append time, -1: none."""
     key: bytes | None
     value: bytes | None
     headers: Headers
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the next offset to read."""
+    """A committed offset: the next offset to read."""
 
     offset: int
     metadata: str = ""
@@ -65,7 +65,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first record at or after a time."""
+    """The offset and timestamp of the first record at or after a time."""
 
     offset: int
     timestamp: int
@@ -73,7 +73,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose records do not count, from its first offset to its marker."""
+    """An aborted transaction, from its first offset to its marker."""
 
     producer_id: int
     first_offset: int
@@ -81,32 +81,32 @@ class AbortedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawFetch:
-    """Whole batches of one partition as its leader keeps them."""
+    """Whole batches of one partition, as its leader stores them."""
 
     topic_partition: TopicPartition
     records: bytes | memoryview
-    """v2 batches, compressed as they are; the first may begin below the wanted offset."""
+    """Batches in format 2, possibly compressed. The first may start below the requested offset."""
     fetch_offset: int
-    """The offset that was asked for: records below it are to be skipped."""
+    """The requested offset: skip records below it."""
     next_offset: int
-    """Where the next fetch begins; `fetch_offset` when `records` is empty."""
+    """Offset of the next fetch; `fetch_offset` if `records` is empty."""
     high_watermark: int
     last_stable_offset: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
     aborted: tuple[AbortedTransaction, ...] = ()
-    """With read_committed: transactions in this range that were aborted."""
+    """With read_committed: the aborted transactions in this range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to create. -1 leaves a number to the broker's defaults."""
+    """A topic to create. -1 means the broker's default."""
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
     configs: tuple[tuple[str, str], ...] = ()
     assignments: tuple[tuple[int, ...], ...] = ()
-    """Replicas of partitions 0, 1, ...; the numbers above must then be -1."""
+    """Replicas of the partitions 0, 1, ...; `partitions` and `replication_factor` must then be -1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,25 +151,25 @@ class ClusterDescription:
 
 
 class ConfigResource(NamedTuple):
-    """What has configurations. Types: 2 topic, 4 broker, 8 broker logger."""
+    """A resource with configurations. Types: 2 topic, 4 broker, 8 broker logger."""
 
     resource_type: int
     name: str
 
     @classmethod
     def topic(cls, name: str) -> ConfigResource:
-        """A topic's configurations."""
+        """Return the resource of a topic."""
         return cls(2, name)
 
     @classmethod
     def broker(cls, broker_id: int | None = None) -> ConfigResource:
-        """A broker's configurations; None for the default of the whole cluster."""
+        """Return the resource of a broker; None for the defaults of all brokers."""
         return cls(4, "" if broker_id is None else str(broker_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """A configuration's value and where it comes from (DescribeConfigs: 1 topic, 4 static broker, 5 default ...)."""
+    """A configuration entry with its source (DescribeConfigs: 1 topic, 4 static broker, 5 default, ...)."""
 
     name: str
     value: str | None
@@ -182,7 +182,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """One step of IncrementalAlterConfigs (KIP-339)."""
+    """One operation of IncrementalAlterConfigs (KIP-339)."""
 
     name: str
     value: str | None
@@ -192,7 +192,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A group in a list; `state` is empty where the broker is too old to say."""
+    """A group in a list. `state` is empty if the broker is too old to return it."""
 
     group_id: str
     protocol_type: str
@@ -201,7 +201,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """A member of a group and what it reads."""
+    """A member of a group and its assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -223,7 +223,7 @@ class GroupDescription:
 
 
 class ListedOffset(NamedTuple):
-    """An answer of ListOffsets; offset -1 when no record matches."""
+    """A result of ListOffsets. The offset is -1 if no record matches."""
 
     offset: int
     timestamp: int = NO_TIMESTAMP
@@ -232,7 +232,7 @@ class ListedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSize:
-    """A replica on disk. `offset_lag`: how far behind the high watermark. `future`: a move between directories."""
+    """A replica on disk. `offset_lag`: records behind the high watermark. `future`: the target of a move."""
 
     size_bytes: int
     offset_lag: int = 0
@@ -241,7 +241,7 @@ class ReplicaSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirDescription:
-    """A broker's log directory; the error code is not 0 when it is offline. Totals are -1 where unknown."""
+    """A broker's log directory. The error code is not 0 if it is offline. Totals are -1 if unknown."""
 
     path: str
     error_code: int = 0

@@ -1,7 +1,7 @@
-"""Offsets by the dozen: where partitions begin and end, and what groups have committed.
+"""Requests for offsets of many partitions: start, end, by timestamp, and committed offsets of groups.
 
-In: partitions, a group. Out: offsets. Called by `consumer`, `admin` and `blocking`. Invariant: each leader is asked
-once a round, all leaders at the same time; only what failed for a passing reason is asked again, until the deadline.
+Used by consumer, admin and blocking clients. Each leader is asked once per round, all leaders at the same time. Only
+retriable errors are retried, until the deadline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONSUMER_REPLICA: Final = -1
 
 
 class Membership(NamedTuple):
-    """As whom offsets are committed; the defaults are for a group without members."""
+    """The member that commits offsets. The defaults are for a group without members."""
 
     generation_id: int = -1
     member_id: str = ""
@@ -36,7 +36,7 @@ class Membership(NamedTuple):
 
 
 def grouped_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers of each topic, both in order."""
+    """Return the sorted partition numbers of each topic, by topic."""
     grouped: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         grouped.setdefault(topic, []).append(partition)
@@ -46,9 +46,9 @@ def grouped_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
 async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False, deadline: Deadline
 ) -> dict[TopicPartition, ListedOffset]:
-    """The offset of each partition for its timestamp, or for one of the special ones of `base.types`.
+    """Return the offset of each partition for its timestamp, or a special timestamp of `base.types`.
 
-    Offset -1 where no record is that new. Raises the error of any partition that lasts until the deadline.
+    The offset is -1 if no record is that new. Raises the error of a partition that remains until the deadline.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     for topic in sorted(topics_of(wanted)):
@@ -98,7 +98,7 @@ def _without_leader(cluster: Cluster, partition: TopicPartition) -> ProtocolErro
 
 
 def _worse(known: ProtocolError | None, new: ProtocolError | None) -> ProtocolError | None:
-    """The error that says more: one that a retry cannot help before one that it may."""
+    """Return the more important error: a final one rather than a retriable one."""
     if known is None or (new is not None and known.retriable and not new.retriable):
         return new
     return known
@@ -152,7 +152,7 @@ async def commit_offsets(
     member: Membership,
     deadline: Deadline,
 ) -> None:
-    """Store a group's positions. Raises `RebalanceInProgressError`, `IllegalGenerationError`, ... for a member."""
+    """Commit the offsets of a group. Raises `RebalanceInProgressError`, `IllegalGenerationError`, ... for a member."""
     if not offsets:
         return
     message = {
