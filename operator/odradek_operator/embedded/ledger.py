@@ -1,7 +1,7 @@
-"""Remembers which topics had a resource, so that one which is removed while nothing runs is still noticed.
+"""Remembers which topics had a resource, to notice resources that are removed while the cluster does not run.
 
-In Kubernetes the API server and a finalizer remember that; here it is a file in the data folder. Of each topic it keeps
-what deciding about its removal needs: the cluster and the `deletion` policy that the resource had last.
+On Kubernetes, a finalizer does this; here it is a file in the data folder. It stores the cluster and the last
+`deletion` policy of each topic.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from odradek_operator.errors import EmbeddedError
 
 
 class Ledger:
-    """The topics that had a resource at the last look; written through to its file."""
+    """The topics that had a resource; every change is written to the file."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the file if there is one. Raises `EmbeddedError` when it cannot be understood."""
+        """Read the file if it exists. Raises `EmbeddedError` if it is invalid."""
         self._path = path
         self._topics = _load(path)
 
     def removed(self, topics: Mapping[str, Topic]) -> dict[str, Topic]:
-        """Those that had a resource and have none now."""
+        """Return the topics that had a resource and have none now."""
         return {name: topic for name, topic in self._topics.items() if name not in topics}
 
     def note(self, topics: Mapping[str, Topic]) -> None:
-        """Remember these; those that were removed stay remembered until `forget`."""
+        """Remember these topics. Removed ones are remembered until `forget`."""
         self._store({**self._topics, **topics})
 
     def forget(self, names: Iterable[str]) -> None:
-        """The removal of these is dealt with."""
+        """Forget topics whose removal was handled."""
         gone = set(names)
         self._store({name: topic for name, topic in self._topics.items() if name not in gone})
 

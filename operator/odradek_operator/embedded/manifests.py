@@ -1,7 +1,7 @@
-"""Manifest files: read, and read again when they change.
+"""Reads manifest files, and reads them again when they change.
 
-Enters: files and folders from the command line. Leaves: `Resources`. Called by `embedded/watcher` and at start. A file
-that is being saved is left alone until it has kept still for one look, so that half a file is never taken for a wish.
+Used by `embedded/watcher` and at the start. A changed file is read only when it has not changed since the last check,
+so that a file that is being saved is not read half written.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from odradek_operator.errors import EmbeddedError
 
 _SUFFIXES: Final = (".yaml", ".yml")
 MAX_BYTES: Final = 10 << 20
-"""Of one manifest; Kubernetes takes about one MiB."""
+"""Maximum size of a manifest; Kubernetes accepts about 1 MiB."""
 
 _Content = tuple[tuple[str, str], ...]
 
 
 class Manifests:
-    """A set of files and folders."""
+    """A set of manifest files and folders."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Of folders their `*.yaml` and `*.yml` count, not those of folders within."""
+        """Folders stand for their `*.yaml` and `*.yml` files, without subfolders."""
         self._paths = tuple(paths)
         self._taken: _Content = ()
         self._seen: _Content = ()
 
     def load(self) -> Resources:
-        """Read all now. Raises `EmbeddedError`, `DocumentError` or `ResourceError`."""
+        """Read all files. Raises `EmbeddedError`, `DocumentError` or `ResourceError`."""
         self._taken = self._seen = self._content()
         return _resources(self._taken)
 
     def reload(self) -> Resources | None:
-        """The resources if they have changed and kept still since the last look, else None. Raises as `load`.
+        """Return the resources if the files have changed, but not since the last check; else None. Raises as `load`.
 
-        What raised is not read again until it changes.
+        Invalid files are not read again until they change.
         """
         content = self._content()
         still, self._seen = content == self._seen, content
@@ -82,7 +82,7 @@ def _resources(content: _Content) -> Resources:
 
 
 def only_cluster(resources: Resources) -> Cluster:
-    """The one cluster; `EmbeddedError` when there is none or more than one."""
+    """Return the only Cluster. Raises `EmbeddedError` if there is none or more than one."""
     if len(resources.clusters) != 1:
         named = ", ".join(sorted(resources.clusters)) or "none"
         raise EmbeddedError(f"Exactly one Cluster resource is needed, found {named}: see -f.")

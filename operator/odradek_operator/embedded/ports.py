@@ -11,7 +11,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 class PortUse(NamedTuple):
-    """A port that is about to be used: by whom, and the option that changes it."""
+    """A port to use, its user, and the option that changes it."""
 
     port: int
     user: str
@@ -19,9 +19,9 @@ class PortUse(NamedTuple):
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this port of the loopback address now."""
+    """Whether a server could listen on this port of the loopback address."""
     with socket.socket() as probe:
-        # As servers do; else a port whose last connections are still closing would look taken.
+        # As servers do; otherwise a port with connections that are still closing would look used.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -31,7 +31,8 @@ def is_free(port: int) -> bool:
 
 
 def check_ports(uses: list[PortUse]) -> None:
-    """`EmbeddedError` that names every port that is taken, wanted twice or no port, and the options to change it."""
+    """Raise an `EmbeddedError` with all ports that are in use, used twice or invalid, and the options to change
+    them."""
     seen: dict[int, str] = {}
     for use in uses:
         if not 0 < use.port < 65_536:

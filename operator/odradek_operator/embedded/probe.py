@@ -1,4 +1,4 @@
-"""Asks a broker's `/readyz` whether it serves, without an HTTP library: one request, one status line."""
+"""Requests a broker's `/readyz` without an HTTP library."""
 
 from __future__ import annotations
 

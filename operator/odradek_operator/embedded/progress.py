@@ -1,6 +1,6 @@
-"""What the embedded cluster tells the person before the terminal, as values.
+"""Events of the embedded cluster for its user.
 
-Whoever starts a cluster hands in a `Report`; the command prints events or writes them as JSON, tests collect them.
+The command prints them or writes them as JSON; tests collect them.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from enum import Enum
 
 
 class ProgressKind(Enum):
-    """What an event is about."""
+    """The kind of an event."""
 
     PROCESS = "process"
-    """A child was started, ended, or is started again."""
+    """A child process was started, ended, or is restarted."""
     ACTION = "action"
     """Something was written to ZooKeeper."""
     STATUS = "status"
-    """A resource became ready, or ceased to be."""
+    """A resource became ready, or is no longer ready."""
     NOTICE = "notice"
-    """Something has no effect, or something failed that will be tried again."""
+    """Something has no effect, or something failed and is tried again."""
     READY = "ready"
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. `subject` is what it concerns, such as `broker 1` or `topic departures`."""
+    """One event. `subject`: for example `broker 1` or `topic departures`."""
 
     kind: ProgressKind
     subject: str
     message: str
     details: Mapping[str, object] = field(default_factory=dict)
-    """More, for machines."""
+    """Details for machines."""
     good: bool = True
-    """False for what a person should look at."""
+    """False if a person should look at it."""
 
 
 Report = Callable[[Event], None]

@@ -1,9 +1,8 @@
-"""The loop that keeps a cluster as its manifests say: what the Kubernetes handlers are in a pod, over files.
+"""The reconciliation loop of the embedded cluster, over manifest files instead of Kubernetes resources.
 
-Enters: a ZooKeeper client, manifests, the ledger of topics that had a resource. Leaves: reconciled topics and events.
-It looks at the files twice a second and at ZooKeeper every few seconds, so that changes behind its back are found too.
-Manifests that are wrong change nothing: the problems are told once and the last good ones stay in force. Replicas move
-to another replication factor by the deciders of `lifecycle`, one portion in a round, as on Kubernetes.
+It checks the files twice a second and ZooKeeper every few seconds, so that it also notices changes that others made.
+Invalid manifests change nothing: the problems are reported once, and the last valid ones stay in force. Replication
+factors change with the decisions of `lifecycle`, one portion per round, as on Kubernetes.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ logger = logging.getLogger(__name__)
 _FILES_SECONDS: Final = 0.5
 _DRIFT_SECONDS: Final = 3.0
 _UNREADY_SECONDS: Final = 1.0
-"""Between two looks at ZooKeeper when all is well, and when it is not."""
+"""Seconds between two rounds if everything is ready, and if not."""
 
 _START_SECONDS: Final = 0.2
-"""Between two looks while the cluster is not ready yet."""
+"""Seconds between two rounds before the cluster is ready for the first time."""
 
 _VERBS: Final[Mapping[type[Action], str]] = {
     CreateTopic: "created",
@@ -65,12 +64,12 @@ _VERBS: Final[Mapping[type[Action], str]] = {
 
 
 class Watcher:
-    """Keeps the topics of one cluster as the manifests say."""
+    """Reconciles the topics of one cluster with the manifests."""
 
     def __init__(
         self, zk: ZkClient, manifests: Manifests, resources: Resources, ledger: Ledger, report: Report
     ) -> None:
-        """`resources` are those that `manifests` gave at the start, with exactly one Cluster."""
+        """`resources`: those in `manifests` at the start, with exactly one Cluster."""
         self._zk = zk
         self._manifests = manifests
         self._cluster = only_cluster(resources)
@@ -80,20 +79,20 @@ class Watcher:
         self._conditions: dict[str, Condition] = {}
         self._stirred = False
         self._moving = False
-        """Whether replicas are on the move, or shall be."""
+        """Whether replicas are moving or have to move."""
         self._counted: Reconciliations | None = None
         self._registered = 0
-        """Brokers that ZooKeeper knew in the last round that could ask it."""
+        """Registered brokers in the last successful round."""
         self._take(resources)
 
     def count_in(self, reconciliations: Reconciliations) -> None:
-        """Count rounds and resources in the operator's series from now on."""
+        """Count rounds and resources in the operator's metrics from now on."""
         self._counted = reconciliations
 
     async def wait_until_ready(self, timeout_seconds: float) -> None:
-        """Reconcile until every topic is there and in sync; what a person must settle first is told, not waited for.
+        """Reconcile until every topic exists and is in sync. What needs a person is reported and not awaited.
 
-        Raises `EmbeddedError` when the time is over, with what is still missing.
+        Raises `EmbeddedError` with what is missing if it takes too long.
         """
         deadline = time.monotonic() + timeout_seconds
         while unready := await self._counted_round():
@@ -102,7 +101,7 @@ class Watcher:
             await asyncio.sleep(_START_SECONDS)
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Run until cancelled."""
         next_look = 0.0
         watch = self._zk.watch_children(BROKER_IDS, self._stir)
         try:
@@ -118,7 +117,7 @@ class Watcher:
             watch.cancel()
 
     def _stir(self) -> None:
-        """A broker came or went: look at once."""
+        """Run a round at once, because a broker started or stopped."""
         self._stirred = True
 
     def _files_changed(self) -> bool:
@@ -141,7 +140,7 @@ class Watcher:
         return True
 
     def _take(self, resources: Resources) -> None:
-        """Make these the resources that count. A topic whose specification changed gets the next generation."""
+        """Use these resources from now on. A topic whose specification changed gets the next generation."""
         for notice in resources.notices:
             self._notice("manifests", notice)
         before, wanted = self._topics, resources.topics_of(self._cluster.name)
@@ -152,7 +151,7 @@ class Watcher:
         self._ledger.note(self._topics)
 
     async def _counted_round(self, *, periodic: bool = False) -> str | None:
-        """One round, in the operator's series where there are any."""
+        """Run one round, counted in the operator's metrics."""
         if self._counted is None:
             return await self._round()
         namespace, name = self._cluster.namespace, self._cluster.name
@@ -167,7 +166,7 @@ class Watcher:
         return unready
 
     async def _round(self) -> str | None:
-        """Reconcile once and tell what changed; what is not ready is returned."""
+        """Reconcile once and report changes. Returns what is not ready."""
         wanted = Wanted(cluster=self._cluster, topics=self._topics, removed=self._ledger.removed(self._topics))
         try:
             outcome = await reconcile(self._zk, wanted, self._done)
@@ -183,11 +182,11 @@ class Watcher:
         return self._tell_conditions(outcome)
 
     async def _move(self, wanted: Wanted, snapshot: Snapshot) -> None:
-        """Begin a portion of what moves to another replication factor, or lift the throttle of the last one."""
+        """Start a portion of replica moves, or remove the throttle of the last one."""
         self._moving = bool(wanted_factors(wanted, snapshot)) or mark_of(snapshot) is not None
         if not self._moving:
             return
-        # Where replicas go depends on all that brokers hold.
+        # The targets depend on all replicas of the brokers.
         whole = await read_snapshot(self._zk, None)
         factors = wanted_factors(wanted, whole)
         decided = moves.decide(self._cluster, whole, present=self._cluster.brokers.replicas, factors=factors)
@@ -209,7 +208,7 @@ class Watcher:
         )
 
     def _settle_removed(self, wanted: Wanted, outcome: Outcome) -> None:
-        """Removed resources that nothing is left to do about are told of once, and forgotten."""
+        """Report and forget removed resources for which nothing is left to do."""
         settled = [name for name in wanted.removed if not outcome.plan.decisions[name].actions]
         waiting = set()
         for refusal in outcome.plan.refusals:
@@ -233,7 +232,7 @@ class Watcher:
             decision = outcome.plan.decisions[name]
             ready = topic_status(topic, outcome.snapshot, decision).ready
             self._condition(f"topic {name}", ready)
-            # Replicas on the move keep nobody from using the topic, and may be for hours.
+            # A topic can be used while its replicas move, which may take hours.
             if ready.reason == "Reassigning":
                 continue
             if ready.status is not Truth.TRUE and all(refusal.obstacle.passes for refusal in decision.refusals):

@@ -1,8 +1,6 @@
-"""A real ZooKeeper server as a child process, from the jars that PySpark brings along.
+"""A standalone ZooKeeper server on the loopback address as a child process, with the jars of PySpark.
 
-Enters: a folder, a port, perhaps a folder of jars. Leaves: a server on the loopback address that answers, or an
-`EmbeddedError` of one sentence. Called by `embedded/embedded_cluster` and by the test kit. One standalone server, no
-ensemble.
+Used by `embedded/embedded_cluster` and by tests.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ _HEAP_MEGABYTES: Final = 192
 _MAIN_CLASS: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 
 TICK_MS: Final = 500
-"""Sessions expire in steps of this; the default of 2000 would let no session be shorter than 4 s."""
+"""`tickTime` in milliseconds. The default of 2000 would not allow sessions shorter than 4 s."""
 
 MIN_SESSION_MS: Final = 1_000
 MAX_SESSION_MS: Final = 60_000
-"""The default of 20 ticks would cut the 18 s that brokers ask for."""
+"""The default of 20 ticks would be less than the 18 s that brokers request."""
 
 _CONFIG: Final = """\
 tickTime={tick}
@@ -56,12 +54,13 @@ rootLogger.appenderRef.out.ref = out
 
 
 class ZooKeeperServer:
-    """One server. `start`, `wait_until_ready`, `stop`; it can be started again and then has its old content."""
+    """One server: `start`, `wait_until_ready`, `stop`. It keeps its data when it is started again."""
 
     def __init__(self, directory: Path, port: int, *, jars: Path | None = None, synchronous: bool = True) -> None:
-        """`directory` gets its data, configuration and log.
+        """`directory` contains its data, configuration and log.
 
-        `synchronous=False` leaves out the fsync of each write: for tests, where the data is not to outlive the machine.
+        `synchronous=False` skips the fsync of each write, for tests whose data does not have to survive a power
+        failure.
         """
         self.directory: Final = directory
         self.port: Final = port
@@ -71,23 +70,23 @@ class ZooKeeperServer:
 
     @property
     def connect(self) -> str:
-        """The connect string, `host:port`."""
+        """Connect string, `host:port`."""
         return f"{LOOPBACK}:{self.port}"
 
     @property
     def child(self) -> ChildProcess:
-        """Its process; `EmbeddedError` before the first start."""
+        """Return its process. Raises `EmbeddedError` before the first start."""
         if self._child is None:
             raise EmbeddedError("ZooKeeper has not been started.")
         return self._child
 
     @property
     def running(self) -> bool:
-        """Whether its process runs."""
+        """Whether its process is running."""
         return self._child is not None and self._child.running
 
     def start(self) -> None:
-        """Start it, unless it runs. Blocks for the time that Java needs to tell its version; then does not wait."""
+        """Start it unless it is running. Blocks only for the check of the Java version."""
         if self.running:
             return
         check_ports([PortUse(self.port, "ZooKeeper", "--zookeeper-port")])
@@ -96,7 +95,7 @@ class ZooKeeperServer:
         self._child.start()
 
     def wait_until_ready(self, timeout_seconds: float = START_SECONDS) -> None:
-        """Block until it serves; `EmbeddedError` with the end of its log when it ended or took too long."""
+        """Block until it serves. Raises `EmbeddedError` with the end of its log if it ended or took too long."""
         deadline = time.monotonic() + timeout_seconds
         while not self.ready():
             if not self.child.running:
@@ -109,7 +108,7 @@ class ZooKeeperServer:
             time.sleep(_POLL_SECONDS)
 
     def ready(self) -> bool:
-        """Whether it serves now. A server that is still loading accepts connections too, but has no mode yet."""
+        """Whether it serves. A server that is still loading accepts connections, too, but has no mode yet."""
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=1) as connection:
                 connection.sendall(b"srvr")
@@ -121,7 +120,7 @@ class ZooKeeperServer:
         return b"Mode: " in answer
 
     def stop(self) -> None:
-        """Stop it; blocks until it has ended. Idempotent."""
+        """Stop it and block until it has ended. Idempotent."""
         if self._child is not None:
             self._child.stop(_STOP_SECONDS)
 

@@ -1,8 +1,7 @@
-"""Requests to the Kubernetes API server: a few verbs over plain objects, off the event loop, writes bounded in rate.
+"""Requests to the Kubernetes API server, with plain objects. Writes are limited in rate.
 
-Enters: objects and references. Leaves: objects, or a `KubernetesError` that says what was asked and why it failed.
-Called by everything else in this room. The library `kubernetes` finds the server, its certificates and tokens, and
-carries the requests in a few threads; nothing here retries, since every caller comes again by itself.
+The library `kubernetes` provides the configuration and sends the requests in a few threads. Failures raise
+`KubernetesError`. Nothing is retried here, because every caller repeats its work in the next round.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ from odradek_operator.objects.names import FIELD_MANAGER
 MERGE: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 PAGE: Final = 500
-"""Objects in one answer to a list."""
+"""Maximum number of objects in one page of a list."""
 MIN_WRITE_SECONDS: Final = 1.0
-"""A write that would have less time than this before its fence is not sent."""
+"""Minimum seconds before the fence for a write to be sent."""
 
 Fence = Callable[[], float]
-"""Seconds for which writes may still be carried out; 0 or less when none may."""
+"""Returns for how many seconds writes are still allowed; 0 or less if they are not."""
 
 
 class KubernetesError(OdradekError):
-    """The API server refused a request or did not answer. `status` is 0 where there was no answer."""
+    """The API server refused a request or did not answer. `status` is 0 if there was no answer."""
 
     def __init__(self, request: str, status: int, reason: str) -> None:
-        """`request` is verb and path, `reason` what the server or the network said."""
+        """`request`: verb and path. `reason`: the message of the server or the network."""
         super().__init__(f"Kubernetes: {request}: {f'{status} ' if status else ''}{reason}")
         self.status: Final = status
         self.reason: Final = reason
 
 
 class FencedError(KubernetesError):
-    """A write was not sent, since the Lease under which it was decided is lost or about to end."""
+    """A write was not sent, because the Lease is lost or about to expire."""
 
     def __init__(self, request: str) -> None:
         """`request` is verb and path."""
@@ -60,7 +59,7 @@ class FencedError(KubernetesError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request, as it is sent."""
+    """One request."""
 
     method: str
     path: str
@@ -68,17 +67,17 @@ class Call:
     body: Object | None
     content_type: str
     seconds: float
-    """For the answer, at most."""
+    """Timeout of the answer in seconds."""
     fenced: bool
-    """Whether the server must not carry it out after these seconds either."""
+    """Whether the server must not execute it after the timeout either."""
 
     def __str__(self) -> str:
-        """Verb and path."""
+        """Return verb and path."""
         return f"{self.method} {self.path}"
 
 
 def load_configuration() -> Configuration:
-    """The pod's own account, or without one what KUBECONFIG names. Raises `KubernetesError` where there is neither."""
+    """Load the pod's service account, else KUBECONFIG. Raises `KubernetesError` if there is neither."""
     configuration = Configuration()
     try:
         if "KUBERNETES_SERVICE_HOST" in os.environ:
@@ -91,7 +90,7 @@ def load_configuration() -> Configuration:
 
 
 class KubernetesClient:
-    """Make it on a loop, use it there only, `close()` it."""
+    """A client of the API server. Create and use it on one event loop; `close` it."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class KubernetesClient:
         timeout_seconds: float = 15.0,
         threads: int = 4,
     ) -> None:
-        """Writes beyond the rate wait their turn; a request without an answer fails after `timeout_seconds`."""
+        """Writes above the rate limit wait. A request without an answer fails after `timeout_seconds`."""
         configuration.retries = urllib3.Retry(0)
         configuration.connection_pool_maxsize = threads
         self._api = ApiClient(configuration)
@@ -111,9 +110,9 @@ class KubernetesClient:
         self._fence: Fence | None = None
 
     def fenced(self, fence: Fence | None) -> Self:
-        """The same client, whose writes are sent only while `fence` leaves time for them; None: this client itself.
+        """Return a client whose writes are sent only while `fence` allows them. None returns this client.
 
-        A write that was sent ends before the fence does: neither this side nor the server waits for longer.
+        A write ends before the fence: neither this side nor the server waits longer.
         """
         if fence is None:
             return self
@@ -122,13 +121,13 @@ class KubernetesClient:
         return other
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
-        """One object; None where it is not there."""
+        """Read one object. Returns None if it does not exist."""
         return await self._or_none("GET", kind.path(namespace, name))
 
     async def list(self, kind: Kind, namespace: str | None, *, selector: str = "", fields: str = "") -> list[Object]:
-        """All objects of a kind, in one or all namespaces; one moment's state of the store, page by page.
+        """List the objects of a kind in one or all namespaces, consistently, page by page.
 
-        `selector` is by labels, `fields` by the few fields that Kubernetes can select by.
+        `selector` selects by labels, `fields` by the fields that Kubernetes supports.
         """
         found: list[Object] = []
         more = ""
@@ -141,9 +140,9 @@ class KubernetesClient:
                 return found
 
     async def apply(self, body: Object, *, force: bool = True) -> Object:
-        """Server-side apply: make the object, or make our fields of it what `body` says, whoever set them before.
+        """Server-side apply: create the object, or set the fields in `body`, whoever set them before.
 
-        Without `force` it fails with status 409 where somebody else has set such a field to another value.
+        Without `force`, it fails with status 409 if another field manager has set a field to another value.
         """
         reference = Reference.of(body)
         await self._pace.take()
@@ -156,14 +155,14 @@ class KubernetesClient:
         )
 
     async def create(self, body: Object, *, paced: bool = True) -> Object:
-        """Make an object; fails with status 409 where it is there already."""
+        """Create an object. Fails with status 409 if it exists."""
         kind = Reference.of(body)
         if paced:
             await self._pace.take()
         return await self._request("POST", kind.kind.path(kind.namespace), {"fieldManager": FIELD_MANAGER}, body)
 
     async def replace(self, body: Object, *, paced: bool = True) -> Object:
-        """Replace an object; fails with status 409 when it has changed since its `resourceVersion`."""
+        """Replace an object. Fails with status 409 if it has changed since its `resourceVersion`."""
         which = Reference.of(body)
         if paced:
             await self._pace.take()
@@ -171,7 +170,7 @@ class KubernetesClient:
         return await self._request("PUT", path, {"fieldManager": FIELD_MANAGER}, body)
 
     async def merge(self, which: Reference, patch: Object, *, sub: str | None = None) -> Object | None:
-        """Merge a patch into an object or one of its sub-resources; None where the object is gone."""
+        """Merge a patch into an object or one of its subresources. Returns None if the object does not exist."""
         await self._pace.take()
         path = which.kind.path(which.namespace, which.name, sub)
         return await self._or_none("PATCH", path, {"fieldManager": FIELD_MANAGER}, patch, MERGE)
@@ -185,11 +184,11 @@ class KubernetesClient:
         force: bool = False,
         orphan: bool = False,
     ) -> bool:
-        """Delete an object, only the one with this uid if given; False where that one is gone already.
+        """Delete an object. Returns False if it does not exist.
 
-        With a `version` (its `resourceVersion`) it must not have changed since; False where it has.
-        `force` asks for no grace: the only way to be rid of a pod whose node will never answer again. `orphan` leaves
-        what the object owns alone: it is owned by nobody then, and the object goes a moment later.
+        With `uid` or `version` (its `resourceVersion`), it must be that object, unchanged; else returns False. `force`
+        deletes without grace period, the only way to remove a pod whose node will never answer. `orphan` keeps the
+        dependents of the object.
         """
         policy = "Orphan" if orphan else "Background"
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
@@ -244,13 +243,13 @@ class KubernetesClient:
         return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: self._send(call, until))
 
     def _send(self, call: Call, until: float) -> Object:
-        """In a thread, which may have been waited for."""
+        """Send a request in a thread, after the wait for a free one."""
         seconds, query = self._timeout, call.query
         if call.fenced:
             seconds = min(seconds, until - time.monotonic())
             if seconds < MIN_WRITE_SECONDS:
                 raise FencedError(str(call))
-            # The server, too, gives the request up after this time.
+            # The server gives up the request after this time, too.
             query = {**query, "timeout": f"{int(seconds * 1000)}ms"}
         headers = {"Accept": "application/json", "Content-Type": call.content_type, "User-Agent": FIELD_MANAGER}
         self._api.update_params_for_auth(headers, [], ["BearerToken"], call.path, call.method, call.body)
@@ -258,7 +257,7 @@ class KubernetesClient:
         data = json.dumps(call.body).encode() if call.content_type == APPLY else call.body
         try:
             response = self._api.call_api(call.method, url, headers, data, _request_timeout=seconds)
-            # The body comes after the head, and may fail as the head may.
+            # Reading the body may fail, too.
             content: bytes = response.read()  # type: ignore[no-untyped-call]
         except (urllib3.exceptions.HTTPError, OSError, ApiException) as error:
             raise KubernetesError(str(call), 0, f"no answer: {error}") from error
@@ -267,20 +266,20 @@ class KubernetesClient:
         try:
             value = json.loads(content)
         except ValueError as error:
-            # Something between us and the API server answers in its place.
+            # A proxy answered instead of the API server.
             raise KubernetesError(str(call), 0, f"no JSON: {_reason(content)}") from error
         if not isinstance(value, dict):
             raise KubernetesError(str(call), 0, f"no object: {_reason(content)}")
         return value
 
     def close(self) -> None:
-        """End the threads; requests under way are waited for."""
+        """End the threads. Waits for requests in progress."""
         self._threads.shutdown()
         self._api.rest_client.pool_manager.clear()
 
 
 def _reason(content: bytes) -> str:
-    """The server's own sentence, or what it sent instead of one."""
+    """Return the message of the server, or what it sent instead."""
     try:
         value = json.loads(content)
     except ValueError:

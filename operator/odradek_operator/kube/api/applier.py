@@ -1,9 +1,8 @@
-"""Brings what is wanted of Kubernetes about: applies what differs, removes what is wanted no longer.
+"""Applies the objects of a cluster and deletes those that are no longer needed.
 
-Enters: wanted objects in order. Leaves: objects in the API server, and the references of those that were written.
-Called by the loop of a cluster each round. An object is applied when it differs from what was applied last, when
-somebody touched it since, and all of them now and then; applying what is there already changes nothing. An object of
-another owner is never touched: it is refused by name, and all others are applied.
+The loop of a cluster calls it in each round. An object is applied if it differs from what was applied last, if it was
+changed since, and regularly in any case; applying an unchanged object has no effect. Objects of other owners are never
+changed: they are reported, and all others are applied.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ logger = logging.getLogger(__name__)
 
 
 _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
-"""By a quota, a policy, or a rule of Kubernetes: it concerns this object, and the others are applied."""
+"""Status codes of refusals by a quota, a policy or a rule of Kubernetes: the other objects are still applied."""
 
 
 class Applier:
-    """What one cluster's loop has applied so far."""
+    """Applies the objects of one cluster and remembers what it applied."""
 
     def __init__(self, client: KubernetesClient) -> None:
-        """Nothing is known to be applied yet."""
+        """Start without knowledge of applied objects."""
         self._client = client
         self._applied: dict[Reference, tuple[str, str]] = {}
-        """Of each object: the hash of what was applied, and the mark that the server's answer bore."""
+        """For each object, the hash of what was applied and the version in the server's answer."""
         self.unknown: set[Kind] = set()
-        """Kinds of other projects that were to be applied and are not installed."""
+        """Kinds of other projects that are not installed here."""
         self.waiting: tuple[Waiting, ...] = ()
-        """What the last `apply` left alone, and why."""
+        """What the last `apply` left out, and why."""
 
     def touched(self, body: Object) -> bool:
-        """Note that an object was seen; True where it is one of ours and not as we left it."""
+        """Note an observed object. Returns True if it belongs to the cluster and was changed by someone else."""
         which = Reference.of(body)
         ours = self._applied.get(which)
         if ours is None or ours[1] == _mark(body):
@@ -52,19 +51,19 @@ class Applier:
         return True
 
     def vanished(self, which: Reference) -> bool:
-        """Note that an object was deleted; True where it was one of ours."""
+        """Note a deleted object. Returns True if it belonged to the cluster."""
         return self._applied.pop(which, None) is not None
 
     def forget(self) -> None:
-        """Apply everything anew in the next round."""
+        """Apply all objects again in the next round."""
         self._applied.clear()
 
     async def apply(self, wanted: Sequence[WantedObject]) -> list[Reference]:
-        """Apply what differs, in order; what was written.
+        """Apply what differs, in order. Returns what was written.
 
-        Objects of other owners and what Kubernetes refuses are left out: see `waiting`; so are the pods of a component
-        whose ConfigMap or account is left out, since they would restart without them. Raises `KubernetesError` at the
-        first that fails for another reason.
+        Leaves out objects of other owners and objects that Kubernetes refuses (see `waiting`), and the pods of a
+        component whose ConfigMap or ServiceAccount is left out, because they would restart without it. Raises
+        `KubernetesError` for any other failure.
         """
         written = []
         waiting: list[Waiting] = []
@@ -98,10 +97,10 @@ class Applier:
         return written
 
     async def _apply_one(self, which: Reference, body: Object) -> Object | Waiting:
-        """Apply an object that is ours or not there yet; else why not.
+        """Apply an object that belongs to the cluster or does not exist yet. Else returns why it is left out.
 
-        The uid keeps the write from another object of that name that came since. Of an object that was not there,
-        no field is taken from whoever has made it since: without force, that is a conflict.
+        The uid prevents a write to a newer object of the same name. If the object did not exist, it is applied without
+        force, so that it conflicts with an object that someone created since.
         """
         present = await self._client.get(which.kind, which.namespace, which.name)
         if present is None:
@@ -125,11 +124,11 @@ class Applier:
         )
 
     def is_applied(self, which: Reference) -> bool:
-        """Whether an object is as it was last applied, as far as is known."""
+        """Whether an object is unchanged since it was applied, as far as known."""
         return which in self._applied
 
     def warnings(self) -> tuple[str, ...]:
-        """A sentence about each kind that is asked for and that this Kubernetes does not know."""
+        """Return a message about each required kind that is not installed."""
         return tuple(
             f"{kind.word} is unknown here: install the Prometheus operator, or ask for none (spec.monitoring)."
             for kind in sorted(self.unknown, key=lambda kind: kind.word)
@@ -138,7 +137,7 @@ class Applier:
     async def prune(
         self, wanted: Sequence[WantedObject], kinds: Iterable[Kind], *, namespace: str, selector: str
     ) -> list[Reference]:
-        """Delete our objects of these kinds that are wanted no longer; what was deleted."""
+        """Delete the cluster's objects of these kinds that are no longer needed. Returns what was deleted."""
         keep = {Reference.of(item.body) for item in wanted}
         deleted = []
         for kind in kinds:
@@ -155,7 +154,7 @@ class Applier:
         try:
             return await self._client.list(kind, namespace if kind.namespaced else None, selector=selector)
         except KubernetesError as error:
-            # Kinds of other projects, such as PodMonitor, need not be installed: then there is nothing to prune.
+            # Kinds of other projects, such as PodMonitor, may not be installed: then there is nothing to delete.
             if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN) and kind in _OPTIONAL:
                 return []
             raise
@@ -179,9 +178,9 @@ _OPTIONAL: Final = frozenset({Kind.POD_MONITOR, Kind.PROMETHEUS_RULE})
 
 
 def _mark(body: Object) -> str:
-    """What changes when somebody changes the object: its generation where it has one, else its version.
+    """Return a value that changes when someone changes the object: its generation if it has one, else its version.
 
-    The version of a StatefulSet also changes with its status, which is nobody's meddling.
+    The version of a StatefulSet also changes with its status.
     """
     metadata: dict[str, Any] = body["metadata"]
     if kind_of(body) is Kind.SERVICE or "generation" not in metadata:

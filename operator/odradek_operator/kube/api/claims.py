@@ -1,12 +1,9 @@
-"""Volumes that change in size: claims are patched to the size that the resource names, then their StatefulSet follows.
+"""Resizes volumes: patches the claims, then recreates their StatefulSet with the new claim templates.
 
-Enters: what a round has read, and what is wanted. Leaves: claims with larger requests; the StatefulSets that can be
-applied now; sentences about sizes that Kubernetes refuses. Called by the loop of a cluster right before it applies.
-
-Kubernetes never changes the claim templates of a StatefulSet, so a set is deleted around its pods, which keep running,
-and created again. That happens only after every claim has accepted the size: while Kubernetes refuses one, the set
-keeps its sizes and takes every other change. The size in the resource can be set back as long as no claim has more. A
-claim never shrinks.
+The loop of a cluster calls it before it applies objects. Kubernetes does not allow changes of the claim templates of a
+StatefulSet, so the StatefulSet is deleted without its pods, which keep running, and created again. That happens only
+after every claim has accepted the new size. While Kubernetes refuses one, the StatefulSet keeps its sizes and gets
+every other change. The size in the resource can be set back as long as no claim is larger. Claims never shrink.
 """
 
 from __future__ import annotations
@@ -36,22 +33,22 @@ from odradek_operator.objects.wanted import WantedObject
 logger = logging.getLogger(__name__)
 
 GONE_SECONDS: Final = 5.0
-"""How long to wait for a deleted set to go, so that its pods are without a set for as short a time as possible."""
+"""Seconds to wait for the deletion of a StatefulSet, so that it is created again as soon as possible."""
 _POLL_SECONDS: Final = 0.1
 _LONGEST_REASON: Final = 400
-"""Characters of what Kubernetes says, in a sentence of ours."""
+"""Maximum characters of Kubernetes' message in a status message."""
 _REFUSED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How far the claims of a cluster have the sizes that the resource names."""
+    """The state of the claims compared with the sizes in the resource."""
 
     waiting: tuple[Waiting, ...] = ()
     notices: tuple[str, ...] = ()
-    """Sentences about claims that are larger than the resource says, and stay so."""
+    """Messages about claims that are larger than specified."""
     kept: frozenset[str] = frozenset()
-    """Names of StatefulSets whose claim templates keep their sizes for now."""
+    """StatefulSets whose claim templates keep their sizes for now."""
 
 
 async def grow_claims(
@@ -62,10 +59,10 @@ async def grow_claims(
     *,
     broker_count: int,
 ) -> Growth:
-    """Patch claims that are too small. `claims` and `sets` are those that are there, by name.
+    """Patch claims that are too small. `claims` and `sets` are the existing objects, by name.
 
-    The first claim that Kubernetes refuses to grow ends the attempt for its volume, so that a storage class that cannot
-    expand costs one request a round and leaves all claims of the volume alike.
+    If Kubernetes refuses to expand a claim, the other claims of that volume are not tried, so that a storage class
+    without expansion costs one request per round and all claims of the volume keep the same size.
     """
     waiting: list[Waiting] = []
     notices: list[str] = []
@@ -89,7 +86,7 @@ async def grow_claims(
 async def _grow(
     client: KubernetesClient, namespace: str, volume: VolumeSize, present: Mapping[str, Object]
 ) -> Waiting | None:
-    """Patch the claims of one volume in order; what keeps one from its size."""
+    """Patch the claims of one volume in order. Returns why one cannot have its size."""
     for name, body in present.items():
         if _value(body) >= quantity_value(volume.size):
             continue
@@ -114,10 +111,10 @@ async def remake_sets(
     kept: frozenset[str],
     settled_size: bool,
 ) -> list[WantedObject]:
-    """Delete StatefulSets whose claim templates change in size, without their pods; what can be applied now.
+    """Delete StatefulSets whose claim templates change, without their pods. Returns the objects to apply now.
 
-    `sets` are those that are there, by name. A set that is among `kept` stays and is applied with the sizes that it
-    has; without `settled_size`, while brokers are drained, every set does. A set that is still going is left out.
+    `sets` are the existing StatefulSets, by name. Those in `kept` are applied with their present sizes; without
+    `settled_size`, while brokers are drained, all are. A StatefulSet that is still being deleted is left out.
     """
     ready = []
     for item in wanted:
@@ -132,7 +129,7 @@ async def remake_sets(
 
 
 async def _go(client: KubernetesClient, which: Reference, present: Object) -> bool:
-    """Delete a set and leave its pods; whether it is gone already."""
+    """Delete a StatefulSet without its pods. Returns whether it is gone."""
     uid = present["metadata"]["uid"]
     if not _is_leaving(present):
         logger.info("%s is created again around its pods, since its volumes change in size", which)
@@ -161,7 +158,7 @@ def _value(body: Object) -> Decimal:
 
 
 def _shrinks(volume: VolumeSize, sets: Mapping[str, Object]) -> bool:
-    """Whether the resource names less than the claim template of the StatefulSet has."""
+    """Whether the specified size is smaller than that of the StatefulSet's claim template."""
     present = sets.get(volume.stateful_set)
     size = None if present is None else template_sizes(present).get(volume.template)
     return size is not None and quantity_value(volume.size) < quantity_value(size)

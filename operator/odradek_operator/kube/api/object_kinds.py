@@ -1,4 +1,4 @@
-"""The kinds of Kubernetes objects that the operator touches, and where the API server has them. Pure."""
+"""The kinds of Kubernetes objects that the operator uses, and their API paths. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import Enum
 from typing import Any, Final
 
 Object = dict[str, Any]
-"""An object as the API server gives and takes it."""
+"""A Kubernetes object as JSON."""
 
 
 class Kind(Enum):
-    """A kind, with (group and version, plural, whether it is namespaced)."""
+    """A kind: group and version, plural name, and whether it is namespaced."""
 
     CLUSTER = ("odradek.dev/v1", "Cluster", "clusters", True)
     TOPIC = ("odradek.dev/v1", "Topic", "topics", True)
@@ -36,14 +36,14 @@ class Kind(Enum):
     PROMETHEUS_RULE = ("monitoring.coreos.com/v1", "PrometheusRule", "prometheusrules", True)
 
     def __init__(self, api_version: str, word: str, plural: str, namespaced: bool) -> None:
-        """The parts of the tuple."""
+        """Split the tuple."""
         self.api_version = api_version
         self.word = word
         self.plural = plural
         self.namespaced = namespaced
 
     def path(self, namespace: str | None, name: str | None = None, sub: str | None = None) -> str:
-        """Path of an object, or without a name of the collection; `namespace` None means all of them."""
+        """Return the path of an object, or of the collection without a name. `namespace` None means all namespaces."""
         prefix = "/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"
         within = f"/namespaces/{namespace}" if self.namespaced and namespace is not None else ""
         return "/".join(part for part in (f"{prefix}{within}/{self.plural}", name, sub) if part)
@@ -53,18 +53,18 @@ _BY_WORD: Final = {(kind.api_version, kind.word): kind for kind in Kind}
 
 
 def kind_named(api_version: str, word: str) -> Kind:
-    """The kind of these names. Raises `KeyError` for one that the operator does not know."""
+    """Return the kind with these names. Raises `KeyError` for an unknown kind."""
     return _BY_WORD[api_version, word]
 
 
 def kind_of(body: Mapping[str, Any]) -> Kind:
-    """The kind of an object. Raises `KeyError` for one that the operator does not know."""
+    """Return the kind of an object. Raises `KeyError` for an unknown kind."""
     return kind_named(body["apiVersion"], body["kind"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Which object is meant."""
+    """Identifies an object."""
 
     kind: Kind
     namespace: str | None
@@ -72,10 +72,10 @@ class Reference:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Reference:
-        """Of an object with kind and metadata."""
+        """Return the reference of an object."""
         metadata = body["metadata"]
         return cls(kind=kind_of(body), namespace=metadata.get("namespace"), name=metadata["name"])
 
     def __str__(self) -> str:
-        """For people: `StatefulSet default/demo-kafka`."""
+        """Return a text such as `StatefulSet default/demo-kafka`."""
         return f"{self.kind.word} {self.namespace}/{self.name}" if self.namespace else f"{self.kind.word} {self.name}"

@@ -1,8 +1,7 @@
-"""Whose an object is: our cluster's, or somebody else's. Pure.
+"""Decides whether an object belongs to the cluster or to another owner. Pure.
 
-Enters: an object as the API server has it, and the one that is wanted in its place. Leaves: who owns the object, or
-None where it is ours. Called by `applier` before it writes: server-side apply would take the object over, and
-Kubernetes would delete it together with our Cluster.
+`applier` checks it before it writes: server-side apply would take over an object of another owner, and Kubernetes would
+delete it with the Cluster.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from odradek_operator.crds.types import API_VERSION
 from odradek_operator.objects import names
 
 _IDENTITY: Final = (names.MANAGED_BY_LABEL, names.CLUSTER_LABEL, names.NAMESPACE_LABEL)
-"""Labels that together say whose object it is."""
+"""Labels that identify the owner of an object."""
 
 
 def owner_of(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """Who owns `present`, in words, None where it may be replaced by `wanted`.
+    """Describe the owner of `present`; None if it can be replaced by `wanted`.
 
-    Ours is what our Cluster owns. What nobody owns is ours if it has our labels: its Cluster was deleted without its
-    objects, or it is of a kind that no Cluster can own.
+    An object belongs to the cluster if its Cluster owns it. An object without an owner belongs to it if it has its
+    labels: the Cluster was deleted without its objects, or it is of a kind that no Cluster can own.
     """
     controllers = [owner for owner in present["metadata"].get("ownerReferences") or [] if owner.get("controller")]
     ours = {owner["uid"] for owner in wanted["metadata"].get("ownerReferences") or []}
@@ -38,7 +37,7 @@ def owner_of(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | Non
 
 
 def is_leaving(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether `present` goes by itself: it belongs to an earlier Cluster of the same name, or is being deleted."""
+    """Whether `present` is about to disappear: it belongs to an earlier Cluster of that name, or is being deleted."""
     if "deletionTimestamp" in present["metadata"]:
         return True
     references = wanted["metadata"].get("ownerReferences") or []
@@ -50,7 +49,7 @@ def is_leaving(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _named_by_itself(present: Mapping[str, Any]) -> str:
-    """What an object without a controller says about where it comes from."""
+    """Describe where an object without a controller comes from."""
     metadata = present["metadata"]
     for owner in metadata.get("ownerReferences") or []:
         return f"{owner['kind']} {owner['name']} ({owner['apiVersion']})"

@@ -1,4 +1,4 @@
-"""A bound on the rate of writes to the API server, which all clusters of an operator share."""
+"""Limits the rate of writes to the API server, for all clusters of an operator."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from typing import Final
 
 BURST_SECONDS: Final = 0.2
-"""How much of the rate may be used at once after a rest."""
+"""Seconds of the rate that may be used at once after a pause."""
 
 
 class Pace:
-    """Hands out turns, first come, first served."""
+    """A rate limiter, first come, first served."""
 
     def __init__(self, per_second: float) -> None:
-        """`per_second` turns on average; raises `ValueError` unless it is positive."""
+        """`per_second`: the average rate. Raises `ValueError` unless it is positive."""
         if per_second <= 0:
             raise ValueError(f"{per_second} turns a second would never come")
         self._interval = 1 / per_second

@@ -1,4 +1,4 @@
-"""Merge patches (RFC 7386): what must be sent so that one JSON value becomes another. Pure."""
+"""Merge patches (RFC 7386): computes the patch that turns one JSON value into another. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The patch from `before` to `after`; empty where they are equal. Lists are replaced as a whole.
+    """Return the patch from `before` to `after`; empty if they are equal. Lists are replaced as a whole.
 
-    Values of `after` must not be None: in a merge patch that means removal.
+    `after` must not contain None, which means removal in a merge patch.
     """
     patch: dict[str, Any] = {key: None for key in before if key not in after}
     for key, value in after.items():

@@ -1,7 +1,7 @@
-"""Objects of clusters that no owner takes along, since they belong to no namespace: deleted by the operator.
+"""Deletes cluster-scoped objects of deleted clusters, which Kubernetes does not collect.
 
-Enters: which clusters there are. Leaves: no object of `UNOWNED_KINDS` without its cluster. Called by a cluster's loop
-when its resource is gone, and by `manager` for those that went while nobody looked.
+A cluster's loop calls it when its resource is deleted, and `manager` for clusters that were deleted while no operator
+ran.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Key = tuple[str, str]
 
 
 async def remove_unowned(client: KubernetesClient, key: Key) -> None:
-    """Delete those of one cluster."""
+    """Delete the objects of one cluster."""
     await remove(client, await _present(client, selector_of(*key)), keep=())
 
 
 async def present_unowned(client: KubernetesClient) -> list[Object]:
-    """Those of all clusters. To be read before the clusters are: what is made meanwhile then counts as kept."""
+    """List the objects of all clusters. Call it before the clusters are listed, so that new objects are kept."""
     return await _present(client, _OURS)
 
 
 async def remove(client: KubernetesClient, bodies: list[Object], *, keep: Container[Key]) -> None:
-    """Delete those whose cluster is not among `keep`."""
+    """Delete the objects whose cluster is not in `keep`."""
     for body in bodies:
         if key_of(body) not in keep:
             which = Reference.of(body)
@@ -44,7 +44,7 @@ async def remove(client: KubernetesClient, bodies: list[Object], *, keep: Contai
 
 
 def key_of(body: Object) -> Key:
-    """The cluster that an object belongs to, by its labels."""
+    """Return the cluster of an object, from its labels."""
     labels = body["metadata"]["labels"]
     return labels[names.NAMESPACE_LABEL], labels[names.CLUSTER_LABEL]
 
