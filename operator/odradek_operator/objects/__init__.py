@@ -1,1 +1,1 @@
-"""What is wanted of Kubernetes for one cluster, as plain objects: builders without I/O."""
+"""Builders of the Kubernetes objects of one cluster, without I/O."""

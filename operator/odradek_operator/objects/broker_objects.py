@@ -1,7 +1,7 @@
-"""Everything that the brokers of a cluster consist of in Kubernetes. Pure.
+"""The Kubernetes objects of a cluster's brokers, in the order of application. Pure.
 
-Enters: a Cluster, how many pods its brokers' set shall have now, where images come from. Leaves: objects in the order
-of application: account and rights, properties, Services, policy, budget, and last the set whose pods need them all.
+ServiceAccount and rights, properties, Services, NetworkPolicy, PodDisruptionBudget, and last the StatefulSet, whose
+pods need all the others.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _COMPONENT = Component.KAFKA
 _RBAC = "rbac.authorization.k8s.io"
 _POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 _GRACE_SECONDS = 120
-"""For handing partitions over and closing every log in order."""
+"""Grace period in seconds, to move leadership away and close the logs."""
 _SECRET_MODE = 0o440
-"""Readable by the pod's group, which is `fsGroup`."""
+"""File mode: readable by the pod's group, which is `fsGroup`."""
 _HEADER = "Written by the operator from the Cluster resource: change that, not this."
 
 
@@ -33,7 +33,7 @@ def broker_objects(
     operator_namespace: str,
     spread: bool = False,
 ) -> list[Object]:
-    """All of them. With `spread` the pods must spread over nodes."""
+    """Return all objects. With `spread`, pods must be spread over nodes."""
     return [
         *_rights(cluster, broker_count),
         config_map(cluster),
@@ -45,12 +45,12 @@ def broker_objects(
 
 
 def restart_hash(cluster: Cluster, settings: ImageSettings) -> str:
-    """Of the brokers' template as it is wanted now."""
+    """Return the restart hash of the brokers' current pod template."""
     return properties.restart_hash(properties.split(cluster).static, template(cluster, settings))
 
 
 def template(cluster: Cluster, settings: ImageSettings) -> Object:
-    """The brokers' pod template, without its restart hash. The number of brokers has no part in it."""
+    """Return the brokers' pod template without its restart hash. It does not depend on the number of brokers."""
     brokers = cluster.brokers
     rack = brokers.rack_topology_key
     ports = {f"tcp-{listener.port}": listener.port for listener in listeners.served(cluster)}
@@ -79,7 +79,7 @@ def template(cluster: Cluster, settings: ImageSettings) -> Object:
 
 
 def _secret_mounts(brokers: Brokers) -> list[Object]:
-    """Where the Secrets of `configFrom` are in a broker's container, in the order of the resource."""
+    """Return the mount paths of the Secrets in `configFrom`, in the order of the resource."""
     return [
         {"name": f"secret-{number}", "mountPath": f"{names.SECRETS_FOLDER}/{number}", "readOnly": True}
         for number in range(len(brokers.config_secrets))
@@ -94,7 +94,7 @@ def _secret_volumes(brokers: Brokers) -> list[Object]:
 
 
 def config_map(cluster: Cluster) -> Object:
-    """The brokers' properties, without those that take effect while brokers run."""
+    """Return the ConfigMap with the brokers' properties, without dynamic ones."""
     text = render(properties.split(cluster).file, header=_HEADER)
     return parts.config_map(cluster, _COMPONENT, names.kafka_config(cluster.name), {names.BROKER_PROPERTIES: text})
 
@@ -116,7 +116,7 @@ def _set(cluster: Cluster, broker_count: int, settings: ImageSettings, *, spread
 
 
 def _rights(cluster: Cluster, broker_count: int) -> list[Object]:
-    """The account, and what it may read: its own external Services, its node. Nothing where nothing is read."""
+    """Return the ServiceAccount and its rights to read its external Services and its node, where needed."""
     reads_services, reads_nodes = listeners.reads_services(cluster), listeners.reads_nodes(cluster)
     name = names.kafka(cluster.name)
     objects = [parts.service_account(cluster, _COMPONENT, name, token=reads_services or reads_nodes)]
@@ -131,7 +131,7 @@ def _rights(cluster: Cluster, broker_count: int) -> list[Object]:
         objects.append({"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
         objects.append(_binding(cluster, "RoleBinding", metadata, role_kind="Role", role=name))
     if reads_nodes:
-        # An object without a namespace cannot be owned by one that has a namespace: the operator deletes it itself.
+        # A cluster-scoped object cannot be owned by a namespaced one: the operator deletes it itself.
         metadata = {
             "name": names.node_reader_binding(cluster.namespace, cluster.name),
             "labels": parts.object_labels(cluster, _COMPONENT),
@@ -171,7 +171,7 @@ _SERVICE_TYPES = {ListenerType.NODE_PORT: "NodePort", ListenerType.LOAD_BALANCER
 
 
 def _external_bootstrap(cluster: Cluster, listener: Listener) -> Object:
-    """Reached at every node, whether a broker is there or not."""
+    """Return the bootstrap Service, which every node serves."""
     return parts.service(
         cluster,
         _COMPONENT,
@@ -183,11 +183,11 @@ def _external_bootstrap(cluster: Cluster, listener: Listener) -> Object:
 
 
 def _external_broker(cluster: Cluster, listener: Listener, broker: int) -> Object:
-    """The way to one broker. It stands open also while its pod is not ready: who leads says the cluster's metadata.
+    """Return the Service of one broker. It also serves a pod that is not ready: clients use the cluster's metadata.
 
-    A node port is advertised with the address of the pod's own node, so `Local` costs nothing there: it saves a hop and
-    keeps the clients' addresses, by which connections are counted. A load balancer may come in by any node, and would
-    only learn from failing health checks that the pod has moved: there it is `Cluster`.
+    A node port is advertised with the address of the pod's node, so the traffic policy is `Local`: it saves a hop and
+    keeps the addresses of clients. A load balancer may use any node and would learn only from health checks that the
+    pod has moved, so the policy is `Cluster`.
     """
     node_port = listener.type is ListenerType.NODE_PORT
     return parts.service(

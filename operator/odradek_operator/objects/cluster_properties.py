@@ -1,8 +1,7 @@
-"""The properties of a cluster's brokers and of its ensemble: what stands in files and what in ZooKeeper. Pure.
+"""The properties of a cluster's brokers and its ensemble, in files and in ZooKeeper. Pure.
 
-Enters: a Cluster. Leaves: `Properties`, the text of files, and the hash by which outdated pods are known. Properties
-that brokers take over while they run never stand in the file: a value there would come back when the one in ZooKeeper
-is removed. What differs from broker to broker (id, rack, listeners) is added in the pod.
+Dynamic properties are never written to the file, where they would apply again when they are removed from ZooKeeper.
+Properties that differ between brokers (id, rack, listeners) are added in the pod.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ HASH_LETTERS: Final = 16
 _MAX_FACTOR: Final = 3
 
 _DEFAULTS: Final[Mapping[str, str]] = {
-    # A crash ends its session at once; this is for lost machines, and Kafka's own value outlasts a slow network.
+    # The session of a crashed broker ends at once; this timeout is for lost nodes. Kafka's default tolerates slow
+    # networks.
     "zookeeper.session.timeout.ms": "18000",
-    # A pod that is deleted hands its partitions over first; the grace period of pods leaves time for it.
+    # A deleted pod first moves its leaderships away, within its grace period.
     "controlled.shutdown.enable": "true",
 }
 """What the resource may override."""
@@ -38,9 +38,9 @@ _ZOOKEEPER_DEFAULTS: Final[Mapping[str, str]] = {
     "maxClientCnxns": "0",
     "autopurge.purgeInterval": "1",
     "autopurge.snapRetainCount": "3",
-    # A member's name may come into DNS only after its start, so that it could not bind to it.
+    # The DNS name of a member may appear only after its start, so it could not bind to it.
     "quorumListenOnAllIPs": "true",
-    # A single member takes the same way as three, and has the same series.
+    # A single member is configured like three, and has the same metrics.
     "standaloneEnabled": "false",
 }
 """What the resource may override."""
@@ -49,33 +49,33 @@ _ZOOKEEPER_FIXED: Final[Mapping[str, str]] = {
     "dataDir": storage.ZOOKEEPER_DATA,
     "clientPort": str(names.ZOOKEEPER_CLIENT_PORT),
     "admin.enableServer": "false",
-    # The pod reads `mntr` for its metrics, the operator `srvr` before it restarts members.
+    # The pod uses `mntr` for its metrics, the operator `srvr` before it restarts members.
     "4lw.commands.whitelist": "mntr,ruok,srvr",
 }
-"""What follows from the pod; the resource is refused when it says otherwise."""
+"""Properties that the operator sets; a resource that sets them differently is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Properties:
-    """The properties of all brokers of a cluster, by where they stand and by what a change of them takes."""
+    """The properties of a cluster's brokers, by where they are stored and how a change takes effect."""
 
     static: Mapping[str, str]
-    """In the file; a change takes a restart of every broker."""
+    """In the file. A change restarts every broker."""
     sized: Mapping[str, str]
-    """In the file; defaults that follow from the number of brokers. New values are in force from the next restart of
-    each broker on, and are no reason for one: they concern only topics that brokers make of their own accord."""
+    """In the file: defaults that depend on the number of brokers. New values take effect with the next restart of each
+    broker, but cause none: they only affect topics that are created automatically."""
     dynamic: Mapping[str, str]
-    """In ZooKeeper, as the default of all brokers; in force at once."""
+    """In ZooKeeper, as defaults of all brokers. Changes take effect at once."""
 
     @property
     def file(self) -> dict[str, str]:
-        """What stands in the brokers' file."""
+        """Return the content of the brokers' file."""
         return {**self.sized, **self.static}
 
 
 def split(cluster: Cluster) -> Properties:
-    """The brokers' properties: those of the resource, over defaults, below what follows from the resource."""
-    # What has no effect must not restart a broker, and what is misspelled must not reach one.
+    """Return the brokers' properties: defaults, overridden by the resource, overridden by what the operator sets."""
+    # Properties without effect must not restart brokers, and misspelled ones are left out.
     config = {key: value for key, value in cluster.brokers.config.items() if broker_effect(key) is Effect.ACTIVE}
     dynamic = {key: value for key, value in config.items() if is_dynamic(key)}
     factor = str(min(_MAX_FACTOR, cluster.brokers.replicas))
@@ -94,13 +94,13 @@ def split(cluster: Cluster) -> Properties:
 
 
 def is_dynamic(key: str) -> bool:
-    """Whether brokers take a property over while they run, as the default of all of them. Secrets stay in the file."""
+    """Whether a property is dynamic as a default of all brokers. Secrets stay in the file."""
     setting = BROKER_SETTINGS.get(key)
     return setting is not None and setting.dynamic is Update.CLUSTER_WIDE and not setting.sensitive
 
 
 def zookeeper_connect(cluster: Cluster) -> str:
-    """The connect string of the cluster's ensemble, its own or the one that it was given."""
+    """Return the connect string of the cluster's ensemble."""
     if cluster.zookeeper.connect is not None:
         return cluster.zookeeper.connect
     service = names.zookeeper_nodes_service(cluster.name)
@@ -112,14 +112,14 @@ def zookeeper_connect(cluster: Cluster) -> str:
 
 
 def ensemble_properties(cluster: Cluster) -> dict[str, str]:
-    """The properties of every member of the cluster's own ensemble, without the list of members."""
+    """Return the properties of the members of the cluster's own ensemble, without the list of members."""
     return {**_ZOOKEEPER_DEFAULTS, **cluster.zookeeper.config, **_ZOOKEEPER_FIXED}
 
 
 def restart_hash(static: Mapping[str, str], template: Object) -> str:
-    """What changes whenever a running pod is outdated: by its image, its specification, its labels, its properties.
+    """Return a hash of everything whose change requires a restart: image, pod specification, labels and properties.
 
-    `template` is the pod template before the hash stands in it. The same wishes give the same hash in every operator.
+    `template` is the pod template without the hash. The same resource gives the same hash in every operator process.
     """
     text = json.dumps({"properties": dict(static), "template": template}, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:HASH_LETTERS]

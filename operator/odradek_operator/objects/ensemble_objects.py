@@ -1,7 +1,6 @@
-"""Everything that a cluster's own ZooKeeper consists of in Kubernetes. Pure.
+"""The Kubernetes objects of a cluster's own ensemble, in the order of application. Pure.
 
-Enters: a Cluster. Leaves: objects in the order of application, none where the cluster was given an ensemble that is
-there already.
+There are none if the cluster uses an existing ensemble.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ _HEADER = "Written by the operator from the Cluster resource: change that, not t
 def ensemble_objects(
     cluster: Cluster, *, settings: ImageSettings, operator_namespace: str, spread: bool = False, formed: bool = False
 ) -> list[Object]:
-    """All of them. With `spread` the pods must spread over nodes; `formed` says whether it has held data."""
+    """Return all objects. With `spread`, pods must be spread over nodes. `formed`: whether the ensemble has held
+    data."""
     if cluster.zookeeper.connect is not None:
         return []
     name = names.zookeeper(cluster.name)
@@ -44,12 +44,12 @@ def ensemble_objects(
 
 
 def restart_hash(cluster: Cluster, settings: ImageSettings) -> str:
-    """Of the ensemble's template as it is wanted now. The number of members is in it: each must know the others."""
+    """Return the restart hash of the ensemble's current template, which contains the number of members."""
     return properties.restart_hash(properties.ensemble_properties(cluster), template(cluster, settings))
 
 
 def template(cluster: Cluster, settings: ImageSettings) -> Object:
-    """The ensemble's pod template, without its restart hash."""
+    """Return the ensemble's pod template without its restart hash."""
     wanted = cluster.zookeeper
     workload = Workload(
         component=_COMPONENT,
@@ -69,7 +69,8 @@ def template(cluster: Cluster, settings: ImageSettings) -> Object:
 
 
 def config_map(cluster: Cluster, *, formed: bool = False) -> Object:
-    """The ensemble's properties, and whether it has held data. The list of members is added in the pods."""
+    """Return the ConfigMap with the ensemble's properties, and whether it has held data. Pods add the list of
+    members."""
     text = render(properties.ensemble_properties(cluster), header=_HEADER)
     data = {names.ZOOKEEPER_PROPERTIES: text, names.ENSEMBLE_STATE: names.FORMED if formed else names.FORMING}
     return parts.config_map(cluster, _COMPONENT, names.zookeeper_config(cluster.name), data)

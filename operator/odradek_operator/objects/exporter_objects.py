@@ -1,7 +1,4 @@
-"""The one process of a cluster that tells lag and sizes, to Prometheus and to the operator. Pure.
-
-Enters: a Cluster. Leaves: objects in the order of application, none where the exporter is switched off.
-"""
+"""The Kubernetes objects of a cluster's exporter, which serves lag and sizes to Prometheus and the operator. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _COMPONENT = Component.EXPORTER
 
 
 def exporter_objects(cluster: Cluster, *, settings: ImageSettings, operator_namespace: str) -> list[Object]:
-    """All of them."""
+    """Return all objects; none if the exporter is disabled."""
     if not cluster.monitoring.exporter:
         return []
     name = names.exporter(cluster.name)
@@ -30,7 +27,7 @@ def exporter_objects(cluster: Cluster, *, settings: ImageSettings, operator_name
 
 
 def _deployment(cluster: Cluster, settings: ImageSettings) -> Object:
-    """Of one pod, the old one ended before the new one begins: panels sum over targets and would count all twice."""
+    """Return the Deployment with one pod. The old pod ends before the new one starts: dashboards sum over pods."""
     workload = Workload(
         component=_COMPONENT,
         container="exporter",
@@ -44,7 +41,7 @@ def _deployment(cluster: Cluster, settings: ImageSettings) -> Object:
         ],
         resources=cluster.monitoring.exporter_resources,
     )
-    # Of what the user adds to brokers' pods, this one needs the same secrets: its image is from the same place.
+    # It needs the image pull secrets of the brokers' pods, because its image is in the same registry.
     user = PodTemplate(image_pull_secrets=cluster.brokers.template.image_pull_secrets)
     return {
         "apiVersion": "apps/v1",

@@ -1,8 +1,7 @@
-"""The listeners of a cluster on Kubernetes: which are served, their ports, and what pods and clients are told. Pure.
+"""The listeners of a cluster: which are served, their ports and addresses. Pure.
 
-Enters: a Cluster. Leaves: values for the builders beside this module and for the brokers' pods. A listener that asks
-for certificates or passwords is refused when the resource is read; should one come this far, it is not served rather
-than served without them.
+A listener with TLS or authentication is refused when the resource is read. If one gets here nevertheless, it is not
+served.
 """
 
 from __future__ import annotations
@@ -14,35 +13,35 @@ from odradek_operator.objects import names
 
 
 def served(cluster: Cluster) -> tuple[Listener, ...]:
-    """The listeners that brokers open for clients, in the order of the resource."""
+    """Return the listeners for clients, in the order of the resource."""
     return tuple(listener for listener in cluster.listeners if listener.plain)
 
 
 def internal(cluster: Cluster) -> tuple[Listener, ...]:
-    """The served ones that are reached from within Kubernetes."""
+    """Return the served internal listeners."""
     return tuple(listener for listener in served(cluster) if listener.type is ListenerType.INTERNAL)
 
 
 def external(cluster: Cluster) -> tuple[Listener, ...]:
-    """The served ones that have Services of their own."""
+    """Return the served external listeners, which have Services."""
     return tuple(listener for listener in served(cluster) if listener.type is not ListenerType.INTERNAL)
 
 
 def reads_services(cluster: Cluster) -> bool:
-    """Whether brokers look up their own Services to know what to advertise."""
+    """Whether brokers have to read their Services to know their advertised addresses."""
     return bool(external(cluster))
 
 
 def reads_nodes(cluster: Cluster) -> bool:
-    """Whether brokers look up their own node: for its rack, or for its address beside a node port."""
+    """Whether brokers have to read their node, for its rack or its address."""
     node_ports = any(listener.type is ListenerType.NODE_PORT for listener in served(cluster))
     return node_ports or cluster.brokers.rack_topology_key is not None
 
 
 def for_pods(cluster: Cluster) -> str:
-    """JSON text for `LISTENERS` of broker pods: name, port and type of each served listener.
+    """Return the JSON for `LISTENERS` of broker pods: name, port and type of each served listener.
 
-    By port: the same listeners in another order are no reason to restart a pod.
+    It is sorted by port, so that another order in the resource does not restart pods.
     """
     listeners = [
         {"name": listener.name, "port": listener.port, "type": listener.type.value}
@@ -52,7 +51,8 @@ def for_pods(cluster: Cluster) -> str:
 
 
 def bootstrap(cluster: Cluster) -> str:
-    """`host:port` at which the operator and the exporter begin: the first internal listener, else the brokers' own."""
+    """Return the bootstrap address for the operator and the exporter: the first internal or the inter-broker
+    listener."""
     inside = internal(cluster)
     if not inside:
         return f"{names.brokers_service(cluster.name)}.{cluster.namespace}.svc:{names.REPLICATION_PORT}"

@@ -1,7 +1,6 @@
-"""What Prometheus and Grafana are given for one cluster. Pure.
+"""The PodMonitor, PrometheusRule and dashboard ConfigMaps of one cluster, as far as the resource requests them. Pure.
 
-Enters: a Cluster; rule groups and dashboards as the shell has loaded them. Leaves: a PodMonitor, a PrometheusRule and
-ConfigMaps, as far as the resource asks for them. The relabelling makes the labels that panels and alerts go by.
+Relabelling creates the labels that dashboards and alerts use.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from odradek_operator.objects.parts import Object
 _API_VERSION = "monitoring.coreos.com/v1"
 _COMPONENT = Component.KAFKA
 _DASHBOARD_LABEL = {"grafana_dashboard": "1"}
-"""By which Grafana's side-car finds dashboards."""
+"""Label by which Grafana's sidecar finds dashboards."""
 _META = "__meta_kubernetes"
 _RELABELLED = {
     "namespace": "namespace",
@@ -24,11 +23,11 @@ _RELABELLED = {
     "node_name": "pod_node_name",
     "node_ip": "pod_host_ip",
 }
-"""Labels of series, and of what Prometheus knows of a pod they are made."""
+"""Labels of series, and the pod labels that they come from."""
 
 
 def monitoring_objects(cluster: Cluster, *, rule_groups: Sequence[Json], dashboards: Mapping[str, str]) -> list[Object]:
-    """All that are switched on. `dashboards` are JSON texts by title."""
+    """Return the requested objects. `dashboards`: JSON by title."""
     monitoring = cluster.monitoring
     objects = [_pod_monitor(cluster)] if monitoring.pod_monitors else []
     if monitoring.rules and rule_groups:
@@ -39,7 +38,7 @@ def monitoring_objects(cluster: Cluster, *, rule_groups: Sequence[Json], dashboa
 
 
 def _pod_monitor(cluster: Cluster) -> Object:
-    """One for all pods of the cluster: they have the same port and path."""
+    """Return the PodMonitor for all pods of the cluster, which have the same port and path."""
     relabelings: list[Object] = [
         {"action": "labelmap", "regex": f"{_META}_pod_label_(strimzi_io_.+)", "replacement": "$1"}
     ]

@@ -1,8 +1,7 @@
-"""Objects that brokers, ensemble and exporter have alike: metadata, accounts, Services, budgets. Pure.
+"""Builders shared by brokers, ensemble and exporter: metadata, accounts, Services, budgets. Pure.
 
-Enters: a Cluster and what differs. Leaves: whole objects as plain dicts, ready for server-side apply. Keys of lists by
-which the API server merges (ports, environment, mounts) are given in full, `protocol` too, so that applying an object
-twice changes nothing.
+The objects are ready for server-side apply. The merge keys of lists (ports, environment, mounts) are complete,
+including `protocol`, so that applying an object twice changes nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
 
 Object = dict[str, Any]
-"""A Kubernetes object or a part of one, as JSON has it."""
+"""A Kubernetes object or a part of it, as JSON."""
 
 
 def metadata(cluster: Cluster, component: Component, name: str) -> Object:
-    """Name, labels and owner of an object in the cluster's namespace. It goes when the Cluster resource goes."""
+    """Return the metadata of an object, which is deleted with the Cluster resource."""
     return {
         "name": name,
         "namespace": cluster.namespace,
@@ -38,12 +37,12 @@ def metadata(cluster: Cluster, component: Component, name: str) -> Object:
 
 
 def object_labels(cluster: Cluster, component: Component) -> dict[str, str]:
-    """Labels of every object, by which those that are wanted no longer are found."""
+    """Return the labels of every object, by which obsolete objects are found."""
     return {**names.labels(cluster.name, component), names.NAMESPACE_LABEL: cluster.namespace}
 
 
 def service_account(cluster: Cluster, component: Component, name: str, *, token: bool) -> Object:
-    """An account. `token` says whether pods under it get a token for the API server."""
+    """Return a ServiceAccount. `token`: whether its pods get a token for the API server."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -53,7 +52,7 @@ def service_account(cluster: Cluster, component: Component, name: str, *, token:
 
 
 def config_map(cluster: Cluster, component: Component, name: str, data: Mapping[str, str]) -> Object:
-    """A ConfigMap with files."""
+    """Return a ConfigMap with files."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -63,12 +62,12 @@ def config_map(cluster: Cluster, component: Component, name: str, data: Mapping[
 
 
 def port(name: str, number: int) -> Object:
-    """A port of a Service, which is the same in the pods."""
+    """Return a port of a Service, which is the same in the pods."""
     return {"name": name, "port": number, "targetPort": number, "protocol": "TCP"}
 
 
 def service(cluster: Cluster, component: Component, name: str, ports: Sequence[Object], **spec: object) -> Object:
-    """A Service over the pods of a component; `spec` adds fields or replaces them."""
+    """Return a Service of a component's pods. `spec` adds or replaces fields."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -83,12 +82,12 @@ def service(cluster: Cluster, component: Component, name: str, ports: Sequence[O
 
 
 def headless_service(cluster: Cluster, component: Component, name: str, ports: Sequence[Object]) -> Object:
-    """A name in DNS for each pod of a StatefulSet, ready or not: they must find each other in order to become ready."""
+    """Return a headless Service with a DNS name for each pod, ready or not: pods need each other to become ready."""
     return service(cluster, component, name, ports, clusterIP="None", publishNotReadyAddresses=True)
 
 
 def disruption_budget(cluster: Cluster, component: Component, name: str) -> Object:
-    """One pod at a time may be evicted, as by the drain of a node."""
+    """Return a PodDisruptionBudget that allows one eviction at a time."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -1,7 +1,7 @@
-"""Pod templates of brokers, members of the ensemble and exporter: what they have alike. Pure.
+"""The common parts of the pod templates of brokers, ensemble members and exporter. Pure.
 
-Enters: a `Workload`, which says what differs, and what the user adds to pods. Leaves: a pod template. Every pod obeys
-Kubernetes' "restricted" standard and writes to its volumes and /tmp only.
+A `Workload` has what differs. Every pod conforms to Kubernetes' "restricted" standard and writes only to its volumes
+and /tmp.
 """
 
 from __future__ import annotations
@@ -18,61 +18,61 @@ from odradek_operator.objects.parts import Object
 _CONFIG_VOLUME: Final = "config"
 _CONSTRAINTS: Final = "topologySpreadConstraints"
 _PROBE_TIMEOUT_SECONDS: Final = 6
-"""Longer than the answering process waits for its own event loop."""
+"""Probe timeout: longer than the process waits for its event loop."""
 _SLOW_START_FAILURES: Final = 720
-"""Of a start-up probe each 5 s: an hour."""
+"""Failures of the startup probe, every 5 s: one hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSettings:
-    """Where images come from, as the operator was told."""
+    """The image settings of the operator."""
 
     prefix: str = "odradek"
     pull_policy: str = "IfNotPresent"
     operator_version: str = DEFAULT_VERSION
-    """Tag of the operator's own image."""
+    """Tag of the operator's image."""
     api_seconds: float | None = None
-    """How long a starting broker asks the API server before it uses the last known answers; None: the pod's default."""
+    """How long a starting broker asks the API server before it uses the last known answers. None: the pod's default."""
 
     def image(self, name: str, version: str) -> str:
-        """The full name of one of our images."""
+        """Return the full name of an image."""
         return f"{self.prefix}/{name}:{version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What makes a component's pods different from others'."""
+    """The differences between the pods of components."""
 
     component: Component
     container: str
     image: str
     role: str
-    """The sub-command of `odradek-pod`."""
+    """Subcommand of `odradek-pod`."""
     service_account: str
     token: bool = False
-    """Whether its pods talk to the API server."""
+    """Whether its pods use the API server."""
     config_map: str | None = None
-    """Mounted at `names.CONFIG_FOLDER`."""
+    """ConfigMap mounted at `names.CONFIG_FOLDER`."""
     ports: Mapping[str, int] = field(default_factory=dict)
-    """By name, beside the one of metrics."""
+    """Ports by name, besides that of metrics."""
     environment: Sequence[Object] = ()
     mounts: Sequence[Object] = ()
-    """Of volume claims, and of `volumes`."""
+    """Mounts of claims and of `volumes`."""
     volumes: Sequence[Object] = ()
-    """That go with the pod, beside /tmp and the ConfigMap."""
+    """Volumes that are deleted with the pod, besides /tmp and the ConfigMap."""
     resources: ComputeResources
     grace_seconds: int = 30
-    """To end in order, where the user says nothing."""
+    """Default grace period in seconds."""
     rack_topology_key: str | None = None
 
 
 def variable(name: str, value: str) -> Object:
-    """An environment variable."""
+    """Return an environment variable."""
     return {"name": name, "value": value}
 
 
 def variable_from(name: str, path: str) -> Object:
-    """An environment variable from a field of the pod."""
+    """Return an environment variable with a field of the pod."""
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
@@ -87,7 +87,7 @@ def identity(cluster: Cluster) -> list[Object]:
 
 
 def pod_template(cluster: Cluster, workload: Workload, user: PodTemplate, settings: ImageSettings) -> Object:
-    """The template. Our labels stand above the user's, since Services and dashboards find pods by them."""
+    """Return the pod template. Labels of the operator override those of the user: Services and dashboards need them."""
     metadata: Object = {"labels": {**user.labels, **names.pod_labels(cluster.name, workload.component)}}
     if user.annotations:
         metadata["annotations"] = dict(user.annotations)
@@ -95,16 +95,15 @@ def pod_template(cluster: Cluster, workload: Workload, user: PodTemplate, settin
 
 
 def annotated(template: Object, restart_hash: str) -> Object:
-    """The template with the hash by which its pods are known to be outdated or not."""
+    """Return the template with the restart hash."""
     annotations = {**template["metadata"].get("annotations", {}), names.RESTART_HASH: restart_hash}
     return {**template, "metadata": {**template["metadata"], "annotations": annotations}}
 
 
 def spread_over_nodes(template: Object, cluster: Cluster, component: Component) -> Object:
-    """The template with the rule that a node gets a second pod only when every other one has as many.
+    """Return the template with a mandatory topology spread constraint over nodes.
 
-    The nodes that count are those that the pod tolerates and may run on. No part of the restart hash: the rule is for
-    the scheduler, so a pod that runs need not restart for it.
+    Only nodes on which the pod may run count. It is not part of the restart hash, because it only affects scheduling.
     """
     rule = {
         "maxSkew": 1,
@@ -123,7 +122,7 @@ def _pod_spec(cluster: Cluster, workload: Workload, user: PodTemplate, settings:
     spec: Object = {
         "serviceAccountName": workload.service_account,
         "automountServiceAccountToken": workload.token,
-        # Variables for every Service of the namespace: thousands of them would only slow each start.
+        # Environment variables for every Service of the namespace could be thousands, which would slow each start.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": workload.grace_seconds if grace is None else grace,
         "securityContext": {
@@ -131,7 +130,7 @@ def _pod_spec(cluster: Cluster, workload: Workload, user: PodTemplate, settings:
             "runAsUser": names.USER_ID,
             "runAsGroup": names.USER_ID,
             "fsGroup": names.USER_ID,
-            # Walking through all files of a big log at each start would take minutes.
+            # Changing the group of all files of a large log at each start would take minutes.
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
@@ -171,10 +170,10 @@ def _container(workload: Workload, settings: ImageSettings) -> Object:
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        # The first answer may take long: a load balancer's address must be there before a broker starts. How long the
-        # recovery of logs takes does not matter: /livez is answered meanwhile.
+        # The start may take long, because a broker waits for the address of its load balancer. Log recovery does not
+        # matter: /livez answers meanwhile.
         "startupProbe": _probe("/livez", period=5, failures=_SLOW_START_FAILURES),
-        # A loop that stands still is ended by the process's own parent much earlier; this is for all else.
+        # A blocked event loop is detected by the parent process much earlier; this is for everything else.
         "livenessProbe": _probe("/livez", period=10, failures=6),
         "readinessProbe": _probe("/readyz", period=5, failures=3),
     }
@@ -210,7 +209,8 @@ def _volumes(workload: Workload) -> list[Object]:
 
 
 def _spread(cluster: Cluster, workload: Workload, topology_key: str) -> Object:
-    """Evenly over racks where that can be. A local disk ties a pod to its node anyway, so that nothing hard helps."""
+    """Return an optional spread constraint over racks. A local disk binds a pod to its node, so it cannot be
+    mandatory."""
     return {
         "maxSkew": 1,
         "topologyKey": topology_key,
@@ -220,7 +220,7 @@ def _spread(cluster: Cluster, workload: Workload, topology_key: str) -> Object:
 
 
 def _affinity(cluster: Cluster, workload: Workload, user: PodTemplate) -> Object:
-    """One pod on each node where that can be; what the user says of a sort of affinity replaces ours of that sort."""
+    """Return a preferred anti-affinity over nodes. The user's affinity of the same kind replaces it."""
     apart: Object = {
         "preferredDuringSchedulingIgnoredDuringExecution": [
             {

@@ -1,15 +1,14 @@
-"""NetworkPolicies: which peers reach which port of a cluster's pods. Pure.
+"""The NetworkPolicies of a cluster: one for each component, unless the resource disables them. Pure.
 
-Enters: a Cluster and the operator's namespace. Leaves: one NetworkPolicy for each component, none where the resource
-turns them off. A port that no client needs is closed to everybody but the peers that need it:
+Ports that clients do not need are open only to these peers:
 
     9091 (between brokers)    the cluster's brokers; its exporter where no internal listener is served
     9404 (metrics)            Prometheus, the operator
     2181 (ZooKeeper)          the cluster's brokers and exporter, the operator
     2888, 3888                the members of the ensemble
 
-`spec.networkAccess` adds peers, or replaces those of Prometheus. Kubelets always reach the pods of their node, so
-probes need no rule.
+`spec.networkAccess` adds peers, or replaces those of Prometheus. Probes need no rule, because kubelets always reach the
+pods of their node.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
 def broker_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
-    """Clients reach internal listeners from all pods and external ones from everywhere."""
+    """Return the policy of brokers: internal listeners are open to all pods, external ones to everyone."""
     rules = [_replication_rule(cluster), _metrics_rule(cluster, operator_namespace)]
     if inside := [listener.port for listener in listeners.internal(cluster)]:
         rules.append(allow(inside, [{"namespaceSelector": {}}]))
@@ -43,7 +42,7 @@ def broker_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
 
 
 def ensemble_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
-    """Whoever writes to ZooKeeper controls the cluster, so only those who must reach it."""
+    """Return the policy of the ensemble: a client that can write to ZooKeeper controls the cluster."""
     clients = [
         *pods_of(cluster, Component.KAFKA, Component.EXPORTER),
         _operator(operator_namespace),
@@ -58,7 +57,7 @@ def ensemble_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object
 
 
 def exporter_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
-    """The operator reads sizes and lag where Prometheus does."""
+    """Return the policy of the exporter, which Prometheus and the operator read."""
     rules = [_metrics_rule(cluster, operator_namespace)]
     return _policy(cluster, Component.EXPORTER, names.exporter(cluster.name), rules)
 
@@ -85,7 +84,7 @@ def _operator(namespace: str) -> Object:
 
 
 def _policy(cluster: Cluster, component: Component, name: str, ingress: Sequence[Object]) -> list[Object]:
-    """One policy for incoming connections; outgoing ones are not restricted."""
+    """Return a policy for incoming connections; outgoing ones are not restricted."""
     if not cluster.network_policies:
         return []
     policy = {
@@ -102,11 +101,11 @@ def _policy(cluster: Cluster, component: Component, name: str, ingress: Sequence
 
 
 def allow(ports: Sequence[int], peers: Sequence[Json] | None = None) -> Object:
-    """A rule: `peers` reach `ports`. None means everybody, inside and outside of Kubernetes."""
+    """Return a rule that opens `ports` to `peers`. None means everyone, inside and outside of Kubernetes."""
     rule: Object = {"ports": [{"port": number, "protocol": "TCP"} for number in ports]}
     return rule if peers is None else {"from": [dict(peer) for peer in peers], **rule}
 
 
 def pods_of(cluster: Cluster, *components: Component) -> list[Json]:
-    """Peers: pods of the same cluster, which are in the same namespace."""
+    """Return pods of the same cluster as peers."""
     return [{"podSelector": {"matchLabels": names.selector(cluster.name, component)}} for component in components]

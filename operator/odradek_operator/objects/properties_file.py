@@ -1,4 +1,4 @@
-"""The text of a Java properties file. Pure; the builders and the broker's pod write their files through it."""
+"""Writes Java properties files. Pure; used by the builders and by the brokers' pods."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Mapping
 
 
 def render(properties: Mapping[str, str], *, header: str) -> str:
-    """The text of a properties file, by key; `header` becomes its first line, a comment."""
+    """Return the text of a properties file, sorted by key. `header` becomes a comment in the first line."""
     lines = (f"{_escaped_key(key)}={_escaped(value)}\n" for key, value in sorted(properties.items()))
     return f"# {header}\n" + "".join(lines)
 
 
 def _escaped_key(key: str) -> str:
-    """The key without anything that would end it; keys of other versions' properties may be any text."""
+    """Escape a key."""
     return "".join(
         letter if (letter.isascii() and letter.isalnum()) or letter in "._-" else _unicode(letter) for letter in key
     )
 
 
 def _escaped(value: str) -> str:
-    """The value so that it stays on its line, and keeps the blanks at its ends."""
+    """Escape a value, including line ends and spaces at its ends."""
     text = value.replace("\\", "\\\\")
     return "".join(
         _unicode(letter) if not letter.isprintable() or (letter == " " and index in (0, len(text) - 1)) else letter
@@ -28,6 +28,6 @@ def _escaped(value: str) -> str:
 
 
 def _unicode(letter: str) -> str:
-    """As Java's property files write what cannot stand in them: UTF-16 units of four hexadecimal digits."""
+    """Escape a character as Java does: UTF-16 units with four hexadecimal digits."""
     units = letter.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

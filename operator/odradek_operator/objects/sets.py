@@ -1,7 +1,4 @@
-"""StatefulSets of brokers and of the ensemble: what both have alike. Pure.
-
-Enters: a pod template, its restart hash, claims. Leaves: a StatefulSet that never restarts a pod of its own accord.
-"""
+"""The StatefulSets of brokers and ensemble, which never restart pods by themselves. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +25,9 @@ def stateful_set(
     delete_claims: bool,
     spread: bool,
 ) -> Object:
-    """The set. Pods start together, since they wait for each other; the operator alone decides which restarts when.
+    """Return the StatefulSet. Pods start in parallel, because they need each other; the operator restarts them.
 
-    With `spread` the scheduler must spread them over nodes.
+    With `spread`, the scheduler must spread them over nodes.
     """
     return {
         "apiVersion": "apps/v1",

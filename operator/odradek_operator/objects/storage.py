@@ -1,8 +1,8 @@
-"""Where the records of brokers and of the ensemble are: claims, mounts, and what becomes of claims. Pure.
+"""The storage of brokers and ensemble: claims, mounts, and the retention of claims. Pure.
 
-Enters: a Cluster. Leaves: parts of StatefulSets, and names and sizes of claims. Kubernetes never changes the claim
-templates of a StatefulSet; when a volume grows, its claims are patched (`volume_sizes`), and then the set is created
-again around its pods (`must_be_remade`). Until then it is applied with the sizes that it has (`with_sizes_of`).
+Kubernetes does not allow changes of the claim templates of a StatefulSet. When a volume grows, its claims are patched
+(`volume_sizes`), and the StatefulSet is deleted without its pods and created again (`must_be_remade`). Until then it is
+applied with its present sizes (`with_sizes_of`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 
 DEFAULT_ZOOKEEPER_SIZE: Final = "10Gi"
-"""Of a member's claim whose resource names none."""
+"""Default size of a member's claim."""
 ZOOKEEPER_CLAIM: Final = "data"
 ZOOKEEPER_DATA: Final = f"{names.DATA_FOLDER}/data"
 _POD_VOLUME: Final = "data"
 
 
 def log_dirs(brokers: Brokers) -> tuple[str, ...]:
-    """The brokers' log directories, one on each volume."""
+    """Return the brokers' log directories, one on each volume."""
     return tuple(names.log_dir(volume_id) for volume_id in _volume_ids(brokers))
 
 
 def broker_mounts(brokers: Brokers) -> list[Object]:
-    """Where a broker's volumes are in its container."""
+    """Return the mount paths of a broker's volumes."""
     ids = _volume_ids(brokers)
     return [
         {
@@ -42,12 +42,12 @@ def broker_mounts(brokers: Brokers) -> list[Object]:
 
 
 def broker_pod_volumes(brokers: Brokers) -> list[Object]:
-    """Without volumes of its own a broker has one that goes with its pod."""
+    """Return the ephemeral volume of a broker without persistent volumes."""
     return [] if brokers.volumes else [{"name": _POD_VOLUME, "emptyDir": {}}]
 
 
 def broker_claims(cluster: Cluster) -> list[Object]:
-    """Claim templates of the brokers' StatefulSet."""
+    """Return the claim templates of the brokers' StatefulSet."""
     volumes = cluster.brokers.volumes
     return [
         claim_template(
@@ -62,7 +62,7 @@ def broker_claims(cluster: Cluster) -> list[Object]:
 
 
 def ensemble_claims(cluster: Cluster) -> list[Object]:
-    """Claim templates of the ensemble's StatefulSet."""
+    """Return the claim templates of the ensemble's StatefulSet."""
     wanted = cluster.zookeeper
     size = wanted.size or DEFAULT_ZOOKEEPER_SIZE
     return [
@@ -81,10 +81,10 @@ def _volume_ids(brokers: Brokers) -> tuple[int, ...]:
 
 
 def claim_template(cluster: str, component: Component, *, name: str, size: str, storage_class: str | None) -> Object:
-    """A claim that each pod of a StatefulSet gets. Without a class Kubernetes takes its default one.
+    """Return a claim template. Without a class, Kubernetes uses its default StorageClass.
 
-    Nothing here may change from one version of the operator to the next, the labels neither: Kubernetes would refuse
-    every change of the StatefulSets that are there.
+    Nothing in it, including labels, may differ between operator versions: Kubernetes would refuse every change of
+    existing StatefulSets.
     """
     spec: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     if storage_class is not None:
@@ -93,26 +93,26 @@ def claim_template(cluster: str, component: Component, *, name: str, size: str, 
 
 
 def retention(*, delete_claims: bool) -> Object:
-    """What becomes of claims when their StatefulSet goes. Those of pods that are scaled away always stay."""
+    """Return the retention policy of claims for a deleted StatefulSet. After scale-in they are always retained."""
     return {"whenDeleted": "Delete" if delete_claims else "Retain", "whenScaled": "Retain"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeSize:
-    """The size that the resource names for one volume of every pod of a StatefulSet."""
+    """The specified size of one volume of every pod of a StatefulSet."""
 
     stateful_set: str
     template: str
     """Name of the claim template."""
     field: str
-    """Where the resource names the size, for people."""
+    """The field with the size, for messages."""
     size: str
     claims: Mapping[int, str]
-    """Names of the pods' claims, by ordinal."""
+    """Names of the pods' claims, by ordinal number."""
 
 
 def volume_sizes(cluster: Cluster, *, broker_count: int) -> list[VolumeSize]:
-    """One for each volume of the brokers, and one for the cluster's own ensemble."""
+    """Return the sizes of the brokers' volumes and of the volume of the cluster's own ensemble."""
     volumes = sorted(cluster.brokers.volumes, key=lambda volume: volume.id)
     found = [
         _volume_size(
@@ -144,10 +144,10 @@ def _volume_size(claim: Object, stateful_set: str, ordinals: range, *, field: st
 
 
 def must_be_remade(present: Json, wanted: Json) -> bool:
-    """Whether a StatefulSet that is there differs from the wanted one in a claim template's size.
+    """Whether an existing StatefulSet has another size in a claim template than specified.
 
-    Kubernetes would refuse to change it. Deleted with its pods left alone (`propagationPolicy: Orphan`) and applied
-    anew, it takes the same pods and claims over again.
+    Kubernetes refuses such a change. If the StatefulSet is deleted without its pods (`propagationPolicy: Orphan`) and
+    created again, it adopts the same pods and claims.
     """
     before, after = template_sizes(present), template_sizes(wanted)
     return before.keys() == after.keys() and any(
@@ -156,7 +156,7 @@ def must_be_remade(present: Json, wanted: Json) -> bool:
 
 
 def with_sizes_of(present: Json, wanted: Object) -> Object:
-    """The wanted StatefulSet with the claim sizes of the one that is there, so that Kubernetes accepts the rest."""
+    """Return the StatefulSet with the claim sizes of the existing one, so that Kubernetes accepts the other changes."""
     sizes = template_sizes(present)
     claims = []
     for claim in wanted["spec"]["volumeClaimTemplates"]:
@@ -166,7 +166,7 @@ def with_sizes_of(present: Json, wanted: Object) -> Object:
 
 
 def template_sizes(stateful_set: Json) -> dict[str, str]:
-    """The sizes in a StatefulSet's claim templates, by their names."""
+    """Return the sizes in a StatefulSet's claim templates, by name."""
     return {claim["metadata"]["name"]: _size(claim) for claim in stateful_set["spec"].get("volumeClaimTemplates", [])}
 
 

@@ -1,8 +1,7 @@
-"""Every Kubernetes object that is wanted for one cluster, in the order of application, and what may be pruned. Pure.
+"""All Kubernetes objects of one cluster, in the order of application, and the kinds that may be pruned. Pure.
 
-Enters: a Cluster, the number of broker pods that scaling allows now, where images come from, rules and dashboards.
-Leaves: `WantedObject`s: ZooKeeper's first, then the brokers', the exporter's, and what monitors them; the same wishes
-give the same objects to the byte. The loop of a cluster applies them and prunes by `PRUNED_KINDS`.
+First the ensemble, then the brokers, the exporter and monitoring. The same input always gives the same objects. The
+loop of a cluster applies them and prunes objects of `PRUNED_KINDS`.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ PRUNED_KINDS: Final[tuple[tuple[str, str], ...]] = (
     ("rbac.authorization.k8s.io/v1", "Role"),
     ("v1", "ServiceAccount"),
 )
-"""API version and kind of what is deleted when it is wanted no longer. Never StatefulSets: records hang on them."""
+"""Kinds that are deleted when they are no longer needed. Never StatefulSets, which have data."""
 
 UNOWNED_KINDS: Final[tuple[tuple[str, str], ...]] = (("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),)
-"""What no owner takes along, as it belongs to no namespace. When a Cluster resource goes, or is found to be gone, the
-operator deletes these by `selector_of`."""
+"""Cluster-scoped kinds, which Kubernetes does not delete with the Cluster resource. The operator deletes them by
+`selector_of`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """What the shell has loaded from files."""
+    """Alert rules and dashboards, loaded from files."""
 
     rule_groups: tuple[Json, ...] = ()
-    """Of Prometheus, as a PrometheusRule has them."""
+    """Rule groups, as in a PrometheusRule."""
     dashboards: Mapping[str, str] = field(default_factory=dict)
-    """JSON texts by title, which is the file's name without its ending."""
+    """Dashboards as JSON, by title (the file name without suffix)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +60,19 @@ class WantedObject:
     kind: str
     name: str
     namespace: str | None
-    """None: it belongs to none."""
+    """None for cluster-scoped objects."""
     body: Object
     owned: bool
-    """Whether Kubernetes deletes it with the Cluster resource; otherwise the operator must (`UNOWNED_KINDS`)."""
+    """Whether Kubernetes deletes it with the Cluster resource; else the operator does (`UNOWNED_KINDS`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hashes:
-    """The restart hashes that pods must bear in order not to be outdated."""
+    """The restart hashes of the current templates."""
 
     brokers: str
     ensemble: str | None
-    """None where the ensemble is somebody else's."""
+    """None if the cluster uses another ensemble."""
 
 
 def wanted_objects(
@@ -86,13 +85,13 @@ def wanted_objects(
     spread: frozenset[Component] = frozenset(),
     ensemble_formed: bool = False,
 ) -> tuple[WantedObject, ...]:
-    """All of them, in order. `cluster` must come from Kubernetes, with its uid.
+    """Return all objects in order. `cluster` must have the uid of its resource.
 
-    `operator_namespace` is where the operator runs, which must reach ZooKeeper and the exporter; `spread` are the
-    components whose pods must spread over nodes; `ensemble_formed` says whether the cluster's own ensemble has held
+    `operator_namespace`: where the operator runs, which needs access to ZooKeeper and the exporter. `spread`: the
+    components whose pods must be spread over nodes. `ensemble_formed`: whether the cluster's own ensemble has held
     data.
 
-    Raises `ValueError` for a cluster without a uid: its objects would belong to nobody.
+    Raises `ValueError` for a cluster without a uid, because its objects would have no owner.
     """
     if not cluster.uid:
         raise ValueError(f"Cluster {cluster.name} has no uid: its objects would outlive it")
@@ -119,7 +118,7 @@ def wanted_objects(
 
 
 def hashes(cluster: Cluster, settings: ImageSettings) -> Hashes:
-    """The restart hashes of the templates that are wanted now."""
+    """Return the restart hashes of the current templates."""
     own = cluster.zookeeper.connect is None
     return Hashes(
         brokers=brokers.restart_hash(cluster, settings),
@@ -128,10 +127,10 @@ def hashes(cluster: Cluster, settings: ImageSettings) -> Hashes:
 
 
 def prune_selector(cluster: Cluster) -> str:
-    """The label selector of what may be pruned of this cluster, in its namespace and of what belongs to none.
+    """Return the label selector of objects that may be pruned.
 
-    Where a cluster was given another ensemble, its own one stays with all that it needs: a slip in `connect` must not
-    cost the cluster its memory. A person deletes it.
+    If a cluster uses another ensemble, the objects of its own ensemble are kept: a mistake in `connect` must not delete
+    metadata.
     """
     everything = selector_of(cluster.namespace, cluster.name)
     if cluster.zookeeper.connect is None:
@@ -140,7 +139,7 @@ def prune_selector(cluster: Cluster) -> str:
 
 
 def selector_of(namespace: str, cluster: str) -> str:
-    """The label selector of every object of a cluster, also of one whose resource is gone."""
+    """Return the label selector of all objects of a cluster, also after its resource was deleted."""
     own = {
         names.CLUSTER_LABEL: cluster,
         names.NAMESPACE_LABEL: namespace,
