@@ -64,10 +64,9 @@ class Sender:
             accumulator.window = self._window
 
     def _window(self, topic_partition: TopicPartition) -> int:
-        """One batch until the broker can tell gaps in this partition, then as many as the settings allow."""
+        """Batches of a partition that may be in flight, as its sequence numbers and the settings allow."""
         sequences = self._sequences.get(topic_partition)
-        proven = sequences is not None and sequences.is_proven
-        return self._settings.max_in_flight_requests_per_connection if proven else 1
+        return min(self._settings.max_in_flight_requests_per_connection, sequences.window if sequences else 1)
 
     def start(self) -> None:
         """Begin."""

@@ -1,19 +1,23 @@
-"""Idempotence: which number a batch carries, and what a broker's answer means for it (KIP-98, KIP-360).
+"""Idempotence: the sequence numbers of batches, and what a broker's answer means for a batch (KIP-98, KIP-360).
 
-In: batches in the order of their partition as they are sent, and the error codes of answers. Out: producer id, epoch
-and first sequence for a batch, and a `Verdict`. Called by `producer`. Invariant: for each partition and epoch the
-numbers given out have no gap and no repeat, and a batch keeps its numbers for as long as the broker could have it.
+`sender` numbers batches in the order of their partition as it sends them, and asks for a `Verdict` on each answer.
+Invariant: within a partition and producer epoch the sequence numbers have no gap and no repeat, and a batch keeps its
+numbers for as long as the broker may have appended it.
 
-Theory of operation. A broker takes a batch only if its first sequence follows the last one that it has of this
-producer; of a producer that it has nothing of, it takes any. So until a batch is acknowledged the numbers protect
-nothing: a first batch that is refused (the leader is not ready) could be overtaken by a second that is taken. Hence
-`is_proven`: before it, only one batch of the partition may be under way. After it, when the broker refuses the oldest
-batch without an answer for a gap, it has none of the later ones either: all of them may be numbered anew from 0 under
-the next epoch, which a broker accepts. This is the only case in which a batch changes its numbers; after a lost answer
-it is sent again as it was, and the broker recognises what it has. A later batch that is refused for a gap waits for
-the oldest.
+A broker appends a batch only if its first sequence follows the last one it has from this producer. If it has nothing
+from the producer, it accepts any sequence. So until the first acknowledgement, sequence numbers do not protect the
+order: if the first batch is rejected (the leader is not ready), the second could be appended before it. Hence only one
+batch of the partition may be in flight until `is_proven`. From then on, a broker that rejects the oldest unanswered
+batch because of a gap has none of the later ones either, and all of them may be renumbered from 0 under the next
+epoch. This is the only case in which a batch changes its numbers. After a lost answer the same batch is sent again, and
+the broker recognizes it as a duplicate. A later batch that is rejected because of a gap waits for the oldest.
 
-    answer                                  oldest without answer        later batch
+A broker recognizes only the last five batches of a producer. After a change of the leader, later batches can be
+acknowledged by the new leader while the old one still owes an answer. Hence `window` also limits the batches numbered
+since the oldest unanswered one to five. Otherwise its retry could be rejected although the broker has it, and
+renumbering would append it twice and out of order.
+
+    answer                                  oldest unanswered batch      later batch
     none, DUPLICATE_SEQUENCE_NUMBER         ACKNOWLEDGE                  ACKNOWLEDGE
     OUT_OF_ORDER_SEQUENCE, UNKNOWN_PRODUCER renumber, RETRY              RETRY
     INVALID_PRODUCER_EPOCH, new numbers     FAIL, new producer id        FAIL, new producer id
@@ -39,6 +43,8 @@ from odradek.base.types import NO_SEQUENCE
 _NONE: Final = 0
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _LAST_EPOCH: Final = 2**15 - 1
+REMEMBERED_BATCHES: Final = 5
+"""Batches per producer and partition that a broker recognizes as duplicates."""
 _GAP_CODES: Final = frozenset({OutOfOrderSequenceError.code, UnknownProducerIdError.code})
 
 
@@ -96,12 +102,21 @@ class PartitionSequences:
         self._identity: Identity | None = None
         self._next = 0
         self._outstanding: list[Numbered] = []
+        # The oldest outstanding batch that has numbers, and every batch numbered after it, answered or not.
+        self._since_oldest: list[Numbered] = []
         self._is_proven = False
 
     @property
     def is_proven(self) -> bool:
         """Whether a batch under the present id and epoch was acknowledged, so that the broker notices gaps."""
         return self._is_proven
+
+    @property
+    def window(self) -> int:
+        """Batches of the partition that may be unanswered at a time, from 0 to 5."""
+        if not self._is_proven:
+            return 1
+        return REMEMBERED_BATCHES - (len(self._since_oldest) - len(self._outstanding))
 
     @property
     def needs_identity(self) -> bool:
@@ -118,6 +133,7 @@ class PartitionSequences:
         self._identity = identity
         self._next = 0
         self._is_proven = False
+        self._since_oldest.clear()
 
     def number(self, batch: Numbered) -> None:
         """Give a batch its numbers, unless it has them. Batches must come in the partition's order."""
@@ -129,6 +145,7 @@ class PartitionSequences:
         self._next = (self._next + batch.record_count) & _SEQUENCE_MASK
         if batch not in self._outstanding:
             self._outstanding.append(batch)
+        self._since_oldest.append(batch)
 
     def judge(self, batch: Numbered, code: int, sent: Numbers) -> Verdict:
         """What an answer means for a batch that was sent with the numbers `sent`."""
@@ -153,6 +170,8 @@ class PartitionSequences:
         """The batch was acknowledged or given up; a gap that this leaves shows in the next answer."""
         if batch in self._outstanding:
             self._outstanding.remove(batch)
+        while self._since_oldest and self._since_oldest[0] not in self._outstanding:
+            del self._since_oldest[0]
 
     def _renumber(self) -> None:
         identity = self._identity
@@ -162,5 +181,6 @@ class PartitionSequences:
             self._identity = Identity(identity.producer_id, identity.epoch + 1)
         self._next = 0
         self._is_proven = False
+        self._since_oldest.clear()
         for batch in self._outstanding:
             batch.numbers = UNNUMBERED

@@ -125,3 +125,34 @@ def test_numbers_are_proven_by_the_first_acknowledgement_of_an_epoch() -> None:
     assert not sequences.is_proven, f"an answer to {late} of the old epoch proves nothing"
     sequences.judge(batches[1], 0, batches[1].numbers)
     assert sequences.is_proven
+
+
+def test_the_window_covers_the_batches_that_a_broker_remembers() -> None:
+    """Later batches may be acknowledged by a new leader while the old one still owes an answer for the oldest."""
+    sequences = PartitionSequences()
+    sequences.adopt(Identity(7, 0))
+    first = Batch()
+    sequences.number(first)
+    assert sequences.window == 1
+    sequences.judge(first, 0, first.numbers)
+    batches = [Batch() for _ in range(5)]
+    for index, batch in enumerate(batches):
+        assert sequences.window == 5 > index
+        sequences.number(batch)
+    for acknowledged, batch in enumerate(batches[1:], start=1):
+        sequences.judge(batch, 0, batch.numbers)
+        assert sequences.window == len(sequences.outstanding) == 5 - acknowledged
+    sequences.judge(batches[0], DUPLICATE, batches[0].numbers)
+    assert (sequences.window, sequences.outstanding) == (5, ())
+
+
+def test_a_renumbered_partition_has_its_whole_window_again() -> None:
+    sequences, batches = three()
+    sent = [batch.numbers for batch in batches]
+    sequences.judge(batches[0], 0, sent[0])
+    sequences.judge(batches[1], GAP, sent[1])
+    for batch in batches[1:]:
+        sequences.number(batch)
+    assert sequences.window == 1
+    sequences.judge(batches[1], 0, batches[1].numbers)
+    assert sequences.window == 5
