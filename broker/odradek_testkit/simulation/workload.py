@@ -67,7 +67,9 @@ class Workload:
         )
         topics = [topic for topic in plan.topics if topic.acks]
         written = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
-        self.reader: Final = Reader(world, history, written, clean=plan.kind is not Kind.UNCLEAN)
+        clean = plan.kind is not Kind.UNCLEAN
+        self.reader: Final = Reader(world, history, written, clean=clean)
+        history.group(GROUP, clean=clean)
         self._readers: Final[list[asyncio.Task[None]]] = []
 
     async def prepare(self) -> None:

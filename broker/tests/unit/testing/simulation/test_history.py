@@ -50,6 +50,13 @@ def test_a_partition_has_one_owner_in_a_generation() -> None:
     assert caught.value.invariant == "one-owner"
 
 
+def test_a_generation_number_may_be_used_again_after_an_unclean_election() -> None:
+    group = GroupHistory(clean=False)
+    group.assigned(1, "a", (T0,))
+    group.assigned(1, "b", (T0,))
+    assert group.owners == {(1, T0): "b"}
+
+
 def test_the_last_acknowledged_commit_stays() -> None:
     group = GroupHistory()
     assert group.may_be_committed(T0) == {None}
