@@ -20,7 +20,7 @@ from odradek.app.controller_link import ControllerLink
 from odradek.app.coordinator_log import CoordinatorLog
 from odradek.app.listeners import Listeners
 from odradek.app.observation import Observed, observe
-from odradek.app.system import System
+from odradek.app.system import SessionClient, System
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import OdradekError
 from odradek.base.types import GROUP_METADATA_TOPIC, NO_EPOCH, Endpoint, TopicPartition
@@ -118,9 +118,9 @@ class Broker:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def zookeeper_credentials(self) -> tuple[int, bytes] | None:
-        """Id and password of the ZooKeeper session, if there is one. They allow another process to end it."""
-        return self._zk.credentials
+    def zookeeper(self) -> SessionClient:
+        """Its ZooKeeper client. The credentials of its session allow another process to end the session."""
+        return self._zk
 
     @property
     def replicas(self) -> ReplicaManager:

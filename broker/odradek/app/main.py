@@ -28,7 +28,7 @@ from odradek.zk.port import ZkError, ZkSettings
 from odradek.zk.security import zookeeper_settings
 
 if TYPE_CHECKING:
-    from odradek.app.broker import Broker
+    from odradek.app.system import SessionClient
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_requested, stop)
-    beating = None if lifeline is None else loop.create_task(_beat(broker, lifeline))
+    beating = None if lifeline is None else loop.create_task(send_heartbeats(broker.zookeeper, lifeline))
     try:
         await broker.start()
         settle_garbage_collection()
@@ -157,9 +157,15 @@ def settle_garbage_collection() -> None:
     gc.freeze()
 
 
-async def _beat(broker: Broker, lifeline: Lifeline) -> None:
+async def send_heartbeats(zookeeper: SessionClient, lifeline: Lifeline) -> None:
+    """Send a heartbeat to the parent at each interval, and at once when a session begins.
+
+    The broker creates its first ephemeral znode within milliseconds of a new session. If it crashed before the next
+    interval, a parent that does not know the session could not end it.
+    """
+    zookeeper.on_session(lambda _: lifeline.beat(zookeeper.credentials))
     while True:
-        lifeline.beat(broker.zookeeper_credentials)
+        lifeline.beat(zookeeper.credentials)
         await asyncio.sleep(BEAT_INTERVAL_MS / 1000)
 
 

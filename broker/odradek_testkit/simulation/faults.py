@@ -163,7 +163,7 @@ class _Faults:
 
     async def _kill(self, fault: Kill) -> None:
         machine = self._world.machines[fault.broker]
-        credentials = None if machine.broker is None else machine.broker.zookeeper_credentials
+        credentials = None if machine.broker is None else machine.broker.zookeeper.credentials
         machine.kill()
         if fault.farewell and credentials is not None:
             await asyncio.sleep(FAREWELL_S)

@@ -150,7 +150,7 @@ class Machine:
 
     def end_session(self) -> None:
         """Its ZooKeeper session expires now; it hears of that when it asks the next time."""
-        credentials = None if self.broker is None else self.broker.zookeeper_credentials
+        credentials = None if self.broker is None else self.broker.zookeeper.credentials
         if credentials is not None:
             self._world.note("end-session", self.name)
             self._world.ensemble.end(credentials[0])

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from odradek.app.main import GARBAGE_THRESHOLDS, load, look_for_garbage_less_often, run, settle_garbage_collection
+from odradek.app.main import (
+    GARBAGE_THRESHOLDS,
+    load,
+    look_for_garbage_less_often,
+    run,
+    send_heartbeats,
+    settle_garbage_collection,
+)
+from odradek.app.supervisor import BEAT_INTERVAL_MS, Lifeline
 from odradek.base.errors import ConfigError
+from odradek.zk.port import ZkSettings
+from odradek_testkit.loop import run_virtual
+from odradek_testkit.net import SimulatedNetwork
+from odradek_testkit.zookeeper import SimulatedEnsemble, SimulatedZk
 
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
@@ -76,3 +90,34 @@ def test_what_a_started_process_has_is_not_looked_through_again_but_what_comes_l
     Cycle()
     gc.collect()
     assert Cycle.freed == 2
+
+
+def frames_of(reading: int) -> list[bytes]:
+    data = os.read(reading, 1 << 16)
+    return [data[start : start + 25] for start in range(0, len(data), 25)]
+
+
+def test_the_parent_knows_a_session_as_soon_as_it_begins() -> None:
+    """A broker that crashes right after its registration must not keep its znodes until the session times out."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        zookeeper = SimulatedZk(SimulatedEnsemble(SimulatedNetwork(loop, seed=0)), ZkSettings(connect="simulated"))
+        began = loop.time()
+        beating = loop.create_task(send_heartbeats(zookeeper, Lifeline(writing)))
+        await zookeeper.start()
+        assert loop.time() - began < BEAT_INTERVAL_MS / 1000
+        without, with_session = frames_of(reading)
+        assert without == bytes(25)
+        session_id, password = zookeeper.credentials or (0, b"")
+        assert with_session == b"\x01" + session_id.to_bytes(8, "big", signed=True) + password
+        beating.cancel()
+        await zookeeper.close()
+
+    try:
+        run_virtual(scenario())
+    finally:
+        os.close(reading)
+        os.close(writing)
