@@ -1,15 +1,15 @@
-"""One outgoing connection: requests with correlation ids, their responses or their failure.
+"""One outgoing connection: requests with correlation ids, and their responses or errors.
 
-Enters: encoded requests. Leaves: response frames, each in memory of its own. Called by the controller, the followers
-and the client.
+The controller, the followers and the client use it.
 
 Invariants:
-- Every call ends: with its response, with `RequestTimedOutError` at its deadline, or with `NetworkError` when the
-  connection ends first. A deadline ends the connection too, as in Kafka's clients: responses come in order, so one that
-  does not come holds up all behind it.
-- A cancelled call leaves the channel usable: its response is dropped when it comes.
-- Responses are matched by order and checked by correlation id; a mismatch ends the connection.
-- A response's memory belongs to the caller; nothing of a large response is copied but what came with its first bytes.
+- Every call ends: with its response, with `RequestTimedOutError` at its deadline, or with `NetworkError` if the
+  connection ends first. As in Kafka's clients, a missed deadline closes the connection: responses arrive in order, so
+  a missing one blocks all that follow.
+- The channel stays usable when a call is cancelled. The response is dropped when it arrives.
+- Responses are matched by order and checked by correlation id. A mismatch closes the connection.
+- The caller owns the memory of a response. Only the part of a large response that arrives with its first bytes is
+  copied.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _LAST_CORRELATION_ID: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLimits:
-    """`max_in_flight` unanswered requests; further calls wait. Responses above `max_response_bytes` end it."""
+    """At most `max_in_flight` unanswered requests; further calls wait. A response above `max_response_bytes` closes the
+    connection."""
 
     max_in_flight: int = 100
     max_response_bytes: int = 256 << 20
@@ -54,14 +55,14 @@ class ChannelLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelTimeouts:
-    """For the connection to be made, and for a response when a call names no limit of its own."""
+    """Timeouts for connecting, and for a response if the call has no timeout."""
 
     connect_ms: float = 10_000
     request_ms: float = 30_000
 
 
 class _Pending:
-    """A request that was sent and not answered."""
+    """A request that was sent and is not answered yet."""
 
     __slots__ = ("correlation_id", "deadline", "outcome")
 
@@ -72,7 +73,7 @@ class _Pending:
 
 
 class Channel(asyncio.BufferedProtocol):
-    """An open connection to one broker; make it with `open`."""
+    """An open connection to one broker. Create it with `open`."""
 
     def __init__(self, peer: str, client_id: str | None, limits: ChannelLimits, timeouts: ChannelTimeouts) -> None:
         """Called by `open`."""
@@ -106,7 +107,7 @@ class Channel(asyncio.BufferedProtocol):
         limits: ChannelLimits | None = None,
         timeouts: ChannelTimeouts | None = None,
     ) -> Channel:
-        """Connect; `NetworkError` when the address does not answer in time."""
+        """Connect. Raises `NetworkError` if the address does not answer in time."""
         timeouts = timeouts or ChannelTimeouts()
         channel = cls(f"{host}:{port}", client_id, limits or ChannelLimits(), timeouts)
         try:
@@ -120,23 +121,24 @@ class Channel(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether calls may still succeed."""
+        """Whether calls can still succeed."""
         return self._failure is None
 
     @property
     def in_flight(self) -> int:
-        """Requests sent and not answered, those of cancelled callers included."""
+        """Number of unanswered requests, including those of cancelled calls."""
         return len(self._pending)
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
-        """What the peer serves, (lowest, highest) by API key; `RuntimeError` before `negotiate`."""
+        """API versions of the peer: (lowest, highest) by API key. Raises `RuntimeError` before `negotiate`."""
         if self._versions is None:
             raise RuntimeError(f"the versions of {self.peer} are not negotiated yet")
         return self._versions
 
     def pick(self, api_key: ApiKey) -> int:
-        """The highest version of an API that both sides speak; `UnsupportedVersionError` when there is none."""
+        """Return the highest version of an API that both sides support. Raises `UnsupportedVersionError` if there is
+        none."""
         row = API_TABLE[api_key]
         low, high = self.versions.get(api_key, (0, -1))
         version = min(high, row.max_version)
@@ -145,7 +147,8 @@ class Channel(asyncio.BufferedProtocol):
         return version
 
     async def negotiate(self) -> Mapping[int, tuple[int, int]]:
-        """Ask which versions the peer serves (KIP-35); brokers that do not know our question get the oldest form."""
+        """Request the API versions of the peer (KIP-35). A broker that does not support our version answers with
+        version 0."""
         software: Message = {"client_software_name": "odradek", "client_software_version": VERSION}
         version = API_TABLE[ApiKey.API_VERSIONS].max_version
         frame = await self._call_message(ApiKey.API_VERSIONS, version, software)
@@ -176,7 +179,7 @@ class Channel(asyncio.BufferedProtocol):
     ) -> Any:
         """Send one request and return its response, whose class or API is `expected`.
 
-        Raises as `call`; `ValueError` for a wrong message.
+        Raises the errors of `call`, and `ValueError` for an invalid message.
         """
         api_key = expected if isinstance(expected, ApiKey) else expected.API_KEY
         return decode_response(expected, version, await self._call_message(api_key, version, message, timeout_ms))
@@ -196,10 +199,10 @@ class Channel(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         expect_response: bool = True,
     ) -> memoryview:
-        """Send what `encode(correlation_id)` gives, a whole frame with its prefix, and return the response frame.
+        """Send the frame that `encode(correlation_id)` returns, including its prefix, and return the response frame.
 
-        The result starts at the response header, belongs to the caller, and is empty when no response is expected.
-        `timeout_ms` counts from now, waiting for a place in flight included. `RequestTimedOutError`, `NetworkError`.
+        The result starts at the response header, belongs to the caller, and is empty if no response is expected.
+        `timeout_ms` includes the time until the request may be sent. Raises `RequestTimedOutError` or `NetworkError`.
         """
         limit_ms = self._timeouts.request_ms if timeout_ms is None else timeout_ms
         deadline = self._loop.time() + limit_ms / 1000
@@ -212,7 +215,7 @@ class Channel(asyncio.BufferedProtocol):
         if outcome is None:
             self._slots.release()
             return memoryview(b"")
-        # The place in flight is given back when the response comes, not when this caller stops waiting for it.
+        # The slot is released when the response arrives, not when this caller stops waiting for it.
         return await outcome
 
     async def _take_slot(self, deadline: float) -> None:
@@ -248,18 +251,19 @@ class Channel(asyncio.BufferedProtocol):
         return outcome
 
     async def close(self) -> None:
-        """End the connection; calls under way raise `NetworkError`. Idempotent."""
+        """Close the connection. Pending calls raise `NetworkError`. Idempotent."""
         self._end(NetworkError(f"the connection to {self.peer} was closed"))
         await self.wait_closed()
 
     async def wait_closed(self) -> None:
-        """Return when the connection has ended, for whatever reason."""
+        """Return when the connection has ended, for any reason."""
         await asyncio.shield(self._lost)
 
-    # Deadlines ----------------------------------------------------------------------------------------------------
+    # Deadlines
 
     def _arm(self, deadline: float) -> None:
-        """One timer for the earliest deadline; it is not moved when its request is answered, it looks again then."""
+        """Start one timer for the earliest deadline. It is not moved when that request is answered; it checks again
+        then."""
         if self._timer is None or self._timer.when() > deadline:
             if self._timer is not None:
                 self._timer.cancel()
@@ -277,7 +281,7 @@ class Channel(asyncio.BufferedProtocol):
             self._arm(min(pending.deadline for pending in self._pending))
 
     def _end(self, failure: NetworkError) -> None:
-        """Fail everything under way, then drop the connection. Only the first reason counts."""
+        """Fail all pending calls and close the connection. Only the first reason counts."""
         if self._failure is not None:
             return
         self._failure = failure
@@ -293,7 +297,7 @@ class Channel(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # Called by the event loop -------------------------------------------------------------------------------------
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected."""
@@ -301,7 +305,7 @@ class Channel(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: the scratch memory, or the large response that is under way."""
+        """Return where the next bytes are written: the scratch buffer, or the large response being received."""
         if self._large is not None:
             return self._large[self._large_filled :]
         return self._scratch[self._filled :]
@@ -321,11 +325,11 @@ class Channel(asyncio.BufferedProtocol):
             self._end(NetworkError(f"{self.peer} sent what is no response: {error}"))
 
     def eof_received(self) -> bool:
-        """The peer sends no more."""
+        """The peer has closed its side."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """The socket is closed."""
         reason = "was closed by the peer" if exc is None else f"broke: {exc}"
         self._end(NetworkError(f"the connection to {self.peer} {reason}"))
         self._transport = None
@@ -333,17 +337,17 @@ class Channel(asyncio.BufferedProtocol):
             self._lost.set_result(None)
 
     def pause_writing(self) -> None:
-        """The peer does not read."""
+        """The peer does not read fast enough."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
         """The peer reads again."""
         self._writable.set()
 
-    # Responses ----------------------------------------------------------------------------------------------------
+    # Responses
 
     def _take_frames(self) -> None:
-        """Deliver the whole frames in the scratch memory; begin memory of its own for one that does not fit."""
+        """Deliver the complete frames in the scratch buffer; allocate a buffer for a frame that does not fit."""
         start = 0
         while self._filled - start >= _PREFIX_BYTES:
             (length,) = _LENGTH.unpack_from(self._scratch, start)
@@ -385,7 +389,7 @@ class Channel(asyncio.BufferedProtocol):
 
 
 def _error_code(frame: memoryview) -> int:
-    """The error code of an ApiVersions response: in every version the first field after the correlation id."""
+    """Return the error code of an ApiVersions response: in every version the first field after the correlation id."""
     if len(frame) < _PREFIX_BYTES + _ERROR_CODE.size:
         raise MalformedFrameError(f"ApiVersions response of {len(frame)} bytes")
     (code,) = _ERROR_CODE.unpack_from(frame, _PREFIX_BYTES)

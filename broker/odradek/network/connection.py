@@ -1,20 +1,20 @@
-"""One accepted connection: bytes in, requests to the handler, responses out in the order of the requests.
+"""One accepted connection: it passes requests to the handler and sends responses in the order of the requests.
 
-Enters: what the socket received, and responses in any order. Leaves: `Request`s to the handler, bytes to the transport.
-Called by the event loop and by whoever holds a request; owned by a `Listener`.
+The event loop and the owner of a request call it. A `Listener` owns it.
 
 Invariants:
-- A frame's length is checked before memory is made for it; memory grows with what has arrived, never with what was
-  announced. A frame above the limit, or of no length, ends the connection unread.
-- Responses leave in the order of their requests (the protocol has no other way to match them for old clients).
-- A request of an API that is not pipelined is alone: it is handed over when all before it are answered, and nothing
-  after it is handed over until it is answered, as in Kafka. Pipelined ones run together up to a count and a size.
-- While requests wait, or the peer does not read its responses, reading pauses: the peer's own window holds it back.
-- Answers given while requests are handed over leave together when that ends, or when they have become many bytes: a
-  system call for each would cost more than most requests.
-- While a part of an answer is sent from a file (`outflow`), later answers wait and no request is accepted, so that
+- The length of a frame is checked before memory is allocated. The buffer grows with the data received, never with the
+  announced length. A frame above the limit, or without a length, closes the connection unread.
+- Responses are sent in the order of their requests: old clients have no other way to match them.
+- A request of an API that is not pipelined runs alone, as in Kafka: it is passed on when all earlier requests are
+  answered, and later ones wait for its answer. Pipelined requests run concurrently up to a count and a size.
+- While requests wait, or the peer does not read its responses, reading is paused, so that TCP flow control slows the
+  peer down.
+- Responses given while requests are passed on are sent together at the end, or once they exceed a size: a system call
+  for each would cost more than most requests.
+- While a part of a response is sent from a file (`outflow`), later responses wait and no request is accepted, so that
   memory use stays low.
-- A frame's memory is borrowed: it is valid until the handler returns, and `Request.frame` is empty from then on.
+- The memory of a frame is borrowed: it is valid until the handler returns, and `Request.frame` is empty afterwards.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ logger = logging.getLogger(__name__)
 _PIPELINED: Final = frozenset(key for key, row in API_TABLE.items() if row.pipelined)
 _NO_FRAME: Final = memoryview(b"")
 _GIVEN: Final[Sequence[Part]] = ()
-"""In the place of an answer that is on its way, or was dropped."""
+"""Placeholder for a response that is being sent or was dropped."""
 
 _TOGETHER_BYTES: Final = 64 << 10
-"""Responses wait for each other up to so many bytes."""
+"""Maximum size of responses that are collected to be sent together."""
 
 _JOINED_BYTES: Final = 4 << 10
-"""Up to so many bytes copying several buffers into one is cheaper than to send them from where they are."""
+"""Up to this size, copying several buffers into one is cheaper than sending them separately."""
 
 
 @dataclass(slots=True)
 class NetworkCounters:
-    """Running totals of one listener, for the metrics; all but `connections` only grow."""
+    """Running totals of one listener, for the metrics. All except `connections` only grow."""
 
     connections: int = 0
     connections_accepted: int = 0
@@ -66,11 +66,11 @@ class NetworkCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Bounds of one connection, in bytes unless said otherwise.
+    """Limits of one connection, in bytes unless stated otherwise.
 
-    `max_frame_bytes` is Kafka's `socket.request.max.bytes`. `max_in_flight` counts unanswered pipelined requests, and
-    `max_in_flight_bytes` their frames. Above `write_high_water_bytes` of unsent responses no request is taken.
-    `files`: how parts of answers that lie in files are read.
+    `max_frame_bytes` is Kafka's `socket.request.max.bytes`. `max_in_flight` limits unanswered pipelined requests, and
+    `max_in_flight_bytes` the total of their frames. While more than `write_high_water_bytes` of responses are unsent,
+    no request is accepted. `files` tells how parts of responses are read from files.
     """
 
     max_frame_bytes: int = 104_857_600
@@ -81,9 +81,9 @@ class ConnectionOptions:
 
 
 class Request:
-    """One request. Exactly one of `respond`, `respond_nothing` and `fail` is to be called, at any later time.
+    """One request. Exactly one of `respond`, `respond_nothing` and `fail` must be called, at any later time.
 
-    `frame` is valid until the handler returns; the body starts at `position`.
+    `frame` is valid until the handler returns. The body starts at `position`.
     """
 
     __slots__ = ("_answer", "_size", "connection", "frame", "header", "position", "received_ms", "sample")
@@ -91,7 +91,7 @@ class Request:
     def __init__(
         self, connection: Connection, header: RequestHeader, frame: memoryview, position: int, received_ms: float
     ) -> None:
-        """Made by the connection alone."""
+        """Created by the connection only."""
         self.connection: Final = connection
         self.header: Final = header
         self.frame = frame
@@ -100,26 +100,26 @@ class Request:
         self._size: Final = len(frame)
         self._answer: Sequence[Part] | None = None
         self.sample: RequestSample | None = None
-        """Its times, when its handler has chosen to have them noted."""
+        """Its timestamps, if its handler has enabled them."""
 
     @property
     def api_key(self) -> ApiKey:
-        """What is asked."""
+        """API key of the request."""
         return self.header.api_key
 
     @property
     def api_version(self) -> int:
-        """In which version; served by this broker, except for ApiVersions (see `codec.decode_header`)."""
+        """API version; supported by this broker, except for ApiVersions (see `codec.decode_header`)."""
         return self.header.api_version
 
     @property
     def correlation_id(self) -> int:
-        """The client's number of the request, to be repeated in the response."""
+        """Correlation id, repeated in the response."""
         return self.header.correlation_id
 
     @property
     def client_id(self) -> str | None:
-        """The client's name for itself."""
+        """Client id in the request header."""
         return self.header.client_id
 
     @property
@@ -129,36 +129,37 @@ class Request:
 
     @property
     def listener(self) -> str:
-        """Name of the listener that the client came in by."""
+        """Name of the listener that accepted the connection."""
         return self.connection.listener
 
     @property
     def size_bytes(self) -> int:
-        """Size of the frame without its length prefix; stays after the frame is gone."""
+        """Size of the frame without its length prefix. Valid even after the frame is gone."""
         return self._size
 
     @property
     def is_answered(self) -> bool:
-        """Whether an answer was given."""
+        """Whether the request was answered."""
         return self._answer is not None
 
     def respond(self, parts: Sequence[Part]) -> None:
-        """Send a whole response frame once all earlier requests are answered. Its parts must not change after."""
+        """Send a complete response frame once all earlier requests are answered. Its parts must not change
+        afterwards."""
         if self._answer is not None:
             raise RuntimeError(f"{self} was answered before")
         self._answer = parts
         self.connection.on_answer(self)
 
     def respond_nothing(self) -> None:
-        """Count as answered without a response (Produce with acks=0)."""
+        """Complete the request without a response (Produce with acks=0)."""
         self.respond(())
 
     def fail(self, reason: str) -> None:
-        """End the connection: the only answer to a frame that cannot be read."""
+        """Close the connection: the only answer to a frame that cannot be decoded."""
         self.connection.abort(reason)
 
     def __str__(self) -> str:
-        """For logs: who asks for what."""
+        """Connection, API, version and correlation id, for logs."""
         header = self.header
         return f"{self.connection} {API_TABLE[header.api_key].name} v{header.api_version} #{header.correlation_id}"
 
@@ -180,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         on_open: Callable[[Connection], bool] = lambda _connection: True,
         on_lost: Callable[[Connection], None] = lambda _connection: None,
     ) -> None:
-        """`on_open` may refuse the connection by returning False; `on_lost` follows exactly when it did not."""
+        """`on_open` may refuse the connection by returning False. `on_lost` is called only if it did not."""
         self._handler: Final = handler
         self._clock: Final = clock
         self.listener: Final = listener
@@ -213,10 +214,10 @@ class Connection(asyncio.BufferedProtocol):
         self._active_ms = clock.monotonic_ms()
 
     def __str__(self) -> str:
-        """For logs: listener and peer."""
+        """Listener and peer, for logs."""
         return f"{self.listener} {self.peer_host}:{self.peer_port}"
 
-    # Called by the event loop -------------------------------------------------------------------------------------
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is accepted."""
@@ -233,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._options.write_high_water_bytes)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return where the next bytes are written."""
         return self._buffer.free_space()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -244,9 +245,9 @@ class Connection(asyncio.BufferedProtocol):
         self._hand_over()
 
     def eof_received(self) -> bool:
-        """The peer sends no more; whoever still waits for an answer cannot be told, so the transport closes.
+        """The peer has closed its side: pending answers cannot be delivered, so the transport closes.
 
-        Of an outflow the transport does not know: it closes when that is out.
+        The transport does not know about an outflow. It closes when that is complete.
         """
         if self._outflow is None:
             return False
@@ -254,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone; answers to what is pending are dropped from now on."""
+        """The socket is closed: drop all pending responses."""
         self._closing = True
         self._transport = None
         self._samples.clear()
@@ -272,21 +273,21 @@ class Connection(asyncio.BufferedProtocol):
             self._on_lost(self)
 
     def pause_writing(self) -> None:
-        """The peer does not read: take no more requests."""
+        """The peer does not read fast enough: accept no more requests."""
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        """The peer has read."""
+        """The peer has read enough."""
         self._write_paused = False
         if self._outflow is not None:
             self._outflow.start()
         self._note_sent()
         self._schedule()
 
-    # Requests in --------------------------------------------------------------------------------------------------
+    # Requests
 
     def _is_full(self) -> bool:
-        """Whether no request may be handed over now, whatever it is."""
+        """Whether no request of any kind may be passed on now."""
         options = self._options
         return (
             self._exclusive
@@ -297,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _hand_over(self) -> None:
-        """Hand over what has arrived and may run, then pause or resume reading."""
+        """Pass on the frames that have arrived and may run, then pause or resume reading."""
         self._handing_over = True
         try:
             next_frame = self._buffer.next_frame
@@ -314,13 +315,13 @@ class Connection(asyncio.BufferedProtocol):
             self._balance_reading()
 
     def _refuse(self, reason: str) -> None:
-        """The peer's frame cannot be read: its connection ends, nobody else is concerned."""
+        """Close the connection of a peer whose frame cannot be decoded. No other connection is affected."""
         self._counters.requests_refused += 1
         logger.warning("%s: closing the connection: %s", self, reason)
         self.abort(reason)
 
     def _hand_over_one(self, frame: memoryview) -> bool:
-        """Whether the frame was taken; it stays when it must wait for the answers before it."""
+        """Pass on a frame. Returns False if it must wait for the answers to earlier requests."""
         header, position = decode_header(frame)
         is_alone = header.api_key not in _PIPELINED
         if is_alone and self._pending:
@@ -336,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
         except (MalformedFrameError, UnsupportedVersionError) as error:
             self._refuse(f"{request}: {error}")
         except Exception:
-            # The edge that must survive: one request's bug ends its own connection and nobody else's.
+            # A bug in the handling of one request must end only its own connection.
             logger.exception("%s: the handler failed, closing the connection", request)
             self.abort("the handler failed")
         request.frame = _NO_FRAME
@@ -345,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _balance_reading(self) -> None:
-        """Read on unless something waits: an idle connection stays readable, so that its end is noticed."""
+        """Read unless requests wait. An idle connection stays readable, so that its end is noticed."""
         transport = self._transport
         if transport is None:
             return
@@ -359,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.resume_reading()
 
     def _schedule(self) -> None:
-        """Look at waiting frames soon; not now, because the caller may be in the middle of something of its own."""
+        """Process waiting frames in the next iteration of the loop: the caller may be in the middle of an operation."""
         if self._closing or self._handing_over or self._wake_up is not None or self._loop is None:
             return
         if self._buffer.unread_bytes or self._read_paused:
@@ -370,10 +371,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing:
             self._hand_over()
 
-    # Responses out ------------------------------------------------------------------------------------------------
+    # Responses
 
     def on_answer(self, request: Request) -> None:
-        """A request was answered: send what its turn has come for. Called by `Request` alone."""
+        """A request was answered: send all responses whose turn has come. Called by `Request` only."""
         if request.sample is not None:
             request.sample.answered_ms = self._clock.monotonic_ms()
         pending = self._pending
@@ -384,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         while pending and (parts := pending[0]._answer) is not None:
             answered = pending.popleft()
-            # Who waited for something may hold the request for long: megabytes of records with it, else.
+            # The holder of a request may keep it for a long time, and with it megabytes of records.
             answered._answer = _GIVEN
             self._pending_bytes -= answered._size
             if answered.sample is not None:
@@ -395,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
             elif parts:
                 self._outgoing += parts
                 self._outgoing_bytes += sum(map(len, parts))
-            # A region never is a whole answer: its frame has a length before it.
+            # A region is never a complete response: the frame's length precedes it.
             self._has_regions = self._has_regions or (len(parts) > 1 and FileRegion in map(type, parts))
         self._exclusive = False
         if not self._handing_over or self._outgoing_bytes >= self._together_bytes:
@@ -403,28 +404,28 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def _note_answered(self, sample: RequestSample, *, sends: bool) -> None:
-        """It is this answer's turn; without a response (acks=0) nothing is waited for."""
+        """It is this response's turn; without a response (acks=0) there is nothing to wait for."""
         if sends:
             self._samples.append(sample)
         else:
             sample.sent(sample.answered_ms, sample.answered_ms)
 
     def _go_on(self) -> None:
-        """After an answer: close if it was the last one, or look for the next request."""
+        """After a response: close if it was the last one, or process the next request."""
         if self._closing and not self._pending:
             self._end()
         elif not self._handing_over:
             self._schedule()
 
     def _send(self) -> None:
-        """Hand what is to leave to the transport, which sends it at once if it can, or to an outflow."""
+        """Pass collected responses to the transport, which sends at once if possible, or to an outflow."""
         parts, size, transport = self._outgoing, self._outgoing_bytes, self._transport
         if not parts or transport is None:
             return
         self._outgoing, self._outgoing_bytes = [], 0
         if self._samples and self._loop is not None:
             self._sending_ms = self._sending_ms or self._clock.monotonic_ms()
-            # An event loop may write at the end of its turn, so the next one is asked.
+            # The event loop may write at the end of its iteration, so continue in the next one.
             self._loop.call_soon(self._note_sent)
         if self._outflow is not None:
             self._outflow.put(parts)
@@ -444,7 +445,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(buffers)
 
     def _send_with_regions(self, transport: asyncio.Transport, parts: list[Part]) -> None:
-        """Begin an outflow; where there is no socket for it, read what lies in files here and now."""
+        """Start an outflow. If there is no socket for it, read the file regions now."""
         self._has_regions = False
         descriptor = sendable_descriptor(transport)
         try:
@@ -462,7 +463,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._outflow.put(parts)
         if transport.get_write_buffer_size():
-            # `resume_writing` then tells that all of it is out.
+            # `resume_writing` then reports that everything is sent.
             transport.set_write_buffer_limits(high=0)
         else:
             self._outflow.start()
@@ -472,7 +473,7 @@ class Connection(asyncio.BufferedProtocol):
         self._active_ms = self._clock.monotonic_ms()
 
     def _have_flowed_out(self, rest: list[Buffer]) -> None:
-        """Every region is out: what follows is the transport's again."""
+        """All file regions are sent: the transport sends what follows."""
         self._outflow = None
         transport = self._transport
         if transport is None:
@@ -484,7 +485,7 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def _note_sent(self) -> None:
-        """Tell the samples that their answers are out, unless the peer or a file is waited for: then that tells."""
+        """Note the time in the samples of sent responses, unless the peer or a file must be waited for."""
         if not self._samples or self._write_paused or self._outflow is not None:
             return
         samples, self._samples = self._samples, []
@@ -494,7 +495,7 @@ class Connection(asyncio.BufferedProtocol):
             sample.sent(max(sending_ms, sample.answered_ms), now_ms)
 
     def _drop_outgoing(self) -> None:
-        """Nothing more leaves."""
+        """Drop all unsent responses."""
         self._outgoing, self._outgoing_bytes, self._has_regions = [], 0, False
         if self._outflow is not None:
             self._outflow.release()
@@ -506,23 +507,23 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and self._outflow is None:
             self._transport.close()
 
-    # Called by the owner ------------------------------------------------------------------------------------------
+    # Called by the owner
 
     @property
     def in_flight(self) -> int:
-        """Requests handed over and not answered."""
+        """Number of requests passed on and not answered."""
         return len(self._pending)
 
     def idle_ms(self, now_ms: float) -> float:
-        """Time since bytes last came or went; 0 while a request is under way."""
+        """Milliseconds since bytes were last received or sent; 0 while a request is in progress."""
         return 0.0 if self._pending else now_ms - self._active_ms
 
     def shrink(self) -> None:
-        """Give memory back that the last frames did not need; called now and then."""
+        """Free memory that the last frames did not need. Called periodically."""
         self._buffer.shrink()
 
     def close(self) -> None:
-        """Take no more requests, answer what is pending, then close. Idempotent."""
+        """Accept no more requests, answer pending ones, then close. Idempotent."""
         if self._closing or self._transport is None:
             return
         self._closing = True
@@ -533,7 +534,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end()
 
     def abort(self, reason: str) -> None:
-        """Close at once; unsent responses are lost. Idempotent."""
+        """Close immediately. Unsent responses are lost. Idempotent."""
         self._closing = True
         self._send()
         self._drop_outgoing()

@@ -1,8 +1,8 @@
-"""A listening address: accepts connections, holds them to their limits, and closes them in order.
+"""A listening address: accepts connections, enforces their limits, and closes them in order.
 
-Enters: a name, an address and a request handler. Leaves: `Connection`s, which call the handler. Called by `app`.
+The `Connection`s of a listener call the request handler. `app` creates the listeners.
 Invariants: at most `max_connections` and `max_connections_per_ip` are open; a connection without traffic for `idle_ms`
-is closed; after `close` none is left and no address is bound.
+is closed; after `close` no connection is open and no address is bound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNLIMITED: Final = 2**31 - 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerOptions:
     """Kafka's settings of a listener: `socket.listen.backlog.size`, `max.connections`, `max.connections.per.ip`,
-    `connections.max.idle.ms`, and the socket's buffer sizes in bytes (-1: what the system gives)."""
+    `connections.max.idle.ms`, and the socket buffer sizes in bytes (-1: the default of the system)."""
 
     backlog: int = 50
     max_connections: int = _UNLIMITED
@@ -41,7 +41,8 @@ class ListenerOptions:
 
 
 async def bind_socket(host: str, port: int) -> socket.socket:
-    """One socket: of several addresses of a name the first IPv4 one, as the JVM has it. Raises `OSError`."""
+    """Bind one socket. If a name has several addresses, the first IPv4 address is used, as in the JVM. Raises
+    `OSError`."""
     if not host:
         if socket.has_dualstack_ipv6():
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -52,7 +53,7 @@ async def bind_socket(host: str, port: int) -> socket.socket:
 
 
 class Listener:
-    """One bound address and its connections. `counters` are its running totals."""
+    """One bound address and its connections. `counters` has its running totals."""
 
     def __init__(
         self,
@@ -64,9 +65,9 @@ class Listener:
         options: ListenerOptions | None = None,
         bind: Callable[[str, int], Awaitable[socket.socket]] = bind_socket,
     ) -> None:
-        """`address`: host and port; an empty host is every interface, port 0 any free one. Binds nothing yet.
+        """`address`: host and port. An empty host means every interface, port 0 any free port. Binds nothing yet.
 
-        `bind` makes the socket; a simulated network has its own.
+        `bind` creates the socket; a simulated network has its own function.
         """
         self.name: Final = name
         self.host: Final = address[0]
@@ -75,7 +76,7 @@ class Listener:
         self._handler: Final = handler
         self._clock: Final = clock
         self._options = options or ListenerOptions()
-        # In the order in which they came, and so they are closed: a set has that of addresses in memory.
+        # Ordered by age, and closed in this order; the order of a set would depend on memory addresses.
         self._connections: Final[dict[Connection, None]] = {}
         self._per_host: Final[Counter[str]] = Counter()
         self._make_socket: Final = bind
@@ -87,22 +88,23 @@ class Listener:
         self._closed = False
 
     def limit(self, *, max_connections: int, max_connections_per_ip: int) -> None:
-        """Put other limits in force for connections to come; those that are open stay."""
+        """Set the limits for new connections. Open connections stay."""
         self._options = replace(
             self._options, max_connections=max_connections, max_connections_per_ip=max_connections_per_ip
         )
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """The open connections, the oldest first."""
+        """The open connections, oldest first."""
         return tuple(self._connections)
 
     async def probe(self) -> None:
-        """Bind and let go at once: `ConfigError` when the address cannot be had now."""
+        """Bind and release the address. Raises `ConfigError` if it is not available now."""
         (await self._bind()).close()
 
     async def start(self) -> None:
-        """Bind and accept; `port` is the real one then. `ConfigError` when the address cannot be had."""
+        """Bind and accept connections; sets `port` to the actual port. Raises `ConfigError` if the address is not
+        available."""
         bound = await self._bind()
         try:
             self._server = await asyncio.get_running_loop().create_server(
@@ -115,7 +117,7 @@ class Listener:
         self._sweep_timer = self._clock.call_later(_SWEEP_MS, self._sweep)
 
     async def close(self, grace_ms: float = 5_000) -> None:
-        """Accept no more, let answers that are under way leave for `grace_ms`, then end the rest. Idempotent."""
+        """Accept no more connections, wait up to `grace_ms` for pending responses, then close the rest. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -191,7 +193,7 @@ class Listener:
             self._empty.set()
 
     def _sweep(self) -> None:
-        """Close what is idle, take back unused memory, tell of refusals: once for all, not by a timer for each."""
+        """Close idle connections, free unused memory and log refusals; one timer serves all connections."""
         now_ms = self._clock.monotonic_ms()
         for connection in self.connections:
             if connection.idle_ms(now_ms) >= self._options.idle_ms:

@@ -1,22 +1,22 @@
-"""Answers that are partly in files: on their way to one socket, in order.
+"""Sends responses that are partly in files to one socket, in order.
 
-Buffers and `FileRegion`s enter; their bytes leave through the socket, those of files by `sendfile`, without a copy in
-this process. A `Connection` makes one when an answer holds a region, and goes on with its transport when that is out.
+Buffers are sent as they are, and `FileRegion`s with `sendfile`, without a copy in this process. A `Connection` creates
+an outflow for a response with a region, and continues with its transport when everything is sent.
 
 Invariants:
-- Everything leaves in the order of `put`, after what the transport had before: nothing is sent until that is out.
-- The event loop does not wait for a disk: pages that are not in memory are brought there in a thread first, and those
-  behind them are asked for in advance (`read_ahead`).
-- A file that was cut or closed meanwhile ends the connection: a frame whose length is announced is never cut short.
-- Exactly one of `on_finished` and `on_failed` is called, unless `release` comes first; it leaves no descriptor, no
-  event, and no task behind.
+- Everything is sent in the order of `put`, after the buffer of the transport is empty.
+- The event loop does not wait for a disk: pages that are not in the page cache are read in a thread first, and the
+  pages after them are requested in advance (`read_ahead`).
+- A file that was truncated or closed meanwhile closes the connection: a frame is never shorter than announced.
+- Exactly one of `on_finished` and `on_failed` is called, unless `release` comes first. `release` leaves no descriptor,
+  event or task behind.
 
-    state      waits for                 then
-    DRAINING   the transport's buffer    SENDING
-    SENDING    nothing, or its next turn BLOCKED, READING, or the end
-    BLOCKED    room in the socket        SENDING
-    READING    a thread that reads       SENDING
-    RELEASED   nothing                   -
+    state      waits for                        then
+    DRAINING   the transport's buffer           SENDING
+    SENDING    nothing, or the next iteration   BLOCKED, READING, or the end
+    BLOCKED    space in the socket buffer       SENDING
+    READING    a thread that reads              SENDING
+    RELEASED   nothing                          -
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from odradek.network.pages import FileAccess, bring_in
 from odradek.network.read_ahead import ReadAhead
 
 WINDOW_BYTES: Final = 1 << 20
-"""So much of a region is looked for in memory, and sent, at once; more than most sockets take."""
+"""Bytes of a region that are checked for residency and sent at a time; more than most sockets accept."""
 
 FORGOTTEN_AFTER_S: Final = 1.0
-"""What was in memory is looked for again when the socket has not taken it in so long."""
+"""Residency is checked again if the socket has not accepted the data within this time."""
 
 TURN_BYTES: Final = 4 << 20
-"""After so many bytes others get their turn of the event loop."""
+"""Bytes sent before other tasks get their turn of the event loop."""
 
 _MOST_BUFFERS: Final = 512
-"""Buffers in one sendmsg call; Linux allows 1024 (IOV_MAX)."""
+"""Buffers per sendmsg call; Linux allows 1024 (IOV_MAX)."""
 
 
 class State(Enum):
@@ -61,18 +61,19 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutflowEvents:
-    """What the connection hears; all on the event loop, perhaps before the call that began it returns."""
+    """Callbacks to the connection, on the event loop; they may be called before the call that caused them returns."""
 
     on_sent: Callable[[int], None]
-    """So many bytes are in the socket."""
+    """This many bytes were passed to the socket."""
     on_finished: Callable[[list[Buffer]], None]
-    """Every region is out, and the outflow is released; the buffers behind the last one are the caller's to send."""
+    """All regions are sent and the outflow is released. The caller sends the buffers after the last region."""
     on_failed: Callable[[str], None]
-    """The connection cannot go on, for this reason; the outflow is released."""
+    """Sending failed for this reason; the outflow is released."""
 
 
 def sendable_descriptor(transport: asyncio.Transport) -> int | None:
-    """The descriptor of the transport's socket; None when bytes must pass through the transport, or it is closing."""
+    """Return the descriptor of the transport's socket, or None if data must pass through the transport or it is
+    closing."""
     plain = transport.get_extra_info("socket")
     if plain is None or transport.get_extra_info("sslcontext") is not None or transport.is_closing():
         return None
@@ -81,7 +82,7 @@ def sendable_descriptor(transport: asyncio.Transport) -> int | None:
 
 
 def loaded(region: FileRegion) -> bytes:
-    """A region's bytes, read here and now. Blocks. Raises `StorageError`, also when the file was cut."""
+    """Read the bytes of a region. Blocks. Raises `StorageError`, also if the file was truncated."""
     try:
         data = region.load()
     except StorageError as error:
@@ -93,7 +94,7 @@ def loaded(region: FileRegion) -> bytes:
 
 
 class Outflow:
-    """One run of parts on its way out."""
+    """One sequence of parts that is being sent."""
 
     __slots__ = (
         "_access",
@@ -121,9 +122,9 @@ class Outflow:
         loop: asyncio.AbstractEventLoop,
         ahead: ReadAhead | None = None,
     ) -> None:
-        """`descriptor`: of the connection's socket; a copy is made, for event loops keep others from a transport's.
+        """`descriptor`: of the connection's socket. It is duplicated, because event loops protect that of a transport.
 
-        `ahead`: of the connection; it outlives its outflows.
+        `ahead` belongs to the connection and outlives its outflows.
         """
         copy = dup(descriptor)
         try:
@@ -140,37 +141,37 @@ class Outflow:
         self._parts: Final[deque[Part]] = deque()
         self._regions = 0
         self._at = 0
-        """Bytes of the first part that are out."""
+        """Bytes of the first part that were sent."""
         self._ready_until = 0
-        """Up to where the first part, a region, was in memory at `_looked_at`."""
+        """End of the range of the first part, a region, that was resident at `_looked_at`."""
         self._looked_at = 0.0
         self._reading: asyncio.Future[bytes | None] | None = None
         self._next_turn: asyncio.Handle | None = None
         self._watches = False
-        """Whether the event loop tells of room in the socket."""
+        """Whether the event loop reports space in the socket buffer."""
 
     @property
     def state(self) -> State:
-        """What it waits for."""
+        """What the outflow waits for."""
         return self._state
 
     def put(self, parts: Iterable[Part]) -> None:
-        """Send these after all before; begins nothing."""
+        """Append parts. Does not start sending."""
         for part in parts:
             if len(part):
                 self._parts.append(part)
                 self._regions += isinstance(part, FileRegion)
 
     def start(self) -> None:
-        """The transport's buffer is empty: send."""
+        """Start sending: the transport's buffer is empty."""
         if self._state is State.DRAINING:
             self._state = State.SENDING
             self._send()
 
     def release(self) -> None:
-        """Give everything back; nothing is sent or called from now on. Idempotent.
+        """Release all resources. Nothing is sent or called afterwards. Idempotent.
 
-        A thread that reads goes on to its end, holding the file and nothing of the connection.
+        A thread that is reading continues to its end and keeps only the file, nothing of the connection.
         """
         self._state = State.RELEASED
         self._watch(False)
@@ -183,10 +184,10 @@ class Outflow:
         self._parts.clear()
         self._socket.close()
 
-    # Sending ------------------------------------------------------------------------------------------------------
+    # Sending
 
     def _send(self) -> None:
-        """Send until something must be waited for, or all is out."""
+        """Send until the outflow must wait, or everything is sent."""
         sent = 0
         try:
             while self._regions and self._state is State.SENDING:
@@ -208,7 +209,7 @@ class Outflow:
                 self._finish()
 
     def _send_buffers(self) -> int:
-        """Send what lies before the next region; the kernel keeps a small rest back to send it with the region."""
+        """Send the buffers before the next region. The kernel holds a small rest back to send it with the region."""
         buffers: list[Buffer] = []
         for part in self._parts:
             if isinstance(part, FileRegion) or len(buffers) == _MOST_BUFFERS:
@@ -221,7 +222,7 @@ class Outflow:
         return self._socket.sendmsg(buffers, (), socket.MSG_MORE)
 
     def _send_region(self, region: FileRegion) -> int:
-        """Send some of the region; 0 when it has to be read first, or the connection is over."""
+        """Send a part of the region. Returns 0 if it must be read first, or if the connection failed."""
         descriptor = region.file.fileno()
         if descriptor is None:
             self._fail(f"{region.file.path} was closed before it was sent")
@@ -241,18 +242,18 @@ class Outflow:
         except (BlockingIOError, ConnectionError, TimeoutError):
             raise
         except OSError:
-            # The file's disk, or a file system that knows no sendfile: a thread finds out.
+            # A disk error, or a file system without sendfile: the thread finds out which.
             self._read(region, region.length - self._at, partial(region.load, self._at))
             return 0
         if not count:
             self._fail(f"{region.file.path} was cut before it was sent")
         elif count < wanted:
-            # Nearly always the socket is full; of a file that was cut the next call gives nothing.
+            # Almost always the socket buffer is full; if the file was truncated, the next call sends nothing.
             self._block()
         return count
 
     def _consume(self, count: int) -> None:
-        """So many bytes of the first parts are out."""
+        """Remove this many bytes from the first parts."""
         at = self._at + count
         parts = self._parts
         while parts and at >= len(parts[0]):
@@ -276,7 +277,7 @@ class Outflow:
         self.release()
         self._events.on_failed(reason)
 
-    # Waiting for the socket ---------------------------------------------------------------------------------------
+    # Waiting for the socket
 
     def _block(self) -> None:
         self._state = State.BLOCKED
@@ -287,7 +288,7 @@ class Outflow:
         if self._loop.time() - self._looked_at > FORGOTTEN_AFTER_S:
             self._ready_until = 0
         self._send()
-        # Kept through blocks that follow each other: to begin it anew costs more than a call of sendfile.
+        # Kept while the outflow blocks repeatedly: registering it again costs more than a sendfile call.
         self._watch(self._state is State.BLOCKED)
 
     def _watch(self, wanted: bool) -> None:
@@ -297,10 +298,10 @@ class Outflow:
             self._loop.remove_writer(self._descriptor)
         self._watches = wanted
 
-    # Waiting for the disk -----------------------------------------------------------------------------------------
+    # Waiting for the disk
 
     def _read(self, region: FileRegion, length: int, job: Callable[[], bytes | None]) -> None:
-        """Have a thread read; it gives the rest of the region as bytes, or None: `length` bytes are in memory."""
+        """Read in a thread. It returns the rest of the region as bytes, or None once `length` bytes are resident."""
         self._state = State.READING
         self._reading = reading = asyncio.ensure_future(self._access.run_blocking(job))
         reading.add_done_callback(partial(self._have_read, region, length))
@@ -327,12 +328,12 @@ class Outflow:
         self._send()
 
     def _is_ready(self, length: int) -> None:
-        """So many bytes of the first part are in memory."""
+        """This many bytes of the first part are resident."""
         self._ready_until = self._at + length
         self._looked_at = self._loop.time()
 
     def _replace(self, region: FileRegion, data: bytes) -> bool:
-        """Send bytes in the place of the rest of a region; False when there are too few."""
+        """Replace the rest of a region by bytes. Returns False if there are too few."""
         if len(data) != region.length - self._at:
             self._fail(f"{region.file.path} was cut before it was sent")
             return False

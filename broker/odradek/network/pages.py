@@ -1,7 +1,7 @@
-"""Whether the pages of a file are in memory, and how to bring them there.
+"""Tells whether pages of a file are in the page cache, and reads them into it.
 
-Descriptors and positions enter; nothing is copied. Called by `outflow` and `read_ahead`: the question on the event
-loop, where it costs a microsecond, the others in a thread, where they may wait for a disk.
+Nothing is copied. `outflow` and `read_ahead` use it: they call `is_resident` on the event loop, where it costs a
+microsecond, and the others in a thread, because they may wait for a disk.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Final
 from odradek.base.ports import FileRegion, RunBlocking
 
 PROBE_STEP_BYTES: Final = 128 << 10
-"""A page is asked for every so many bytes: what Linux reads ahead at once, and so mostly drops at once."""
+"""Distance between requested pages: what Linux reads ahead at a time, and usually discards together."""
 
 
 def is_resident(descriptor: int, position: int, length: int) -> bool:
-    """Whether reading `length` bytes from `position` will hardly wait for a disk, by a sample that has both ends.
+    """Whether reading `length` bytes from `position` will hardly wait for a disk; checks a sample that includes both
+    ends.
 
-    The end of the file counts as resident, and so does everything on file systems that cannot tell. Raises `OSError`.
+    The end of the file counts as resident, and so does everything on a file system that cannot tell. Raises `OSError`.
     """
     byte = (bytearray(1),)
     last = position + length - 1
@@ -39,7 +40,7 @@ def is_resident(descriptor: int, position: int, length: int) -> bool:
 
 
 def will_need(descriptor: int, position: int, length: int) -> None:
-    """Have the disk begin to read, and do not wait until it has. May block nevertheless, when much is under way.
+    """Request that the disk start reading, without waiting for it. May block if much is being read already.
 
     Raises `OSError`.
     """
@@ -49,8 +50,7 @@ def will_need(descriptor: int, position: int, length: int) -> None:
 def bring_in(region: FileRegion, start: int, length: int) -> bytes | None:
     """Read `length` bytes from `start` of the region into the page cache. Blocks.
 
-    On a file system whose pages cannot be sent the rest of the region is returned, and nothing otherwise. Raises
-    `StorageError`.
+    Returns the rest of the region on a file system without sendfile, and None otherwise. Raises `StorageError`.
     """
     position, end = region.position + start, region.position + start + length
     descriptor = region.file.fileno()
@@ -58,7 +58,7 @@ def bring_in(region: FileRegion, start: int, length: int) -> bytes | None:
         if descriptor is None:
             raise OSError(errno.EBADF, "closed")
         will_need(descriptor, position, length)
-        # Sent to nowhere, pages are waited for and not copied.
+        # Sending pages to /dev/null waits for them without a copy.
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         try:
             while position < end and (count := os.sendfile(nowhere, descriptor, position, end - position)):
@@ -66,17 +66,17 @@ def bring_in(region: FileRegion, start: int, length: int) -> bytes | None:
         finally:
             os.close(nowhere)
     except OSError:
-        # A plain read works wherever one can, and says what is wrong where none does.
+        # A plain read works on every file system, and reports what is wrong with the file.
         return region.load(start)
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileAccess:
-    """How files are read for who sends them.
+    """How files are read for sending.
 
-    `read_ahead_bytes`: how far ahead of a reader in order, 0 for not at all. `is_resident(descriptor, position,
-    length)`: without waiting for a disk. `will_need` has the same arguments.
+    `read_ahead_bytes`: how far to read ahead of a sequential reader, 0 to disable it. `is_resident(descriptor,
+    position, length)` must not wait for a disk. `will_need` has the same arguments.
     """
 
     run_blocking: RunBlocking = asyncio.to_thread

@@ -1,14 +1,14 @@
-"""What the disk brings into memory before a reader asks for it.
+"""Reads ahead of a sequential reader, so that the disk works while the socket sends.
 
-An `Outflow` tells each piece of a file that it is about to send; in a thread the disk is told of what follows. One
-object for each connection, which knows how far that reader is in each file. Nothing here is waited for, and nothing is
-promised: a page that is not there in time is brought in by the outflow.
+An `Outflow` reports each piece of a file before it sends it, and a thread requests the pages that follow. There is one
+object per connection, which tracks the position in each file. Nothing waits for it: the outflow reads pages that are
+not resident in time.
 
-Invariants: only who reads on where it stopped is read ahead for; what is in memory costs no thread; memory is bounded
-by `MOST_FILES` paths.
+Invariants: only a reader that continues where it stopped gets read-ahead; resident pages need no thread; memory is
+bounded by `MOST_FILES` paths.
 
-Why not the kernel alone: how far it reads ahead is a setting of the device, 128 KiB mostly, less than a partition's
-share of one answer, so that disk and socket would work in turn.
+The kernel's read-ahead does not suffice: its size is a setting of the device, usually 128 KiB, less than the share of
+a partition in one response, so disk and socket would work alternately.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from odradek.network.pages import FileAccess
 logger = logging.getLogger(__name__)
 
 MOST_FILES: Final = 4096
-"""Of more files all are forgotten: their next pieces then count as first ones."""
+"""Above this number of files, all are forgotten; their next pieces then count as the first."""
 
 
 class ReadAhead:
-    """Of one reader."""
+    """Read-ahead for one reader."""
 
     __slots__ = ("_access", "_asked", "_until")
 
     def __init__(self, access: FileAccess) -> None:
-        """`access.read_ahead_bytes`, above 0, is how far."""
+        """`access.read_ahead_bytes`, which must be above 0, is the distance."""
         self._access: Final = access
         self._until: Final[dict[str, int]] = {}
-        """Up to where each file was read or asked for."""
+        """End of the range that was read or requested, by path."""
         self._asked: Final[set[asyncio.Future[None]]] = set()
 
     def reads(self, file: File, descriptor: int, position: int, length: int) -> None:
-        """So many bytes are read next: have what follows them read when less than half of it was asked for already.
+        """These bytes are read next. Request the bytes after them if less than half of the distance was requested
+        already.
 
         Raises `OSError`.
         """
@@ -66,5 +67,5 @@ class ReadAhead:
     def _have_asked(self, asked: asyncio.Future[None]) -> None:
         self._asked.discard(asked)
         if not asked.cancelled() and (error := asked.exception()) is not None:
-            # The file was closed meanwhile, or the broker stops. Who needs the bytes is told what is wrong with them.
+            # The file was closed meanwhile, or the broker stops. The reader gets the error when it reads.
             logger.debug("nothing is read ahead: %s", error)

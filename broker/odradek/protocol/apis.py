@@ -1,10 +1,10 @@
-"""The API table: which requests this broker serves, in which versions, and how their headers look.
+"""The API table: which requests this broker supports, in which versions, and the form of their headers.
 
-Enters: an API key and a version, from a frame or from code. Leaves: the entry that tells header versions, message
-classes and how the network may schedule the request. Called by the codec, the network and the server's dispatch.
-Invariant: a version in the table is served with the behaviour of that version, because a client believes what it is
-told (KIP-35). Ranges are those of Apache Kafka 3.9 in ZooKeeper mode; `docs/migrating-from-kafka.md` lists the requests
-that are not served, with reasons. Message classes load on first use, to keep the start short.
+The codec, the network and the server's dispatch look up header versions, message classes and whether requests may be
+pipelined. Invariant: a version in the table has the behaviour of that version, because clients rely on the versions
+that a broker announces (KIP-35). The ranges are those of Apache Kafka 3.9 in ZooKeeper mode;
+`docs/migrating-from-kafka.md` lists the requests that are not supported, with reasons. Message classes are imported on
+first use, for a quick start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.protocol.messages import MODULE_OF
 __all__ = ["API_TABLE", "NEVER_FLEXIBLE", "Api", "ApiKey", "api"]
 
 NEVER_FLEXIBLE: Final = 32767
-"""`flexible_since` of an API that has no flexible version (KIP-482)."""
+"""`flexible_since` of an API without flexible versions (KIP-482)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Api:
     pipelined: bool = False
 
     def serves(self, version: int) -> bool:
-        """Whether this broker handles the version."""
+        """Whether this broker supports the version."""
         return self.min_version <= version <= self.max_version
 
     def is_flexible(self, version: int) -> bool:
@@ -51,15 +51,15 @@ class Api:
         return version >= self.flexible_since
 
     def request_header_version(self, version: int) -> int:
-        """0 without a client id (ControlledShutdown 0 only), 1 with one, 2 with tagged fields too."""
+        """0 has no client id (ControlledShutdown 0 only), 1 has one, 2 has tagged fields as well."""
         if self.key is ApiKey.CONTROLLED_SHUTDOWN and version == 0:
             return 0
         return 2 if version >= self.flexible_since else 1
 
     def response_header_version(self, version: int) -> int:
-        """0 for the correlation id alone, 1 with tagged fields.
+        """0 has the correlation id only, 1 has tagged fields as well.
 
-        ApiVersions always has 0: a client reads its response before it knows what the broker speaks (KIP-511).
+        ApiVersions always has 0: a client reads its response before it knows the broker's versions (KIP-511).
         """
         return 1 if version >= self.flexible_since and self.key is not ApiKey.API_VERSIONS else 0
 
@@ -74,7 +74,7 @@ class Api:
         return _message_type(self.name, "Response")
 
     def check(self, version: int) -> None:
-        """Raise `UnsupportedVersionError` when the version is not served."""
+        """Raise `UnsupportedVersionError` if the version is not supported."""
         if not self.serves(version):
             raise UnsupportedVersionError(
                 f"{self.name} version {version} is not served, only {self.min_version} to {self.max_version}"
@@ -126,11 +126,11 @@ API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
     Api(ApiKey.DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0),
     Api(ApiKey.ALLOCATE_PRODUCER_IDS, "AllocateProducerIds", 0, 0, 0, internal=True),
 )
-"""What this broker serves, by API key, in the order of the keys as far as Kafka's own answer has it."""
+"""The supported APIs by key, in the order of Kafka's own response as far as that is ordered."""
 
 
 def api(key: int) -> Api:
-    """The row of a raw API key; `UnsupportedVersionError` for a key that is unknown or not served."""
+    """Return the row of an API key. Raises `UnsupportedVersionError` if the key is unknown or not supported."""
     row = API_TABLE.get(key)  # type: ignore[call-overload]  # an int finds its IntEnum
     if row is None:
         raise UnsupportedVersionError(f"API key {key} is not served")

@@ -1,9 +1,9 @@
-"""Requests and responses as typed values: headers, and one decode and one encode for every API but Produce and Fetch.
+"""Encodes and decodes requests and responses: headers, and the bodies of all APIs except Produce and Fetch.
 
-Enters: frames without their length prefix, or messages. Leaves: message objects, or frames with their length prefix.
-Called by the server's dispatch, the controller, the followers and the client.
-Invariant: a bad frame raises `MalformedFrameError` or `UnsupportedVersionError` and nothing else, in time and memory
-proportional to its size; a message that does not fit its schema raises `ValueError`, because that is a bug of ours.
+The server's dispatch, the controller, the followers and the client use it. Frames are decoded without their length
+prefix and encoded with it.
+Invariant: a bad frame raises only `MalformedFrameError` or `UnsupportedVersionError`, in time and memory proportional
+to its size. A message that does not match its schema raises `ValueError`, because that is a bug in this program.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _RESPONSE_START: Final = Struct(">ii")
 _SHORT_HEADER_BYTES: Final = 8
 
 BROKER_ELEMENT_BUDGET: Final = 1 << 22
-"""Array elements in a frame of a broker, a controller or in an answer to us: the metadata of 200,000 partitions."""
+"""Maximum number of array elements in a frame between brokers or in a response: the metadata of 200,000 partitions."""
 
 
 class RequestHeader(NamedTuple):
-    """Who asks for what. `client_id` is None where the client gave none."""
+    """The header of a request. `client_id` is None if the client sent none."""
 
     api_key: ApiKey
     api_version: int
@@ -57,7 +57,7 @@ class RequestHeader(NamedTuple):
 
 
 class ApiMessage(Protocol):
-    """A request or a response: its class knows its API."""
+    """A request or a response, whose class has its API."""
 
     API_KEY: ClassVar[ApiKey]
 
@@ -71,11 +71,12 @@ _API_VERSIONS: Final = ApiKey.API_VERSIONS
 
 
 def decode_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
-    """Header of a request and the position of its body.
+    """Return the header of a request and the position of its body.
 
-    `UnsupportedVersionError`: the API or its version is not served; what follows cannot be told then. ApiVersions is
-    the exception: its header keeps one form for newer versions, so that the caller can answer with version 0 and
-    `UNSUPPORTED_VERSION` (KIP-511); compare `api_version` with the table. `MalformedFrameError`: cut short.
+    Raises `UnsupportedVersionError` if the API or its version is not supported: then the rest cannot be decoded.
+    ApiVersions is the exception: its header has the same form in newer versions, so that the caller can answer with
+    version 0 and `UNSUPPORTED_VERSION` (KIP-511); compare `api_version` with the table. Raises `MalformedFrameError` if
+    the frame is truncated.
     """
     try:
         key, version, correlation_id, length = _REQUEST_START.unpack_from(frame)
@@ -105,7 +106,7 @@ def decode_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
         raise MalformedFrameError(f"client id length {length}")
     if version >= row.flexible_since:
         position = _after_tagged_fields(frame, position)
-    # Made for every request: this way it takes half the time of the call.
+    # Called for every request; this takes half the time of the constructor.
     return tuple.__new__(RequestHeader, (known, version, correlation_id, client_id)), position
 
 
@@ -118,7 +119,7 @@ def _after_tagged_fields(frame: bytes | memoryview, position: int) -> int:
 
 
 def _decode_short_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
-    """The header of ControlledShutdown 0 has no client id and may be followed by less than two bytes."""
+    """Decode the header of ControlledShutdown 0, which has no client id and may be followed by less than two bytes."""
     reader = Reader(frame)
     key, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
     if key == _CONTROLLED_SHUTDOWN and version == 0:
@@ -127,11 +128,11 @@ def _decode_short_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]
 
 
 def decode_request(header: RequestHeader, frame: bytes | memoryview, position: int) -> Any:
-    """The body of a request, an object of its API's request class; it owns its memory.
+    """Decode the body of a request into an object of its API's request class, which owns its memory.
 
-    Bytes after the last field are passed over, as Apache Kafka does: librdkafka 2.16 sends three with each Metadata 12
-    request for all topics. `MalformedFrameError` for everything else wrong with the bytes, `UnsupportedVersionError`
-    when the version is not served.
+    Bytes after the last field are ignored, as by Apache Kafka: librdkafka 2.16 sends three with each Metadata 12
+    request for all topics. Raises `MalformedFrameError` for any other invalid bytes, and `UnsupportedVersionError` if
+    the version is not supported.
     """
     key, version, _, _ = header
     decode = _REQUEST_DECODERS.get((key, version))
@@ -140,7 +141,7 @@ def decode_request(header: RequestHeader, frame: bytes | memoryview, position: i
         row.check(version)
         decode = _REQUEST_DECODERS[key, version] = decoder(schema_of(row.request_type, version))
     budget = BROKER_ELEMENT_BUDGET if row.internal else DEFAULT_ELEMENT_BUDGET
-    # One copy: slices of bytes decode faster than those of a memoryview, and the message must own what it keeps.
+    # One copy: slices of bytes decode faster than those of a memoryview, and the message must own its memory.
     return decode(Reader(bytes(frame[position:]), element_budget=budget))
 
 
@@ -155,7 +156,7 @@ def decode_struct(
     *,
     element_budget: int = DEFAULT_ELEMENT_BUDGET,
 ) -> _Struct:
-    """An object of any message class, such as the consumer protocol's, that must end where the data ends."""
+    """Decode an object of any message class, such as the consumer protocol's, that must end with the data."""
     reader = Reader(bytes(data[position:]), element_budget=element_budget)
     message: _Struct = decoder(schema_of(message_type, version))(reader)
     reader.expect_end()
@@ -163,7 +164,7 @@ def decode_struct(
 
 
 def encode_struct(message_type: type[Any], version: int, message: Message) -> bytes:
-    """The bytes of any message, without header and length; `ValueError` when it does not fit its class."""
+    """Encode any message without header and length. Raises `ValueError` if it does not match its class."""
     out = bytearray()
     _encoder(message_type, version)(out, message)
     return bytes(out)
@@ -180,7 +181,7 @@ def _encoder(message_type: type[Any], version: int) -> Encode:
 
 
 def encode_response(api_key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
-    """A whole response frame with its length prefix; `ValueError` when the message does not fit the API."""
+    """Return a response frame with its length prefix. Raises `ValueError` if the message does not match the API."""
     row = API_TABLE[api_key]
     out = bytearray(_RESPONSE_START.size)
     if row.response_header_version(version):
@@ -194,10 +195,10 @@ def encode_response(api_key: ApiKey, version: int, correlation_id: int, message:
 def elements_encoder(
     api_key: ApiKey, version: int, path: tuple[str, ...]
 ) -> Callable[[Sequence[Message]], EncodedElements]:
-    """Encodes elements of an array of structs in a response, to be put in the array's place in its message.
+    """Return an encoder for elements of an array of structs in a response, to replace the array in its message.
 
-    `path`: the names of the arrays that lead there, as `("topics", "partitions")` for Metadata. The encoder raises
-    `ValueError` when a message does not fit the API.
+    `path`: the names of the arrays that contain them, such as `("topics", "partitions")` for Metadata. The encoder
+    raises `ValueError` if a message does not match the API.
     """
     encode = _ELEMENT_ENCODERS.get((api_key, version, path))
     if encode is None:
@@ -226,7 +227,7 @@ def _make_element_encoder(row: Api, version: int, path: tuple[str, ...]) -> Enco
 
 
 def encode_response_header(api_key: ApiKey, version: int, correlation_id: int, body_bytes: int) -> bytes:
-    """Length prefix and header for a body that is sent in pieces of its own."""
+    """Return the length prefix and header for a body that is sent separately."""
     tagged = b"\x00" if API_TABLE[api_key].response_header_version(version) else b""
     return _RESPONSE_START.pack(4 + len(tagged) + body_bytes, correlation_id) + tagged
 
@@ -234,7 +235,7 @@ def encode_response_header(api_key: ApiKey, version: int, correlation_id: int, b
 def encode_request_header(
     api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, *, body_bytes: int
 ) -> bytes:
-    """Length prefix and header for a request body of `body_bytes` that is sent in pieces of its own."""
+    """Return the length prefix and header for a request body of `body_bytes` that is sent separately."""
     header_version = api(api_key).request_header_version(version)
     rest = b"" if header_version == 0 else legacy_string(client_id)
     if header_version == 2:
@@ -245,7 +246,7 @@ def encode_request_header(
 def encode_request(
     api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, message: Message
 ) -> bytes:
-    """A whole request frame with its length prefix; `ValueError` when the message does not fit the API."""
+    """Return a request frame with its length prefix. Raises `ValueError` if the message does not match the API."""
     body = bytearray()
     row = api(api_key)
     row.check(version)
@@ -254,7 +255,7 @@ def encode_request(
 
 
 def decode_response_header(api_key: ApiKey, version: int, frame: bytes | memoryview) -> tuple[int, int]:
-    """Correlation id of a response frame, and the position of its body."""
+    """Return the correlation id of a response frame and the position of its body."""
     reader = Reader(frame)
     correlation_id = reader.int32()
     if API_TABLE[api_key].response_header_version(version):
@@ -271,10 +272,10 @@ def decode_response(expected: ApiKey, version: int, frame: bytes | memoryview) -
 
 
 def decode_response(expected: ApiKey | type[Any], version: int, frame: bytes | memoryview) -> Any:
-    """The body of a response frame, header included; its correlation id is not looked at.
+    """Decode the body of a response frame that includes its header; the correlation id is not checked.
 
-    `expected` is the class of the response, or its API's key where the class is not known before the program runs.
-    `MalformedFrameError` for everything wrong with the bytes.
+    `expected` is the class of the response, or the API key if the class is only known at run time. Raises
+    `MalformedFrameError` for invalid bytes.
     """
     row = API_TABLE[expected if isinstance(expected, ApiKey) else expected.API_KEY]
     row.check(version)

@@ -1,8 +1,8 @@
-"""Decoders compiled from schemas: a frame's bytes become a message, in one pass and with every length checked.
+"""Decoders compiled from schemas: they decode a frame into a message in one pass and check every length.
 
-Enters: a schema once, then readers. Leaves: messages that own their memory. Called by `codec`.
-Consecutive numbers are read by one `Struct`, and messages are filled through their slot descriptors, which costs half
-of their keyword constructor. A field that the version lacks gets its default.
+`codec` compiles one per schema. The messages own their memory. Consecutive numbers are read by one `Struct`, and
+messages are filled through their slot descriptors, at half the cost of their keyword constructor. A field that the
+version lacks gets its default.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _fixed(kind: str) -> Decode:
 
 
 def _element(field: FieldSchema, flexible: bool, nullable: bool) -> Decode:
-    """Decode of one value of the field, or of one element of its array."""
+    """Return the decoder of one value of the field, or of one element of its array."""
     if field.struct is not None:
         return _nullable_struct(field.struct) if nullable else decoder(field.struct)
     if field.kind == "string":
@@ -53,7 +53,7 @@ def _element(field: FieldSchema, flexible: bool, nullable: bool) -> Decode:
 
 
 def _nullable_struct(schema: StructSchema) -> Decode:
-    """A struct behind a marker byte, negative for null (KIP-893)."""
+    """Return the decoder of a struct after a presence byte, which is negative for null (KIP-893)."""
     decode = decoder(schema)
     return lambda reader: decode(reader) if reader.int8() >= 0 else None
 
@@ -84,7 +84,7 @@ def _array(field: FieldSchema, flexible: bool) -> Decode:
 
 
 def _plain_array(field: FieldSchema, length: Callable[[Reader, int], int], element_bytes: int) -> Decode:
-    """An array of numbers, unpacked by one call."""
+    """Return the decoder of an array of numbers, which unpacks it with one call."""
     letter = FIXED_FORMATS[field.kind]
     nullable = field.nullable
     short = [Struct(f">{count}{letter}") for count in range(8)]
@@ -105,13 +105,13 @@ def _value(field: FieldSchema, flexible: bool) -> Decode:
 
 
 def _setter(entity_type: type[Any], name: str) -> _Setter:
-    """Writes a field of a frozen, slotted dataclass that is being made."""
+    """Return the setter of a field of a frozen dataclass with slots, for use while an object is created."""
     setter: _Setter = entity_type.__dict__[name].__set__
     return setter
 
 
 def _run_step(entity_type: type[Any], run: list[FieldSchema]) -> _Step:
-    """Read a run of plain numbers at once."""
+    """Read consecutive numbers with one call."""
     layout = Struct(">" + "".join(FIXED_FORMATS[field.kind] for field in run))
     setters = [_setter(entity_type, field.name) for field in run]
 
@@ -145,7 +145,8 @@ def _steps(schema: StructSchema) -> list[_Step]:
 
 
 def _tag_step(schema: StructSchema) -> _Step:
-    """Read the section of tagged fields: known ones into the entity, unknown ones skipped, absent ones by default."""
+    """Read the section of tagged fields: known ones into the entity, unknown ones skipped, missing ones set to
+    default."""
     by_tag = {field.tag: (_setter(schema.entity_type, field.name), _value(field, True)) for field in schema.tagged}
     defaults = [(_setter(schema.entity_type, field.name), field.unset) for field in schema.tagged]
 
@@ -178,11 +179,11 @@ def _skip_step(reader: Reader, _entity: Any) -> None:
 
 
 _DECODERS: Final[dict[int, Decode]] = {}
-"""By identity of the schema; schemas are never dropped."""
+"""Decoders by identity of their schema; schemas are never freed."""
 
 
 def decoder(schema: StructSchema) -> Decode:
-    """The decoder of a schema: takes a reader, gives the message; `MalformedFrameError` for every bad frame."""
+    """Return the decoder of a schema. It takes a reader, returns the message and raises `MalformedFrameError`."""
     decode = _DECODERS.get(id(schema))
     if decode is None:
         decode = _DECODERS[id(schema)] = _compile(schema)
@@ -190,7 +191,7 @@ def decoder(schema: StructSchema) -> Decode:
 
 
 def _absent_step(schema: StructSchema) -> _Step:
-    """Give the fields that the version lacks their defaults."""
+    """Set the fields that the version lacks to their defaults."""
     defaults = [(_setter(schema.entity_type, name), default) for name, default in schema.absent]
     if len(defaults) == 1:
         ((only, value),) = defaults

@@ -1,10 +1,9 @@
-"""Encoders compiled from schemas: a message (plain mappings and sequences) becomes bytes without an object between.
+"""Encoders compiled from schemas: they encode a message of plain mappings and sequences without intermediate objects.
 
-Enters: a schema once, then messages. Leaves: bytes appended to a buffer. Called by `codec`.
-A message has the field names of its class, which are those of all versions. A field that the version at hand lacks is
-left out; a field that the message lacks takes the schema's default. A name that no version has, or a missing value
-without a default, is a bug of ours and raises `ValueError`. Consecutive numbers are packed by one `Struct`. An array
-may be given as `EncodedElements`, for what is sent again and again.
+`codec` compiles one per schema. A message has the field names of its class, which are those of all versions. A field
+that the version lacks is omitted; a field that the message lacks takes the schema's default. A name that no version
+has, or a missing value without a default, is a bug in this program and raises `ValueError`. Consecutive numbers are
+packed by one `Struct`. An array can be given as `EncodedElements`, for content that is sent repeatedly.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Encode = Callable[[bytearray, Any], None]
 
 
 class EncodedElements(NamedTuple):
-    """In place of an array: its elements as they were encoded before, for the same version of the same API."""
+    """Elements of an array that were encoded before, for the same version of the same API."""
 
     number: int
     data: bytes
@@ -77,7 +76,7 @@ def _fixed_encoder(kind: str) -> Encode:
 
 
 def _nullable_struct(encode_struct: Encode) -> Encode:
-    """A struct behind a marker byte, -1 for null and 1 for present (KIP-893)."""
+    """Return the encoder of a struct after a presence byte: -1 for null, 1 otherwise (KIP-893)."""
 
     def encode(out: bytearray, value: Message | None) -> None:
         if value is None:
@@ -133,7 +132,8 @@ def _each(encode_one: Encode) -> Encode:
 
 
 def _numbers(item: FieldSchema, encode_length: Callable[[int], bytes]) -> Encode:
-    """An array of numbers. Short tuples are remembered: the same few sets of replicas stand in thousands of rows."""
+    """Return the encoder of an array of numbers. It caches short tuples: thousands of rows have the same few
+    replicas."""
     letter = FIXED_FORMATS[item.kind]
     remembered: dict[tuple[Any, ...], bytes] = {}
 
@@ -162,7 +162,7 @@ def _value(item: FieldSchema, flexible: bool) -> Encode:
 
 
 def _picked(message: Message, item: FieldSchema, place: str) -> object:
-    """The message's value for a field, or the schema's default."""
+    """Return the message's value for a field, or the schema's default."""
     value = message.get(item.name, REQUIRED)
     if value is REQUIRED:
         value = item.default
@@ -172,7 +172,7 @@ def _picked(message: Message, item: FieldSchema, place: str) -> object:
 
 
 def _run_encoder(run: list[FieldSchema], place: str) -> Encode:
-    """Several numbers by one `Struct`."""
+    """Return the encoder of consecutive numbers by one `Struct`."""
     pack = Struct(">" + "".join(FIXED_FORMATS[item.kind] for item in run)).pack
     if len(run) == 1:
         only = run[0]
@@ -225,7 +225,7 @@ def _plain_steps(schema: StructSchema) -> list[Encode]:
 
 
 def _default_bytes(item: FieldSchema, encode: Encode) -> bytes | None:
-    """What a tagged field's default looks like on the wire, None where that is null."""
+    """Return the encoded default of a tagged field, or None if that is null."""
     if item.default is None:
         return None
     out = bytearray()
@@ -234,7 +234,7 @@ def _default_bytes(item: FieldSchema, encode: Encode) -> bytes | None:
 
 
 def _tagged_step(schema: StructSchema) -> Encode:
-    """The section of tagged fields, those with their default left out (KIP-482)."""
+    """Return the encoder of the tagged fields, which omits those with their default (KIP-482)."""
     rows: list[tuple[str, int, Encode, bytes | None]] = []
     for item in schema.tagged:
         encode_value = _value(item, True)

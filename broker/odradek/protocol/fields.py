@@ -1,6 +1,6 @@
-"""How a message class declares the wire form of its fields.
+"""Declares the wire format of the fields of a message class.
 
-`wire` is the default of every field in `odradek.protocol.messages`; `schema` reads what it recorded.
+`wire` is the default of every field in `odradek.protocol.messages`; `schema` reads the declarations.
 Version ranges have the notation of Kafka's message definitions: "0+", "1-4", "3", "none".
 """
 
@@ -15,7 +15,7 @@ _ALL_LATER: Final = 32767
 
 
 class Versions:
-    """A range of versions, made from its text; `ValueError` when the text is no range."""
+    """A range of versions. Raises `ValueError` if the text is not a range."""
 
     __slots__ = ("first", "last")
 
@@ -37,14 +37,14 @@ class NoDefault:
 
 
 NO_DEFAULT: Final = NoDefault()
-"""The definition of the field names no default."""
+"""The definition of the field has no default."""
 
 METADATA_KEY: Final = "wire"
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """The wire form of one field: its kind, or the class of its struct, and the versions that have it."""
+    """The wire format of one field: its kind, or the class of its struct, and the versions that have it."""
 
     kind: str | type[Any]
     versions: Versions
@@ -65,11 +65,11 @@ def wire(
     tagged: str = "none",
     default: object = NO_DEFAULT,
 ) -> Any:
-    """A field of a message class.
+    """Declare a field of a message class.
 
     `kind` is a primitive of Kafka's protocol or the class of a struct; with `array`, that of the elements. `nullable`
     and `tagged` are the versions in which the field may be null and in which it is a tagged field (KIP-482). Without
-    `default` the field has Kafka's default of its kind: 0, false, an empty text or array, the zero UUID.
+    `default` the field has Kafka's default for its kind: 0, false, an empty string or array, the zero UUID.
     """
     has_default = default is not NO_DEFAULT
     form = Wire(kind, Versions(versions), array, Versions(nullable), tag, Versions(tagged), has_default)

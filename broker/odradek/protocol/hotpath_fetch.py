@@ -1,11 +1,11 @@
-"""What Fetch requests and responses hold, and the pieces of their layout that both share.
+"""Types of Fetch requests and responses, and the encoding that both share.
 
-Enters and leaves nothing itself; `hotpath_fetch_request` and `hotpath_fetch_response` build on it.
-Versions 0 to 17: throttle time from 1, a bound of the whole response from 3 (KIP-74), isolation levels and aborted
+`hotpath_fetch_request` and `hotpath_fetch_response` build on it.
+Versions 0 to 17: throttle time from 1, a limit for the whole response from 3 (KIP-74), isolation levels and aborted
 transactions from 4 (KIP-98), log start offsets from 5, sessions from 7 (KIP-227), leader epochs from 9 (KIP-320), rack
 from 11 (KIP-392), flexible and diverging epochs from 12 (KIP-595), topic ids from 13 (KIP-516), replica state from 15
-(KIP-903). Tagged fields that we have no use for (cluster id, replica directory, node endpoints, snapshot id) are
-skipped and never sent.
+(KIP-903). Tagged fields that are not used here (cluster id, replica directory, node endpoints, snapshot id) are skipped
+and never sent.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _INT32: Final = Struct(">i")
 
 
 class FetchEntry(NamedTuple):
-    """One partition of a Fetch request, by name up to version 12 and by id after; epochs are -1 when unknown.
+    """One partition of a Fetch request, by name up to version 12 and by id later. Unknown epochs are -1.
 
-    `log_start_offset` is the follower's own, -1 from consumers.
+    `log_start_offset` is that of the follower, or -1 from a consumer.
     """
 
     topic: str | None
@@ -54,7 +54,7 @@ class FetchEntry(NamedTuple):
 
 
 class ForgottenPartition(NamedTuple):
-    """A partition that leaves an incremental fetch session."""
+    """A partition that is removed from an incremental fetch session."""
 
     topic: str | None
     topic_id: UUID | None
@@ -63,7 +63,7 @@ class ForgottenPartition(NamedTuple):
 
 @dataclass(slots=True)
 class FetchRequest:
-    """A Fetch request; nothing in it refers to its frame. `replica_id` is -1 from consumers."""
+    """A Fetch request; it does not refer to its frame. `replica_id` is -1 from consumers."""
 
     max_wait_ms: int
     min_bytes: int
@@ -82,8 +82,8 @@ class FetchedPartition(NamedTuple):
     """One partition of a Fetch response.
 
     `aborted_transactions`: (producer id, first offset) for read_committed, None otherwise. `diverging_epoch`: (epoch,
-    end offset) from which the follower must truncate. `current_leader`: (broker id, epoch) beside a leadership error.
-    `records` may lie in a file where a row is to be encoded; what is decoded has them in memory.
+    end offset) to which the follower must truncate. `current_leader`: (broker id, epoch), sent with a leadership error.
+    `records` can be a region of a file in a row to be encoded; decoded records are in memory.
     """
 
     topic: str | None
@@ -101,7 +101,7 @@ class FetchedPartition(NamedTuple):
 
     @property
     def held(self) -> Buffer:
-        """The records of a row that has them in memory. `TypeError` when they lie in a file."""
+        """Return the records of a row that has them in memory. Raises `TypeError` if they are in a file."""
         records = self.records
         if isinstance(records, FileRegion):
             raise TypeError(f"the records of {self.topic}-{self.partition} lie in {records.file.path}")
@@ -110,7 +110,7 @@ class FetchedPartition(NamedTuple):
 
 @dataclass(slots=True)
 class FetchResponse:
-    """A Fetch response as a client or follower reads it; records are slices of its frame."""
+    """A Fetch response as a client or follower decodes it. Records are slices of its frame."""
 
     partitions: list[FetchedPartition]
     error_code: int = 0
@@ -120,7 +120,7 @@ class FetchResponse:
 
 @lru_cache(maxsize=4096)
 def _topic_id(raw: bytes) -> UUID:
-    """Ids come again with every request; making a UUID costs ten times finding it."""
+    """Return a cached UUID: the same ids come with every request, and creating a UUID costs ten times the lookup."""
     value = UUID(bytes=raw)
     return ZERO_UUID if value == ZERO_UUID else value
 
@@ -133,7 +133,7 @@ def topic_id_at(frame: bytes | memoryview, position: int) -> UUID:
 
 
 def read_topic(version: int, reader: Reader) -> tuple[str | None, UUID | None]:
-    """A topic by id or by name, as the version has it."""
+    """Read the id or the name of a topic, depending on the version."""
     if version >= TOPIC_ID_SINCE:
         position = reader.position
         reader.position += 16
@@ -148,7 +148,7 @@ def required(count: int) -> int:
 
 
 class Form(NamedTuple):
-    """How a version writes texts, counts and the end of a struct."""
+    """How a version encodes strings, counts and the end of a struct."""
 
     text: Callable[[str | None], bytes]
     length: Callable[[int], bytes]
@@ -177,7 +177,7 @@ _Row = TypeVar("_Row", FetchEntry, ForgottenPartition, FetchedPartition)
 
 
 def grouped(rows: Sequence[_Row]) -> list[list[_Row]]:
-    """Runs of rows of one topic, in order."""
+    """Group consecutive rows of the same topic."""
     groups: list[list[_Row]] = []
     last: object = None
     for row in rows:

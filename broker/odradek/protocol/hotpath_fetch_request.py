@@ -1,7 +1,7 @@
-"""Fetch requests, both directions: a partition costs one `Struct`.
+"""Encodes and decodes Fetch requests with one `Struct` per partition.
 
-Enters: frames, or a `FetchRequest`. Leaves: the other. Called by the server for consumers and followers, by the
-followers and by the client. Invariant: nothing in a decoded request refers to its frame.
+The server decodes requests of consumers and followers; the followers and the client encode them. Invariant: a decoded
+request does not refer to its frame.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _START_WITHOUT_REPLICA: Final = Struct(">iiib")
 _FRAME_ERRORS: Final = (struct_error, IndexError, UnicodeDecodeError)
 
 UNBOUNDED_BYTES: Final = (1 << 31) - 1
-"""`max_bytes` of the versions that have no bound of the whole response."""
+"""`max_bytes` of versions without a limit for the whole response."""
 
 
 def _partition_layout(version: int) -> Struct:
-    """partition, leader epoch, fetch offset, last fetched epoch, log start offset, maximum bytes, as far as present."""
+    """Partition, leader epoch, fetch offset, last fetched epoch, log start offset and maximum bytes, if present."""
     if version >= FLEXIBLE_SINCE:
         return Struct(">iiqiqi")
     if version >= LEADER_EPOCH_SINCE:
@@ -67,7 +67,7 @@ _PARTITION_LAYOUTS: Final = {version: _partition_layout(version) for version in 
 
 
 def _full_row(version: int, row: tuple[int, ...]) -> tuple[int, ...]:
-    """The six numbers of a partition, with -1 for what the version lacks."""
+    """Return the six numbers of a partition, with -1 for those that the version lacks."""
     if version >= FLEXIBLE_SINCE:
         return row
     if version >= LEADER_EPOCH_SINCE:
@@ -80,7 +80,7 @@ def _full_row(version: int, row: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _short_row(version: int, entry: FetchEntry) -> tuple[int, ...]:
-    """What the version has of the six numbers of a partition."""
+    """Return those of the six numbers of a partition that the version has."""
     if version >= FLEXIBLE_SINCE:
         return entry[2:]
     if version >= LEADER_EPOCH_SINCE:
@@ -91,9 +91,10 @@ def _short_row(version: int, entry: FetchEntry) -> tuple[int, ...]:
 
 
 def decode_fetch(version: int, frame: bytes | memoryview, position: int) -> FetchRequest:
-    """The request whose body starts at `position`; what follows its last field is passed over, as by `decode_request`.
+    """Decode the request whose body starts at `position`. Bytes after its last field are ignored, as by
+    `decode_request`.
 
-    Raises `MalformedFrameError` for everything else wrong with the bytes.
+    Raises `MalformedFrameError` for any other invalid bytes.
     """
     try:
         request, position = _decode_request(version, frame, position)
@@ -228,7 +229,7 @@ def _decode_request_tags(version: int, reader: Reader, request: FetchRequest) ->
 
 
 def encode_fetch_request(version: int, correlation_id: int, client_id: str | None, request: FetchRequest) -> bytes:
-    """A whole request frame; `ValueError` when a row lacks the name or the id that the version needs."""
+    """Return a request frame. Raises `ValueError` if a row lacks the name or the id that the version needs."""
     form = COMPACT if version >= FLEXIBLE_SINCE else LEGACY
     layout = _PARTITION_LAYOUTS[version]
     start = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)

@@ -1,8 +1,7 @@
-"""Fetch responses, both directions: records are passed on by reference.
+"""Encodes and decodes Fetch responses; records are passed by reference.
 
-Enters: rows of partitions, or a frame. Leaves: parts of which those of the records are the caller's own, or rows
-whose records are slices of the frame. Called by the server, the followers and the client.
-Invariant: records are never copied; a partition without data costs one `Struct` and a few bytes.
+The server encodes responses; the followers and the client decode them into rows whose records are slices of the frame.
+Invariant: records are never copied. A partition without data costs one `Struct` and a few bytes.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ _TWO_INT32: Final = Struct(">ii")
 _EPOCH_AND_OFFSET: Final = Struct(">iq")
 _ABORTED: Final = Struct(">qq")
 _OLDEST_PARTITION: Final = Struct(">ihqi")
-"""A partition up to the length of its records, that included."""
+"""A partition up to and including the length of its records."""
 _BEFORE_ABORTED_V4: Final = Struct(">ihqq")
 _BEFORE_ABORTED: Final = Struct(">ihqqq")
 _LEGACY_PLAIN: Final = Struct(">ihqqqiii")
-"""A partition without aborted transactions (-1), as nearly all are, up to the length of its records."""
+"""A partition without aborted transactions (-1), the usual case, up to the length of its records."""
 _COMPACT_PLAIN: Final = Struct(">ihqqqBi")
 """The same (0) in flexible versions, up to the compact length of its records."""
 
@@ -60,9 +59,9 @@ def encode_fetch_response(
     session_id: int = 0,
     throttle_time_ms: int = 0,
 ) -> list[Part]:
-    """A whole response frame in parts; those of the records are the caller's own, in memory or in files.
+    """Return a response frame in parts. The parts with records belong to the caller, in memory or in files.
 
-    Consecutive rows of one topic share one topic entry. `ValueError` when a row lacks the name or the id that the
+    Consecutive rows of one topic share one topic entry. Raises `ValueError` if a row lacks the name or the id that the
     version needs.
     """
     form = COMPACT if version >= FLEXIBLE_SINCE else LEGACY
@@ -92,7 +91,7 @@ def encode_fetch_response(
 
 
 def _legacy_partition(version: int, row: FetchedPartition) -> bytes:
-    """Everything before a partition's records, their length included."""
+    """Encode everything before a partition's records, including their length."""
     aborted = row.aborted_transactions
     if aborted is None and version >= RACK_SINCE:
         return _LEGACY_PLAIN.pack(*row[2:7], -1, row.preferred_read_replica, len(row.records))
@@ -109,7 +108,7 @@ def _legacy_partition(version: int, row: FetchedPartition) -> bytes:
 
 
 def _flexible_partition(_version: int, row: FetchedPartition) -> bytes:
-    """Everything before a partition's records, their length included."""
+    """Encode everything before a partition's records, including their length."""
     aborted = row.aborted_transactions
     size = base128(len(row.records) + 1)
     if aborted is None:
@@ -129,12 +128,12 @@ def _partition_tags(row: FetchedPartition) -> bytes:
 
 
 def _tagged(tag: int, fields: bytes) -> bytes:
-    """A tagged struct without tagged fields of its own."""
+    """Encode a tagged struct that has no tagged fields itself."""
     return base128(tag) + base128(len(fields) + 1) + fields + b"\x00"
 
 
 def decode_fetch_response(version: int, frame: memoryview) -> FetchResponse:
-    """A response frame, header included; records are slices of it. `MalformedFrameError` for everything wrong."""
+    """Decode a response frame with its header; records are slices of it. Raises `MalformedFrameError`."""
     reader = Reader(frame, 4, element_budget=BROKER_ELEMENT_BUDGET)
     flexible = version >= FLEXIBLE_SINCE
     if flexible:
@@ -157,7 +156,7 @@ def decode_fetch_response(version: int, frame: memoryview) -> FetchResponse:
 
 
 def _read_records(reader: Reader, length: int) -> memoryview | bytes:
-    """Slice of the records; null reads as none."""
+    """Return the slice with the records; null becomes empty."""
     if length <= 0:
         if length < -1:
             raise MalformedFrameError(f"records length {length}")

@@ -1,10 +1,9 @@
-"""Produce, both directions, without a message object: records are passed on as slices of the frame.
+"""Encodes and decodes Produce without message objects; records are passed as slices of the frame.
 
-Enters: frames, or rows of partitions. Leaves: rows whose records are slices of the frame, or buffers whose records are
-the caller's own. Called by the server for every batch that arrives and by the client for every batch it sends.
-Invariant: records are never copied; the work is a fixed number of steps per partition, whatever it carries. Versions 0
-to 11: throttle time from 1, times from 2 (KIP-32), transactional ids from 3 (KIP-98), record errors from 8 (KIP-467),
-flexible from 9 (KIP-482). The tagged `current_leader` of version 10 is not sent.
+The server decodes every batch that arrives, and the client encodes every batch it sends.
+Invariant: records are never copied; the work per partition is constant, whatever its records. Versions 0 to 11:
+throttle time from 1, log append times from 2 (KIP-32), transactional ids from 3 (KIP-98), record errors from 8
+(KIP-467), flexible from 9 (KIP-482). The tagged `current_leader` of version 10 is not sent.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _RESULT: Final = Struct(">ihqq")
 _RESULT_WITH_START: Final = Struct(">ihqqq")
 _PRODUCE: Final = ApiKey.PRODUCE
 _new: Final = tuple.__new__
-"""Makes a named tuple in half the time of its own call, which counts where one is made for every partition."""
+"""Creates a named tuple in half the time of its constructor, which matters for one per partition."""
 
 _NULL_LENGTH: Final = (-1,)
 _FRAME_ERRORS: Final = (struct_error, IndexError, UnicodeDecodeError)
@@ -56,14 +55,14 @@ RECORD_ERRORS_SINCE: Final = 8
 
 
 class RecordError(NamedTuple):
-    """Why one record of a batch was refused (KIP-467)."""
+    """Why one record of a batch was rejected (KIP-467)."""
 
     batch_index: int
     message: str | None = None
 
 
 class ProducedPartition(NamedTuple):
-    """Outcome of one partition in a Produce response; offsets and times are -1 when unknown."""
+    """Result of one partition in a Produce response. Unknown offsets and times are -1."""
 
     topic_partition: TopicPartition
     error_code: int = 0
@@ -76,9 +75,9 @@ class ProducedPartition(NamedTuple):
 
 @dataclass(slots=True)
 class ProduceRequest:
-    """A Produce request. `entries` keep the order of the frame; records are None where the frame has null.
+    """A Produce request. `entries` keep the order of the frame; records are None if the frame has null.
 
-    A decoded request's records are slices of its frame and live no longer than that.
+    The records of a decoded request are slices of its frame and valid no longer than the frame.
     """
 
     transactional_id: str | None
@@ -89,16 +88,17 @@ class ProduceRequest:
 
 @dataclass(slots=True)
 class ProduceResponse:
-    """A Produce response as a client reads it."""
+    """A Produce response as a client decodes it."""
 
     partitions: list[ProducedPartition]
     throttle_time_ms: int = 0
 
 
 def decode_produce(version: int, frame: memoryview, position: int) -> ProduceRequest:
-    """The request whose body starts at `position`; what follows its last field is passed over, as by `decode_request`.
+    """Decode the request whose body starts at `position`. Bytes after its last field are ignored, as by
+    `decode_request`.
 
-    Raises `MalformedFrameError` for everything else wrong with the bytes.
+    Raises `MalformedFrameError` for any other invalid bytes.
     """
     try:
         if version >= _FLEXIBLE_SINCE:
@@ -194,7 +194,7 @@ def _decode_flexible(frame: memoryview, position: int) -> tuple[ProduceRequest, 
 
 
 def _check_partitions(count: int, before: int) -> None:
-    """A partition without records takes a few bytes of a frame and a few hundred of our memory."""
+    """Limit the partitions: one without records takes a few bytes in a frame and a few hundred bytes of memory."""
     if count < 0:
         raise MalformedFrameError(f"array length {count}")
     if count + before > DEFAULT_ELEMENT_BUDGET:
@@ -202,7 +202,7 @@ def _check_partitions(count: int, before: int) -> None:
 
 
 def _by_topic(partitions: Sequence[ProducedPartition]) -> Sequence[tuple[str, Sequence[ProducedPartition]]]:
-    """Runs of one topic, in order."""
+    """Group consecutive rows of the same topic."""
     if len(partitions) == 1:
         return [(partitions[0].topic_partition.topic, partitions)]
     groups: list[tuple[str, list[ProducedPartition]]] = []
@@ -220,7 +220,7 @@ def _by_topic(partitions: Sequence[ProducedPartition]) -> Sequence[tuple[str, Se
 def encode_produce_response(
     version: int, correlation_id: int, partitions: Sequence[ProducedPartition], *, throttle_time_ms: int = 0
 ) -> bytes:
-    """A whole response frame. Consecutive rows of one topic share one topic entry."""
+    """Return a response frame. Consecutive rows of one topic share one topic entry."""
     if len(partitions) == 1 and version >= LOG_START_SINCE and not throttle_time_ms:
         row = partitions[0]
         if not row.record_errors and row.error_message is None:
@@ -237,9 +237,9 @@ def encode_produce_response(
 
 @lru_cache(maxsize=1024)
 def _around_only_result(version: int, topic: str) -> tuple[bytes, bytes]:
-    """What stands before and behind the result of a response's only partition without an error, from version 5 on.
+    """Return what precedes and follows the result if a response has one partition and no error, from version 5 on.
 
-    The one answer that is given again and again, to whoever produces record by record.
+    This is the frequent response to producers that send record by record.
     """
     no_throttling = _INT32.pack(0)
     if version >= _FLEXIBLE_SINCE:
@@ -252,7 +252,7 @@ def _around_only_result(version: int, topic: str) -> tuple[bytes, bytes]:
 
 _NO_LEGACY_ERRORS: Final = _INT32.pack(0) + legacy_string(None)
 _NO_ERRORS: Final = b"\x01\x00\x00"
-"""No record error, no message, and where versions are flexible no tagged field."""
+"""No record error, no message, and in flexible versions no tagged field."""
 
 
 def _encode_legacy(version: int, partitions: Sequence[ProducedPartition]) -> bytearray:
@@ -305,9 +305,9 @@ def _encode_flexible(partitions: Sequence[ProducedPartition]) -> bytearray:
 def encode_produce_request(
     version: int, correlation_id: int, client_id: str | None, request: ProduceRequest
 ) -> list[Buffer]:
-    """A whole request frame as buffers; those of the records are the caller's own.
+    """Return a request frame as buffers. Those with records belong to the caller.
 
-    Below version 3 a transactional id has no place and is left out.
+    Versions below 3 have no transactional id; it is omitted.
     """
     flexible = version >= _FLEXIBLE_SINCE
     text, count = (compact_string, _compact_count) if flexible else (legacy_string, _INT32.pack)
@@ -340,7 +340,7 @@ def _compact_count(count: int) -> bytes:
 
 
 def decode_produce_response(version: int, frame: bytes | memoryview) -> ProduceResponse:
-    """A response frame, header included; `MalformedFrameError` for everything wrong with the bytes."""
+    """Decode a response frame with its header. Raises `MalformedFrameError` for invalid bytes."""
     flexible = version >= _FLEXIBLE_SINCE
     reader = Reader(frame, 4)
     if flexible:

@@ -1,8 +1,8 @@
-"""Which version of a request brokers send each other under an `inter.broker.protocol.version`.
+"""The version of a request between brokers under an `inter.broker.protocol.version`.
 
-The setting and an API enter, the highest version that may be sent leaves; `replication/follower/leader_channel` and
-`controller/broker_requests/dispatch` ask. While a cluster is upgraded the setting holds the newer brokers to what the
-older ones have shown to understand, whatever both announce.
+`replication/follower/leader_channel` and `controller/broker_requests/dispatch` look up the highest version that may be
+sent. During an upgrade, the setting limits newer brokers to the versions that the older ones understand, whatever both
+announce.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from odradek.protocol.apis import ApiKey
 
 Release = tuple[int, int, int]
-"""Two numbers of a release and the one of its `-IV`; the last one of the release where the setting names none."""
+"""Two numbers of a release and that of its `-IV`; the last one of the release if the setting has none."""
 
 _LAST_STEP: Final = 99
 
@@ -73,22 +73,23 @@ _OLDEST: Final[Mapping[ApiKey, int]] = {
     ApiKey.STOP_REPLICA: 0,
 }
 TOPIC_IDS_SINCE: Final[Release] = (2, 8, 0)
-"""First protocol under which topics have ids (KIP-516)."""
+"""First protocol version with topic ids (KIP-516)."""
 
 
 def release_of(setting: str) -> Release:
-    """A release as it was checked by `BrokerConfig`: `2.7`, `2.7-IV1`, `0.11.0`, `3.9-IV0`."""
+    """Parse a release that `BrokerConfig` has checked: `2.7`, `2.7-IV1`, `0.11.0`, `3.9-IV0`."""
     release, _, step = setting.partition("-IV")
     major, minor = release.split(".")[:2]
     return int(major), int(minor), int(step) if step.isdecimal() else _LAST_STEP
 
 
 def has_topic_ids(setting: str) -> bool:
-    """Whether the controller gives topics ids and tells brokers of them."""
+    """Whether the controller assigns topic ids and sends them to brokers."""
     return release_of(setting) >= TOPIC_IDS_SINCE
 
 
 def highest_version(api_key: ApiKey, setting: str) -> int:
-    """The highest version of an API that may be sent to another broker. `KeyError` for an API that is not listed."""
+    """Return the highest version of an API that may be sent to another broker. Raises `KeyError` for an unlisted
+    API."""
     release = release_of(setting)
     return next((version for since, version in _SINCE[api_key] if release >= since), _OLDEST[api_key])

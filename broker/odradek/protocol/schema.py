@@ -1,7 +1,7 @@
-"""What a message looks like on the wire in one version, read from its class.
+"""The wire format of a message in one version, read from its class.
 
-Enters: a class of `messages` and a version. Leaves: a `StructSchema`, from which the codec compiles a decoder and an
-encoder. An unknown kind of field raises `TypeError` when the schema is read, not when a frame arrives.
+The codec compiles a decoder and an encoder from a `StructSchema`. An unknown kind of field raises `TypeError` when the
+schema is read, not when a frame arrives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Required:
 
 
 REQUIRED: Final = Required()
-"""Default of a field that has none: a message must name it."""
+"""Default of a field without default: a message must have it."""
 
 FIXED_FORMATS: Final = {
     "int8": "b",
@@ -39,10 +39,10 @@ STRUCT_KIND: Final = "struct"
 
 @dataclass(frozen=True, slots=True)
 class FieldSchema:
-    """One field: its name and kind (a primitive of Kafka's protocol, or `STRUCT_KIND`), and how it may be absent.
+    """One field: its name and kind (a primitive of Kafka's protocol, or `STRUCT_KIND`), and its defaults.
 
-    `nullable` speaks of the array where the field is one. `default` is what a message that lacks the field stands for,
-    `REQUIRED` when it must have it. `unset` is the value in a decoded message when the frame lacks a tagged field.
+    For an array, `nullable` refers to the array. `default` is the value if a message lacks the field, or `REQUIRED` if
+    it must have it. `unset` is the value in a decoded message if the frame lacks a tagged field.
     """
 
     name: str
@@ -56,7 +56,7 @@ class FieldSchema:
 
     @property
     def min_bytes(self) -> int:
-        """What the field takes at least in any version."""
+        """Minimum size of the field in any version."""
         if self.tag is not None:
             return 0
         if self.is_array or self.kind in ("string", "bytes", "records"):
@@ -70,7 +70,7 @@ class FieldSchema:
 
 @dataclass(frozen=True, slots=True)
 class StructSchema:
-    """One struct in one version: `fields` in the order of the wire, `tagged` by tag.
+    """One struct in one version: `fields` in wire order, `tagged` by tag.
 
     `absent` has the names and defaults of the fields that the version lacks.
     """
@@ -84,16 +84,16 @@ class StructSchema:
 
     @property
     def min_bytes(self) -> int:
-        """What the struct takes at least; never below 1, so that counts are bounded by bytes."""
+        """Minimum size of the struct, at least 1, so that the bytes of a frame limit the number of elements."""
         return max(1, sum(field.min_bytes for field in self.fields) + (1 if self.flexible else 0))
 
 
 def _message_default(name: str, form: Wire, default: object, is_tagged: bool) -> object:
-    """What a message that lacks the field stands for.
+    """Return the value that stands for a missing field.
 
-    Kafka's implied default counts only where leaving a field out can mean nothing else: no delay, no flag, no id, an
-    empty list of plain values, a tagged field that is not sent. Counts, codes, texts and arrays of structs stay
-    required: a response without its error code is a bug.
+    Kafka's implied default is used only where a missing field can mean nothing else: no delay, no flag, no id, an empty
+    list of plain values, a tagged field that is not sent. Counts, codes, strings and arrays of structs stay required: a
+    response without its error code is a bug.
     """
     is_struct = isinstance(form.kind, type)
     is_list = form.is_array and not is_struct
@@ -120,7 +120,7 @@ _SCHEMAS: Final[dict[tuple[type[Any], int], StructSchema]] = {}
 
 
 def schema_of(message_type: type[Any], version: int) -> StructSchema:
-    """The schema of a message in one version; read once. `TypeError` when a field is of an unknown kind."""
+    """Return the schema of a message in one version, cached. Raises `TypeError` if a field has an unknown kind."""
     schema = _SCHEMAS.get((message_type, version))
     if schema is None:
         flexible = version in Versions(message_type.FLEXIBLE)

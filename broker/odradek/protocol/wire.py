@@ -1,10 +1,10 @@
-"""Primitives of the wire: a bounds-checked `Reader` and an appending `Writer`.
+"""Primitives of the wire format: a bounds-checked `Reader` and an appending `Writer`.
 
-Enters: one frame, or the values of one. Leaves: values, or bytes. Called by the codec's compiled decoders and encoders
-and by whoever parses a small format of the protocol by hand (consumer protocol metadata, state records).
-Invariant of the reader: no length from the wire is used before it is held against what remains, and an array's count
-before it is held against the bytes its elements need at least, so a frame cannot make us allocate more than a small
-multiple of itself. Every violation is a `MalformedFrameError`.
+The codec's compiled decoders and encoders use them, and parsers of small formats such as consumer protocol metadata and
+state records.
+Invariant of the reader: a length is checked against the remaining bytes before it is used, and the count of an array
+against the minimum size of its elements, so the memory for a frame is limited to a small multiple of its size. Every
+violation raises `MalformedFrameError`.
 Formats: https://kafka.apache.org/protocol#protocol_types and KIP-482.
 """
 
@@ -27,18 +27,18 @@ _UINT32: Final = Struct(">I")
 _FLOAT64: Final = Struct(">d")
 
 MAX_STRING_BYTES: Final = 32767
-"""Longest string; compact strings keep the bound of the int16 length that they replace."""
+"""Longest string. Compact strings keep the limit of the int16 length that they replace."""
 
 DEFAULT_ELEMENT_BUDGET: Final = 1 << 18
-"""Array elements that one frame of a client may hold in all. An element of one byte can cost us a few hundred bytes
-of objects, so the size limit of a frame alone would not bound our memory."""
+"""Maximum number of array elements in a frame of a client. An element of one byte can need a few hundred bytes of
+objects, so the size limit of a frame alone would not limit memory."""
 
 
 class Reader:
     """Reads primitives from one frame, front to back.
 
-    `data` is the frame; `position` the next byte, free to be moved; `elements_left` how many array elements the frame
-    may still announce. Reading past the end raises `MalformedFrameError` and leaves `position` undefined.
+    `data` is the frame; `position` is the next byte and may be moved; `elements_left` is the number of array elements
+    that the frame may still have. Reading past the end raises `MalformedFrameError` and leaves `position` undefined.
     """
 
     __slots__ = ("data", "elements_left", "end", "position")
@@ -46,7 +46,7 @@ class Reader:
     def __init__(
         self, data: bytes | memoryview, position: int = 0, *, element_budget: int = DEFAULT_ELEMENT_BUDGET
     ) -> None:
-        """Read `data` from `position` on; it is not copied, and byte strings taken from it are."""
+        """Read `data` from `position` on. It is not copied, but byte strings taken from it are."""
         self.data: Final = data
         self.position = position
         self.end: Final = len(data)
@@ -58,7 +58,7 @@ class Reader:
         return self.end - self.position
 
     def unpack(self, layout: Struct) -> tuple[int, ...]:
-        """Several fixed-size fields at once; the layout must be big-endian."""
+        """Read several fixed-size fields at once; the layout must be big-endian."""
         position = self.position
         after = position + layout.size
         if after > self.end:
@@ -95,11 +95,11 @@ class Reader:
         return self.unpack(_FLOAT64)[0]
 
     def boolean(self) -> bool:
-        """A byte; anything but zero is true, as Kafka reads it."""
+        """A byte; any value except zero is true, as in Kafka."""
         return self.int8() != 0
 
     def uuid(self) -> UUID:
-        """Sixteen bytes; `ZERO_UUID` stands for none."""
+        """Sixteen bytes; `ZERO_UUID` means none."""
         raw = self._take(16)
         value = UUID(bytes=bytes(raw))
         return ZERO_UUID if value == ZERO_UUID else value
@@ -215,14 +215,14 @@ class Reader:
         return bytes(self._take(length - 1)) if length else None
 
     def array_length(self, element_bytes: int = 1) -> int:
-        """Count of an array, -1 for null. `element_bytes`: what one element takes at least, not below 1."""
+        """Count of an array, -1 for null. `element_bytes`: minimum size of an element, at least 1."""
         count = self.int32()
         if count < -1:
             raise MalformedFrameError(f"array length {count}")
         return self._checked_count(count, element_bytes)
 
     def compact_array_length(self, element_bytes: int = 1) -> int:
-        """Count of a compact array, -1 for null. `element_bytes`: what one element takes at least, not below 1."""
+        """Count of a compact array, -1 for null. `element_bytes`: minimum size of an element, at least 1."""
         return self._checked_count(self.uvarint() - 1, element_bytes)
 
     def _checked_count(self, count: int, element_bytes: int) -> int:
@@ -235,13 +235,13 @@ class Reader:
         return count
 
     def skip_tagged_fields(self) -> None:
-        """Pass over a section of tagged fields (KIP-482): whoever does not know a tag ignores it."""
+        """Skip a section of tagged fields (KIP-482): unknown tags are ignored."""
         for _ in range(self.uvarint()):
             self.uvarint()
             self._take(self.uvarint())
 
     def expect_end(self) -> None:
-        """Refuse bytes after the last field."""
+        """Raise `MalformedFrameError` if bytes follow the last field."""
         if self.position != self.end:
             raise MalformedFrameError(f"{self.end - self.position} bytes follow the last field")
 
@@ -399,9 +399,9 @@ def compact_string(value: str | None) -> bytes:
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned base-128 number of 32 bits and the position after it, for parsers that keep their own position.
+    """Return an unsigned base-128 number of 32 bits and the position after it, for parsers that keep the position.
 
-    `IndexError` past the end, `MalformedFrameError` when it is too long.
+    Raises `IndexError` past the end, and `MalformedFrameError` if it is too long.
     """
     byte = data[position]
     if byte < 0x80:
@@ -419,9 +419,9 @@ def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def after_tagged_fields(data: Buffer, position: int) -> int:
-    """The position after a section of tagged fields whose tags all are of no interest.
+    """Return the position after a section of tagged fields, all of which are ignored.
 
-    `IndexError` or `MalformedFrameError` past the end.
+    Raises `IndexError` or `MalformedFrameError` past the end.
     """
     count, position = read_uvarint(data, position)
     for _ in range(count):
