@@ -1,8 +1,8 @@
-"""What a broker can be set to: every setting that has an effect here, under Kafka's name where Kafka has it.
+"""The settings of a broker that have an effect, with Kafka's names where Kafka has the setting.
 
-`base/config` reads them from a properties file and from ZooKeeper; nothing else makes a `BrokerFields`. Names, types,
-defaults and bounds follow https://kafka.apache.org/39/documentation/#brokerconfigs. What Kafka knows and this broker
-does not use stands in `base/settings_catalogue`.
+`base/config` reads them from a properties file and from ZooKeeper; only it creates a `BrokerFields`. Names, types,
+defaults and bounds follow https://kafka.apache.org/39/documentation/#brokerconfigs. Settings that Kafka has and this
+broker does not use are in `base/settings_catalogue`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CODEC_NAMES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFields:
-    """The settings of one broker, each as the property of the same name with dots."""
+    """The settings of one broker. Each attribute is the property of the same name with dots."""
 
     # Identity and places
     broker_id: int = integer(-1, "Id of this broker in the cluster; must be unique.", low=-1)

@@ -1,4 +1,4 @@
-"""Errors of topics, settings, elections and brokers. All are found in `base/errors`, too."""
+"""Errors of topics, settings, elections and brokers. `base/errors` exports all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ClusterAuthorizationFailedError(PeerError):
 
 
 class TopicAlreadyExistsError(PeerError):
-    """A topic of this name is there already."""
+    """A topic with this name already exists."""
 
     code = 36
 
@@ -42,7 +42,7 @@ class InvalidReplicationFactorError(PeerError):
 
 
 class InvalidReplicaAssignmentError(PeerError):
-    """A manual assignment has gaps, repeats or unknown brokers."""
+    """A manual assignment has gaps, duplicates or unknown brokers."""
 
     code = 39
 
@@ -67,7 +67,7 @@ class PolicyViolationError(PeerError):
 
 
 class ReassignmentInProgressError(StateError):
-    """A reassignment of the partition is already under way."""
+    """A reassignment of the partition is already in progress."""
 
     code = 60
 
@@ -112,7 +112,7 @@ class NoReassignmentInProgressError(PeerError):
 
 
 class ResourceNotFoundError(PeerError):
-    """What the request names is not there."""
+    """The resource in the request does not exist."""
 
     code = 91
 
@@ -130,18 +130,18 @@ class FeatureUpdateFailedError(StateError):
 
 
 class BrokerIdNotRegisteredError(StateError):
-    """The sender is no broker of this cluster, as far as the controller knows."""
+    """The sender is not a registered broker of this cluster."""
 
     code = 102
 
 
 class IneligibleReplicaError(StateError):
-    """A replica proposed for the in-sync set may not join it."""
+    """A replica proposed for the ISR may not join it."""
 
     code = 107
 
 
 class NewLeaderElectedError(StateError):
-    """The election that AlterPartition asked for has happened."""
+    """The election requested by AlterPartition has already taken place."""
 
     code = 108

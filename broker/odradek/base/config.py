@@ -1,9 +1,9 @@
 """Typed broker and topic settings: Kafka's names, defaults, units and bounds (https://kafka.apache.org/39/documentation/#configuration).
 
-Text of a properties file, of `--override`s and of `/config` znodes enters; frozen dataclasses leave. `app/broker`
-parses once at start; the server swaps a new object in when a dynamic setting changes, nobody changes one in place.
-A key without an effect is a warning, because configurations carry keys of Kafka and of other versions; a bad value,
-and one that cannot be had here and must not be missed, is a `ConfigError`.
+It parses the text of a properties file, of `--override` options and of `/config` znodes into frozen dataclasses.
+`app/broker` parses once at start; when a dynamic setting changes, the server replaces the whole object.
+A key without an effect gives a warning, because configurations contain keys of Kafka and of other versions. An invalid
+value raises `ConfigError`, and so does a setting that is not supported and must not be ignored.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from odradek.base.types import Endpoint
 NEWEST_RELEASE: Final = (3, 9)
 NEWEST_FORMAT: Final = "3.0"
 NEWEST_FORMAT_ONLY: Final = (3, 0)
-"""From this inter-broker protocol on only the newest record format is kept (KIP-724)."""
+"""From this inter-broker protocol on, only the newest record format is written (KIP-724)."""
 
 
 class Effect(Enum):
-    """What comes of a setting that somebody gives."""
+    """The effect of a setting."""
 
     ACTIVE = "active"
-    """It does what it says."""
+    """The broker applies it."""
     IDLE = "idle"
-    """Apache Kafka 3.9 knows it; here it is stored and described, and has no effect."""
+    """Apache Kafka 3.9 has it; here it is stored and described, but has no effect."""
     UNKNOWN = "unknown"
-    """It is no setting of Apache Kafka 3.9 or of this broker; perhaps a misspelled one."""
+    """Neither Apache Kafka 3.9 nor this broker has it; possibly a misspelling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(BrokerFields):
-    """Settings of one broker, checked against each other, with what follows from several of them."""
+    """Settings of one broker, validated together, and the values derived from several of them."""
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
@@ -82,10 +82,10 @@ class BrokerConfig(BrokerFields):
         return config, warnings
 
     def with_dynamic(self, values: Mapping[str, str]) -> BrokerConfig:
-        """These settings with others over them, as `/config/brokers` has them (KIP-226).
+        """Return these settings with dynamic values from `/config/brokers` applied (KIP-226).
 
-        Raises `ConfigError` for what has no effect here, changes with a restart only, or is a bad value. Settings of
-        listeners are checked against each other, so those that change together are to be given together.
+        Raises `ConfigError` for an invalid value, and for a setting that has no effect here or needs a restart.
+        Listener settings are validated together, so settings that change together must be passed together.
         """
         changed: dict[str, Any] = {}
         for key, value in values.items():
@@ -146,11 +146,11 @@ class BrokerConfig(BrokerFields):
             )
 
     def listener_endpoints(self) -> tuple[Endpoint, ...]:
-        """Where to listen. An empty host stands for every address."""
+        """Addresses to listen on. An empty host means all addresses."""
         return tuple(parse_endpoint("listeners", item, self._protocols) for item in self.listeners)
 
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """What clients are told. Falls back to `listeners`."""
+        """Addresses that clients connect to; by default `listeners`."""
         if not self.advertised_listeners:
             return self.listener_endpoints()
         return tuple(
@@ -159,7 +159,7 @@ class BrokerConfig(BrokerFields):
 
     @property
     def inter_broker_listener(self) -> str:
-        """Name of the listener that brokers use among themselves."""
+        """Name of the listener for connections between brokers."""
         return self.inter_broker_listener_name or self.listener_endpoints()[0].listener
 
     @property
@@ -168,17 +168,17 @@ class BrokerConfig(BrokerFields):
 
     @property
     def roll_ms(self) -> int:
-        """Age at which a segment rolls, from the finest setting that is given."""
+        """Age at which a segment rolls, from the setting with the finest unit."""
         return self.log_roll_hours * HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
 
     @property
     def roll_jitter_ms(self) -> int:
-        """Random lessening of `roll_ms`."""
+        """Maximum random reduction of `roll_ms`."""
         return self.log_roll_jitter_hours * HOUR_MS if self.log_roll_jitter_ms is None else self.log_roll_jitter_ms
 
     @property
     def retention_ms(self) -> int:
-        """Age at which segments go, from the finest setting that is given; -1 = never."""
+        """Age at which segments are deleted, from the setting with the finest unit; -1 = never."""
         if self.log_retention_ms is not None:
             return self.log_retention_ms
         if self.log_retention_minutes is not None:
@@ -187,7 +187,7 @@ class BrokerConfig(BrokerFields):
 
     @property
     def message_format(self) -> str:
-        """Release whose record format topics keep unless they say otherwise; the newest from protocol 3.0 on."""
+        """Release whose record format topics use by default; the newest from protocol 3.0 on."""
         protocol = parse_release("inter.broker.protocol.version", self.inter_broker_protocol_version)
         return self.log_message_format_version if protocol < NEWEST_FORMAT_ONLY else NEWEST_FORMAT
 
@@ -201,7 +201,7 @@ class BrokerConfig(BrokerFields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """Settings of one topic as they are in force: its own overrides upon the broker's defaults."""
+    """The effective settings of one topic: its overrides and the broker's defaults."""
 
     cleanup_policy: tuple[str, ...] = words(
         ("delete",), "What happens to old segments.", choices=("compact", "delete"), broker="log_cleanup_policy"
@@ -261,7 +261,7 @@ class TopicConfig:
 
     @classmethod
     def of(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-        """The topic's settings in force. Raises `ConfigError` for an unknown key or a bad value."""
+        """Return the effective settings of a topic. Raises `ConfigError` for an unknown key or an invalid value."""
         values: dict[str, Any] = {
             setting.attribute: getattr(broker, setting.broker) for setting in TOPIC_SETTINGS.values() if setting.broker
         }
@@ -281,13 +281,13 @@ class TopicConfig:
 
     @property
     def magic(self) -> int:
-        """The record format that the log keeps: 0 up to release 0.9, 1 for 0.10, 2 from 0.11 on (KIP-31, KIP-98)."""
+        """The record format of the log: 0 up to release 0.9, 1 for 0.10, 2 from 0.11 on (KIP-31, KIP-98)."""
         release = parse_release("message.format.version", self.message_format_version)
         return 0 if release < (0, 10) else 1 if release < (0, 11) else 2
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """How far a create time may lie in the past; the older setting counts where the newer is at its default."""
+        """How far a create time may be in the past; the older setting applies while the newer has its default."""
         before = self.message_timestamp_before_max_ms
         return self.message_timestamp_difference_max_ms if before == INT64_MAX else before
 
@@ -299,7 +299,7 @@ class TopicConfig:
 
     @property
     def compression_level(self) -> int | None:
-        """The level of `compression.type`; None for the codec's own default."""
+        """The level of `compression.type`; None for the default of the codec."""
         match self.compression_type:
             case "gzip":
                 return None if self.compression_gzip_level < 0 else self.compression_gzip_level
@@ -311,12 +311,12 @@ class TopicConfig:
 
     @property
     def compacted(self) -> bool:
-        """Whether compaction applies, and so every record needs a key."""
+        """Whether the log is compacted, so that every record needs a key."""
         return "compact" in self.cleanup_policy
 
 
 def parse_release(key: str, value: str) -> tuple[int, int]:
-    """The first two numbers of a release (`2.7`, `0.10.2`, `3.9-IV0`). Raises `ConfigError`."""
+    """Return the first two numbers of a release (`2.7`, `0.10.2`, `3.9-IV0`). Raises `ConfigError`."""
     parts = value.partition("-")[0].split(".")
     numbers = [int(part) for part in parts if part.isascii() and part.isdecimal()]
     if len(parts) < 2 or len(numbers) != len(parts):
@@ -327,7 +327,7 @@ def parse_release(key: str, value: str) -> tuple[int, int]:
 
 
 def topic_setting(key: str) -> Setting:
-    """The declaration of a topic's setting, with or without an effect. Raises `ConfigError` for an unknown key."""
+    """Return the declaration of a topic setting, with or without an effect. Raises `ConfigError` for an unknown key."""
     setting = TOPIC_SETTINGS.get(key) or IDLE_TOPIC_SETTINGS.get(key)
     if setting is None:
         raise ConfigError(f"{key} is not a setting of a topic: it must be one of {', '.join(TOPIC_SETTINGS)}")
@@ -335,7 +335,7 @@ def topic_setting(key: str) -> Setting:
 
 
 def broker_setting(key: str) -> Setting | None:
-    """The declaration of a broker's setting, with or without an effect; None for an unknown key.
+    """Return the declaration of a broker setting, with or without an effect; None for an unknown key.
 
     A setting of one listener (`listener.name.NAME.SETTING`) has the type of the setting, and no effect here.
     """
@@ -346,21 +346,21 @@ def broker_setting(key: str) -> Setting | None:
 
 
 def broker_effect(key: str) -> Effect:
-    """What comes of a broker's setting of this name. `check_allowed` tells whether its value is refused."""
+    """Return the effect of a broker setting. `check_allowed` tells whether its value is rejected."""
     if key in BROKER_SETTINGS:
         return Effect.ACTIVE
     return Effect.UNKNOWN if broker_setting(key) is None else Effect.IDLE
 
 
 def topic_effect(key: str) -> Effect:
-    """What comes of a topic's setting of this name. `check_allowed_for_topic` tells whether its value is refused."""
+    """Return the effect of a topic setting. `check_allowed_for_topic` tells whether its value is rejected."""
     if key in TOPIC_SETTINGS:
         return Effect.ACTIVE
     return Effect.IDLE if key in IDLE_TOPIC_SETTINGS else Effect.UNKNOWN
 
 
 def _idle_warning(key: str, value: str) -> str:
-    """Why a setting without an effect has none. Raises `ConfigError` for a value that is none of Kafka's type."""
+    """Say why a setting has no effect. Raises `ConfigError` if the value does not have Kafka's type."""
     setting = broker_setting(key)
     if setting is None:
         return f"{key} is not a setting of this broker or of Apache Kafka 3.9; it has no effect"

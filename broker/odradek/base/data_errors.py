@@ -1,4 +1,4 @@
-"""Errors of records, partitions and replicas. All are found in `base/errors`, too."""
+"""Errors of records, partitions and replicas. `base/errors` exports all of them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ class RecordFault(Enum):
     """Faults of records that Kafka counts (the `Invalid*` and `NoKey*` rates of BrokerTopicMetrics)."""
 
     CRC = "crc"
-    """A batch or message does not have the CRC that it claims."""
+    """The CRC of a batch or message does not match."""
     FORMAT = "format"
     """Messages of different formats are mixed."""
     OFFSET_OR_SEQUENCE = "offset or sequence"
-    """The offsets of a batch do not fit its number of records, or a producer id comes without a sequence."""
+    """The offsets of a batch do not match its number of records, or a producer id comes without a sequence."""
     NO_KEY = "no key"
     """A record for a compacted topic has no key."""
 
 
 class RefusedRecordsError(PeerError):
-    """What errors about records have in common; it is never raised itself."""
+    """Base of the errors about records; never raised itself."""
 
     def __init__(
         self,
@@ -32,9 +32,9 @@ class RefusedRecordsError(PeerError):
         fault: RecordFault | None = None,
         fault_count: int = 1,
     ) -> None:
-        """`record_errors`: number within the batch and sentence of each record at fault (KIP-467), perhaps not all.
+        """`record_errors`: index in the batch and message of each invalid record (KIP-467), possibly not all.
 
-        `fault_count`: how many records or batches have the fault, 0 for none.
+        `fault_count`: number of records or batches with the fault, 0 for none.
         """
         super().__init__(message)
         self.record_errors: Final = record_errors
@@ -48,21 +48,21 @@ class OffsetOutOfRangeError(PeerError):
 
 
 class CorruptMessageError(RefusedRecordsError):
-    """A batch fails its CRC or lies about its size, counts or offsets."""
+    """A batch fails its CRC check, or its size, counts or offsets are inconsistent."""
 
     code = 2
     retriable = True
 
 
 class UnknownTopicOrPartitionError(StateError):
-    """This broker does not host the partition, or no such topic is known."""
+    """This broker does not host the partition, or the topic does not exist."""
 
     code = 3
     retriable = True
 
 
 class LeaderNotAvailableError(StateError):
-    """An election is under way."""
+    """A leader is being elected."""
 
     code = 5
     retriable = True
@@ -76,7 +76,7 @@ class NotLeaderOrFollowerError(StateError):
 
 
 class ReplicaNotAvailableError(StateError):
-    """The replica is not here, or moving."""
+    """This broker does not have the replica, or is moving it."""
 
     code = 9
     retriable = True
@@ -89,33 +89,33 @@ class MessageTooLargeError(PeerError):
 
 
 class InvalidTopicError(PeerError):
-    """The topic's name is not allowed, or an internal topic was written to."""
+    """The topic name is invalid, or a client wrote to an internal topic."""
 
     code = 17
 
 
 class RecordListTooLargeError(PeerError):
-    """A record set is larger than a segment may be."""
+    """A record set exceeds the maximum segment size."""
 
     code = 18
 
 
 class NotEnoughReplicasError(StateError):
-    """The in-sync set is smaller than `min.insync.replicas`; nothing was appended."""
+    """The ISR is smaller than `min.insync.replicas`; nothing was appended."""
 
     code = 19
     retriable = True
 
 
 class NotEnoughReplicasAfterAppendError(StateError):
-    """The in-sync set shrank below `min.insync.replicas` after the append."""
+    """The ISR shrank below `min.insync.replicas` after the append."""
 
     code = 20
     retriable = True
 
 
 class InvalidRequiredAcksError(PeerError):
-    """`acks` is none of -1, 0 and 1."""
+    """`acks` is not -1, 0 or 1."""
 
     code = 21
 
@@ -127,13 +127,13 @@ class TopicAuthorizationFailedError(PeerError):
 
 
 class InvalidTimestampError(RefusedRecordsError):
-    """A record's timestamp is too far from the broker's time."""
+    """The timestamp of a record is too far from the broker's time."""
 
     code = 32
 
 
 class UnsupportedForMessageFormatError(PeerError):
-    """The log's record format cannot carry this."""
+    """The log's record format does not support this."""
 
     code = 43
 
@@ -159,14 +159,14 @@ class FetchSessionIdNotFoundError(StateError):
 
 
 class InvalidFetchSessionEpochError(StateError):
-    """The incremental fetch session is at another epoch."""
+    """The incremental fetch session has another epoch."""
 
     code = 71
     retriable = True
 
 
 class ListenerNotFoundError(StateError):
-    """The leader has no listener of the name that the client came in by."""
+    """The leader has no listener with the name of the listener that the client is connected to."""
 
     code = 72
     retriable = True
@@ -180,7 +180,7 @@ class FencedLeaderEpochError(StateError):
 
 
 class UnknownLeaderEpochError(StateError):
-    """The request's leader epoch is newer than what this broker knows."""
+    """The leader epoch in the request is newer than this broker's."""
 
     code = 75
     retriable = True
@@ -200,20 +200,20 @@ class OffsetNotAvailableError(StateError):
 
 
 class InvalidRecordError(RefusedRecordsError):
-    """A record breaks a rule of its topic, such as a missing key in a compacted one."""
+    """A record violates a rule of its topic, such as a missing key in a compacted topic."""
 
     code = 87
 
 
 class UnknownTopicIdError(StateError):
-    """No topic with this id is known here (yet)."""
+    """No topic with this id is known on this broker, or not yet."""
 
     code = 100
     retriable = True
 
 
 class InconsistentTopicIdError(StateError):
-    """The log on disk belongs to another topic of the same name."""
+    """The log on disk belongs to another topic with the same name."""
 
     code = 103
     retriable = True

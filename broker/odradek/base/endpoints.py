@@ -1,6 +1,6 @@
-"""Listeners as a broker's settings write them: `NAME://host:port`, and the protocol of each name.
+"""Parses listener settings: `NAME://host:port`, and the security protocol of each name.
 
-Called by `base/config`. Pure; what makes no sense is a `ConfigError` that says what is allowed.
+`base/config` uses it. Pure; an invalid entry raises a `ConfigError` that says what is allowed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from odradek.base.types import Endpoint
 
 
 def parse_endpoint(key: str, item: str, protocols: Mapping[str, str]) -> Endpoint:
-    """One entry of the setting `key`; `protocols` by listener name in capitals. An empty host is every address."""
+    """Parse one entry of the setting `key`. `protocols`: by listener name in capitals. An empty host means all
+    addresses."""
     name, separator, address = item.partition("://")
     host, colon, port = address.rpartition(":")
     if not separator or not colon or not port.isdecimal() or int(port) > 65_535:
@@ -26,6 +27,6 @@ def parse_endpoint(key: str, item: str, protocols: Mapping[str, str]) -> Endpoin
 
 
 def parse_pair(entry: str) -> tuple[str, str]:
-    """`NAME:PROTOCOL` in capitals."""
+    """Parse `NAME:PROTOCOL` into a pair in capitals."""
     name, _, protocol = entry.partition(":")
     return name.strip().upper(), protocol.strip().upper()

@@ -1,8 +1,8 @@
-"""The kinds of errors, from which all others descend.
+"""The base classes of all errors.
 
-`ProtocolError` has a code and says by its branch who is to blame: `PeerError` (the client sent something wrong or old),
-`StateError` (nobody: the cluster is moving, try again or elsewhere), `OurError` (this broker or its surroundings
-failed). `base/errors` has them all, each with its code.
+A `ProtocolError` has a code, and its subclass says where the cause is: `PeerError` (the client sent something invalid
+or outdated), `StateError` (the state of the cluster is changing: retry, possibly elsewhere), `OurError` (this broker or
+its environment failed). `base/errors` has all of them with their codes.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from typing import ClassVar, Final
 
 
 class OdradekError(Exception):
-    """Base of every error that this project raises on purpose. The text is one sentence for a person."""
+    """Base of every error that this project raises. The message is one sentence for users."""
 
 
 class ConfigError(OdradekError):
-    """A setting is wrong: names the key, the value and what is allowed."""
+    """A setting is invalid. The message has the key, the value and what is allowed."""
 
 
 class StorageError(OdradekError):
-    """A disk operation failed; the directory that holds `path` may have to go offline."""
+    """A disk operation failed; the directory that contains `path` may have to go offline."""
 
     def __init__(
         self, message: str, *, path: str = "", missing: bool = False, full: bool = False, held: bool = False
     ) -> None:
-        """`missing`: no such file. `full`: no space is left, reads still work. `held`: someone else has the lock."""
+        """`missing`: the file does not exist. `full`: no space is left, but reads work. `held`: another process has the
+        lock."""
         super().__init__(message)
         self.path: Final = path
         self.missing: Final = missing
@@ -33,32 +34,32 @@ class StorageError(OdradekError):
 
 
 class WorkerDiedError(OdradekError):
-    """A worker process ended while it worked; the work may be given to another one."""
+    """A worker process ended while it worked; another one can repeat the work."""
 
 
 MAX_MESSAGE: Final = 2_000
-"""Characters of an error's message. It may quote what a client sent, and a string of a response has 32767 bytes."""
+"""Maximum length of an error message. It may quote what a client sent, and a string in a response has 32767 bytes."""
 
 
 class ProtocolError(OdradekError):
-    """An error that travels as a code in a response, mostly with its message."""
+    """An error that is sent as a code in a response, usually with its message."""
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
 
     def __str__(self) -> str:
-        """The message, cut off after `MAX_MESSAGE` characters."""
+        """The message, truncated to `MAX_MESSAGE` characters."""
         text = super().__str__()
         return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}..."
 
 
 class PeerError(ProtocolError):
-    """The peer's request is wrong, stale or not allowed."""
+    """The request is invalid, outdated or not allowed."""
 
 
 class StateError(ProtocolError):
-    """The cluster's state does not allow it now; mostly retriable after a metadata refresh."""
+    """The state of the cluster does not allow it now; usually retriable after a metadata refresh."""
 
 
 class OurError(ProtocolError):
-    """This broker or what it stands on failed."""
+    """This broker or its environment failed."""

@@ -145,4 +145,4 @@ ERROR_NAMES: Final[Mapping[int, str]] = MappingProxyType(
         133: "SHARE_SESSION_LIMIT_REACHED",
     }
 )
-"""The name of each code, as Kafka's own metrics give it."""
+"""The name of each code, as in Kafka's metrics."""

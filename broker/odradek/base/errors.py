@@ -1,9 +1,9 @@
-"""The error tree: wire code, whether a retry may help, and who is to blame.
+"""All protocol errors: code, whether a retry may help, and whether client, cluster or broker caused it.
 
 Codes, names and retriability are those of the protocol's error table (https://kafka.apache.org/protocol#protocol_error_codes).
-Code inside the broker raises these classes; `server/dispatch` turns them into a response once, at the edge. A class
-says who is to blame by its branch, which `error_kinds` has. The classes live in `request_errors`, `data_errors`,
-`group_errors` and `cluster_errors`; everybody imports them from here, where they are known by their codes.
+The broker raises these classes; `server/dispatch` converts them into responses. The base class tells the cause, see
+`error_kinds`. The classes are defined in `request_errors`, `data_errors`, `group_errors` and `cluster_errors`; import
+them from here, because this module registers their codes.
 """
 
 from __future__ import annotations
@@ -224,11 +224,11 @@ BY_CODE: Final[dict[int, type[ProtocolError]]] = {
     for cls in _descendants(ProtocolError)
     if cls not in (ProtocolError, PeerError, StateError, OurError, MalformedFrameError, RefusedRecordsError)
 }
-"""Error class of each wire code; clients raise `BY_CODE.get(code, UnknownServerError)`."""
+"""Error class by code; clients raise `BY_CODE.get(code, UnknownServerError)`."""
 
 
 def error_for(code: int, message: str) -> ProtocolError:
-    """The exception of a wire code, for clients. `code` must not be 0."""
+    """Return the exception for an error code, for clients. `code` must not be 0."""
     if code == NONE:
         raise ValueError("code 0 is success")
     cls = BY_CODE.get(code)

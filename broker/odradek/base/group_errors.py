@@ -1,4 +1,4 @@
-"""Errors of groups, producers and transactions. All are found in `base/errors`, too."""
+"""Errors of groups, producers and transactions. `base/errors` exports all of them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class OffsetMetadataTooLargeError(PeerError):
 
 
 class CoordinatorLoadInProgressError(StateError):
-    """The coordinator is still reading its partition."""
+    """The coordinator is still loading its partition."""
 
     code = 14
     retriable = True
 
 
 class CoordinatorNotAvailableError(StateError):
-    """The coordinator's partition has no leader or is not yet made."""
+    """The coordinator's partition has no leader or does not exist yet."""
 
     code = 15
     retriable = True
@@ -33,7 +33,7 @@ class NotCoordinatorError(StateError):
 
 
 class IllegalGenerationError(PeerError):
-    """The group has moved on to another generation."""
+    """The group has another generation."""
 
     code = 22
 
@@ -81,7 +81,7 @@ class OutOfOrderSequenceError(PeerError):
 
 
 class DuplicateSequenceError(PeerError):
-    """A producer's batch is older than the last five that are remembered."""
+    """A producer's batch is older than its last five, which the broker remembers."""
 
     code = 46
 
@@ -93,25 +93,25 @@ class InvalidProducerEpochError(PeerError):
 
 
 class InvalidTransactionStateError(PeerError):
-    """The transaction is not in a state for this."""
+    """The state of the transaction does not allow this."""
 
     code = 48
 
 
 class TransactionCoordinatorFencedError(StateError):
-    """A later coordinator of the transactional id has written its markers; those of this one count for nothing."""
+    """A later coordinator of the transactional id has written markers; this one's markers are rejected."""
 
     code = 52
 
 
 class TransactionalIdAuthorizationFailedError(PeerError):
-    """The client may not write under this transactional id, or names none for a transactional batch."""
+    """The client may not use this transactional id, or sent a transactional batch without one."""
 
     code = 53
 
 
 class UnknownProducerIdError(PeerError):
-    """Nothing is remembered of this producer and its sequence does not start at 0."""
+    """The broker has no state of this producer, and its sequence does not start at 0."""
 
     code = 59
 
@@ -123,7 +123,7 @@ class NonEmptyGroupError(PeerError):
 
 
 class GroupIdNotFoundError(PeerError):
-    """No such group."""
+    """The group does not exist."""
 
     code = 69
 
@@ -141,7 +141,7 @@ class GroupMaxSizeReachedError(PeerError):
 
 
 class GroupSubscribedToTopicError(PeerError):
-    """Members of the group consume the topic, so offsets of it cannot be deleted (KIP-496)."""
+    """Members of the group consume the topic, so its offsets cannot be deleted (KIP-496)."""
 
     code = 86
 

@@ -1,7 +1,7 @@
-"""What the pure parts need of the outside: time, randomness and files, as protocols.
+"""Protocols for time, randomness, files and processes, which pure code depends on.
 
-`base/system` has the operating system's forms, which only `app` builds; the test kit has deterministic ones.
-Nothing here blocks except `File.sync` and the directory operations; the caller decides on which thread.
+`base/system` implements them with the operating system, and only `app` creates those; the test kit has deterministic
+implementations. Nothing blocks except `File.sync` and the directory operations; the caller chooses the thread.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ T = TypeVar("T")
 
 
 class Workers(Protocol):
-    """Other processes for work that would hold this one's interpreter: compaction, conversion of old records."""
+    """Worker processes for CPU-bound work that would block this interpreter: compaction, conversion of old records."""
 
     async def run(self, function: Callable[..., T], /, *arguments: Any) -> T:
-        """The result of a module-level function; arguments, result and errors are pickled.
+        """Return the result of a module-level function; arguments, result and errors are pickled.
 
-        Raises what the function raises, and `WorkerDiedError` when its process ended under it. Cancelling the call
-        lets the function run to its end unheard.
+        Raises what the function raises, and `WorkerDiedError` if its process ended. If the call is cancelled, the
+        function runs to its end and its result is dropped.
         """
         ...
 
 
 class RunBlocking(Protocol):
-    """Runs a function that may wait for a disk off the event loop; the simulator's runs it at once."""
+    """Runs a function that may wait for a disk outside the event loop. The simulator runs it immediately."""
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
-        """Await the function's result."""
+        """Return the function's result."""
         ...
 
 
 class Timer(Protocol):
-    """A pending call; cancelling twice, or after it ran, does nothing."""
+    """A pending call. Cancelling it again, or after it ran, does nothing."""
 
     def cancel(self) -> None:
-        """Forget the call."""
+        """Cancel the call."""
         ...
 
 
 class Clock(Protocol):
-    """Time and randomness. Monotonic time orders events; wall time is for stamps that people and files see."""
+    """Time and randomness. Monotonic time orders events; wall time is for timestamps in files and for people."""
 
     def monotonic_ms(self) -> float:
-        """Milliseconds since some fixed point; never falls."""
+        """Milliseconds since an arbitrary fixed point; never decreases."""
         ...
 
     def wall_ms(self) -> int:
@@ -73,11 +73,11 @@ class Clock(Protocol):
 
 
 class File(Protocol):
-    """An open file that is addressed by position; it has no cursor."""
+    """An open file that is accessed by position and has no cursor."""
 
     @property
     def path(self) -> str:
-        """The path that it was opened by; follows a `Files.rename` made through `renamed_to`."""
+        """The path that it was opened with, or that of the last `renamed_to`."""
         ...
 
     def size(self) -> int:
@@ -85,34 +85,34 @@ class File(Protocol):
         ...
 
     def pread(self, length: int, position: int) -> bytes:
-        """At most `length` bytes from `position`; fewer only at the end of the file."""
+        """Read at most `length` bytes from `position`; fewer only at the end of the file."""
         ...
 
     def pread_now(self, length: int, position: int) -> Buffer | None:
-        """Exactly `length` bytes from `position` if they are in memory; None when they end before, or when reading them
-        would have to wait for a disk."""
+        """Read exactly `length` bytes from `position` if they are in memory. Returns None if the file ends before, or
+        if the read would have to wait for a disk."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all buffers one after the other from `position`; the number of bytes written.
+        """Write all buffers consecutively from `position`. Returns the number of bytes written.
 
-        Raises `StorageError` when not everything could be written; how much of it is then on disk is unknown.
+        Raises `StorageError` if not everything was written; how much of it is on disk is then unknown.
         """
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut, or lengthen with zeros, to `size` bytes."""
+        """Truncate the file, or extend it with zeros, to `size` bytes."""
         ...
 
     def allocate(self, size: int) -> None:
-        """Make the file at least `size` bytes long, of zeros, with the room for them taken on the disk.
+        """Extend the file with zeros to at least `size` bytes and allocate the disk space for them.
 
-        A `StorageError` that says `full` when the disk has no room; the file may then be longer than it was.
+        Raises a `StorageError` with `full` if there is not enough space; the file may be longer than before.
         """
         ...
 
     def sync(self) -> None:
-        """Return when every byte written before is durable (fdatasync). Blocks."""
+        """Return when all bytes written before are durable (fdatasync). Blocks."""
         ...
 
     def renamed_to(self, path: str) -> None:
@@ -120,19 +120,19 @@ class File(Protocol):
         ...
 
     def fileno(self) -> int | None:
-        """The descriptor for `sendfile`; None where there is none (memory), and when the file is closed."""
+        """The descriptor for `sendfile`; None if there is none (memory), or if the file is closed."""
         ...
 
     def close(self) -> None:
-        """Release the descriptor; idempotent."""
+        """Close the descriptor. Idempotent."""
         ...
 
 
 class FileRegion:
-    """Bytes of an open file that are to be sent as they are when the socket takes them.
+    """Bytes of an open file that are read only when the socket accepts them.
 
-    It stands where a `Buffer` may stand in an answer, and has its length. It keeps the file open unless its owner
-    closes it; a file that is closed, or cut below the region's end, cannot be sent any more.
+    It can replace a `Buffer` in a response, and has its length. It keeps the file open unless the owner of the file
+    closes it. A file that is closed, or truncated below the end of the region, can no longer be sent.
     """
 
     __slots__ = ("file", "length", "on_failure", "position")
@@ -140,42 +140,43 @@ class FileRegion:
     def __init__(
         self, file: File, position: int, length: int, on_failure: Callable[[StorageError], None] = lambda _error: None
     ) -> None:
-        """`on_failure` is told, on the event loop, when the file is whole and its disk does not give the bytes."""
+        """`on_failure` is called on the event loop if the file is complete but its disk does not return the bytes."""
         self.file: Final = file
         self.position: Final = position
         self.length: Final = length
         self.on_failure: Final = on_failure
 
     def __len__(self) -> int:
-        """Bytes that it stands for."""
+        """Length in bytes."""
         return self.length
 
     def load(self, start: int = 0) -> bytes:
-        """The bytes from `start` of the region; fewer when the file was cut. Blocks. Raises `StorageError`."""
+        """Read the region from byte `start` on; fewer bytes if the file was truncated. Blocks. Raises
+        `StorageError`."""
         return self.file.pread(self.length - start, self.position + start)
 
 
 Part = Buffer | FileRegion
-"""What an answer is made of."""
+"""A part of a response."""
 
 
 class Files(Protocol):
-    """A file system. Paths are absolute strings with `/`. Every failure is a `StorageError` that names the path."""
+    """A file system. Paths are absolute strings with `/`. Every failure is a `StorageError` with the path."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open an existing file, or make it when `create`."""
+        """Open an existing file; with `create`, create it if it does not exist."""
         ...
 
     def read(self, path: str) -> bytes:
-        """The whole content; `StorageError` when there is no such file."""
+        """Return the content. Raises `StorageError` if the file does not exist."""
         ...
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        """Replace the content so that a crash leaves the old or the new one, durable on return."""
+        """Replace the content, durably. After a crash the file has the old or the new content."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of this name is there."""
+        """Whether a file or directory with this path exists."""
         ...
 
     def list(self, path: str) -> list[str]:
@@ -187,19 +188,19 @@ class Files(Protocol):
         ...
 
     def make_directories(self, path: str) -> None:
-        """Make a directory and its parents; existing ones are fine."""
+        """Create a directory and its parents if they do not exist."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file or directory over `target` in one step."""
+        """Move a file or directory to `target` atomically, replacing a file there."""
         ...
 
     def remove(self, path: str) -> None:
-        """Delete a file; a missing one is fine."""
+        """Delete a file if it exists."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Delete a directory and all below it; a missing one is fine."""
+        """Delete a directory with its contents if it exists."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -211,17 +212,18 @@ class Files(Protocol):
         ...
 
     def modified_ms(self, path: str) -> int:
-        """Wall time in milliseconds of the last write to a file, or what `set_modified_ms` made of it."""
+        """Wall time in milliseconds of the last write to a file, or the value set by `set_modified_ms`."""
         ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Make a file look as if it was written last at a wall time."""
+        """Set the modification time of a file."""
         ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """(free for this user, total) of the file system that holds `path`."""
+        """(available to this user, total) bytes of the file system that contains `path`."""
         ...
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take an exclusive lock file and return its release; `StorageError` when another process holds it."""
+        """Take an exclusive lock file and return a function to release it. Raises `StorageError` if it is held
+        elsewhere."""
         ...

@@ -1,4 +1,4 @@
-"""Errors of requests as such, whatever they ask for. All are found in `base/errors`, too."""
+"""Errors that any request can have. `base/errors` exports all of them."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from odradek.base.error_kinds import OurError, PeerError, StateError
 
 
 class UnknownServerError(OurError):
-    """Anything without a better name."""
+    """Any error without a code."""
 
     code = -1
 
 
 class RequestTimedOutError(StateError):
-    """The request's own time limit passed first."""
+    """The timeout of the request expired."""
 
     code = 7
     retriable = True
 
 
 class NetworkError(StateError):
-    """A connection ended before its response came. Never sent; raised by clients."""
+    """A connection ended before its response arrived. Raised by clients, never sent."""
 
     code = 13
     retriable = True
 
 
 class UnsupportedVersionError(PeerError):
-    """The API or its version is not served here."""
+    """The API or its version is not supported."""
 
     code = 35
 
 
 class InvalidRequestError(PeerError):
-    """The request contradicts itself or the protocol."""
+    """The request violates the protocol or is inconsistent."""
 
     code = 42
 
 
 class MalformedFrameError(PeerError):
-    """A frame lies about its lengths or is cut short. The connection that sent it is closed."""
+    """A frame has invalid lengths or is truncated. The connection that sent it is closed."""
 
     code = 42

@@ -1,9 +1,9 @@
-"""How a setting is declared, read and explained: the machinery below `base/config`.
+"""Declares, parses and describes settings; `base/config` is built on it.
 
-A settings class is a frozen dataclass whose fields are made by the functions below (`integer`, `text`, `words`, ...).
-The attribute is the property's name with `_` for `.`; everything else that is known of a setting (bounds, meaning,
-whether it may change at run time) stands in the field's metadata, so that parsing, DescribeConfigs and the reference
-documentation read one table.
+A settings class is a frozen dataclass whose fields are created by the functions below (`integer`, `text`, `words`,
+...). The attribute is the name of the property with `_` instead of `.`. The metadata of the field has everything else
+about the setting (bounds, description, whether it can change at run time), so that parsing, DescribeConfigs and the
+reference documentation use one table.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _WHOLE: Final = (Kind.INT, Kind.SHORT, Kind.LONG)
 
 
 class Update(Enum):
-    """When a broker's setting may change (KIP-226)."""
+    """How a setting of a broker can change (KIP-226)."""
 
     READ_ONLY = "read-only"
-    """With a restart."""
+    """Only with a restart."""
     PER_BROKER = "per-broker"
-    """While the broker runs, for each broker apart."""
+    """At run time, per broker."""
     CLUSTER_WIDE = "cluster-wide"
-    """While the broker runs, for each broker apart or as the default of all."""
+    """At run time, per broker or as the default of all brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting: what a value may be and what it means."""
+    """One setting: its allowed values and its description."""
 
     name: str
     """The property, with dots."""
@@ -64,20 +64,20 @@ class Setting:
     high: float | None = None
     choices: tuple[str, ...] = ()
     form: str = ""
-    """Regular expression that the whole text must match, white space left out; empty: none."""
+    """Regular expression that the whole text without white space must match; empty for none."""
     form_in_words: str = ""
     dynamic: Update = Update.READ_ONLY
-    """Whether it may change while the broker runs."""
+    """Whether it can change at run time."""
     sensitive: bool = False
-    """Never shown again once set."""
+    """Never returned once set."""
     broker: str = ""
-    """For a topic's setting: the broker attribute that gives its default."""
+    """For a setting of a topic: the broker attribute with its default."""
     splits: bool = False
     """The value is a comma-separated list although Kafka's type is STRING."""
 
     @property
     def allowed(self) -> str:
-        """The allowed values in words, for error messages and documentation."""
+        """Description of the allowed values, for error messages and documentation."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.kind is Kind.BOOLEAN:
@@ -94,7 +94,7 @@ class Setting:
         return self.kind is Kind.LIST or self.splits
 
     def parse(self, value: str) -> object:
-        """The typed value. Raises `ConfigError` that names key, value and what is allowed."""
+        """Return the typed value. Raises a `ConfigError` with the key, the value and what is allowed."""
         text_value = value.strip()
         if self.form and re.fullmatch(self.form, re.sub(r"\s", "", value)) is None:
             raise self._refusal(value)
@@ -132,7 +132,7 @@ class Setting:
         return ConfigError(f"{self.name}={value!r} is not allowed: it must be {self.allowed}")
 
     def render(self, value: object) -> str | None:
-        """The value as text, as a properties file or DescribeConfigs has it; None stays None."""
+        """Return the value as text, as in a properties file or DescribeConfigs; None stays None."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -142,7 +142,7 @@ class Setting:
         return str(value)
 
     def shown(self, value: object) -> str | None:
-        """The value as text for people and clients; None for one that is kept secret."""
+        """Return the value as text for people and clients; None if it is secret."""
         return None if self.sensitive else self.render(value)
 
 
@@ -151,27 +151,27 @@ def _bound(number: float | None) -> str:
 
 
 def _declare(kind: Kind, default: object, doc: str, options: Mapping[str, object]) -> Any:
-    # The return type is Any so that a field may be annotated with its own type, as dataclasses.field does.
+    # The return type is Any so that a field can be annotated with its type, as with dataclasses.field.
     return dataclasses.field(default=cast(Any, default), metadata={"kind": kind, "doc": doc, **options})
 
 
 def integer(default: int | None, doc: str, *, low: int = 0, high: int = INT32_MAX, **options: object) -> Any:
-    """A 32-bit whole number."""
+    """A 32-bit integer."""
     return _declare(Kind.INT, default, doc, {"low": low, "high": high, **options})
 
 
 def short(default: int, doc: str, *, low: int = 0, high: int = INT16_MAX, **options: object) -> Any:
-    """A 16-bit whole number."""
+    """A 16-bit integer."""
     return _declare(Kind.SHORT, default, doc, {"low": low, "high": high, **options})
 
 
 def long(default: int | None, doc: str, *, low: int = 0, high: int = INT64_MAX, **options: object) -> Any:
-    """A 64-bit whole number."""
+    """A 64-bit integer."""
     return _declare(Kind.LONG, default, doc, {"low": low, "high": high, **options})
 
 
 def real(default: float, doc: str, *, low: float = 0.0, high: float | None = None, **options: object) -> Any:
-    """A number with a fraction."""
+    """A floating-point number."""
     return _declare(Kind.DOUBLE, default, doc, {"low": low, "high": high, **options})
 
 
@@ -186,7 +186,7 @@ def text(default: str | None, doc: str, **options: object) -> Any:
 
 
 def secret(doc: str, **options: object) -> Any:
-    """Text that is never shown again once it is set; none by default."""
+    """Text that is never returned once it is set; unset by default."""
     return _declare(Kind.PASSWORD, None, doc, {"sensitive": True, **options})
 
 
@@ -207,12 +207,12 @@ def replicas(doc: str) -> Any:
 
 
 def choice(default: str, doc: str, choices: tuple[str, ...], **options: object) -> Any:
-    """One of a few words."""
+    """One of the given choices."""
     return _declare(Kind.STRING, default, doc, {"choices": choices, **options})
 
 
 def settings_of(cls: type) -> dict[str, Setting]:
-    """The settings that a class declares, by property name, in their order."""
+    """Return the settings that a class declares, by property name, in order."""
     found = {}
     for field in dataclasses.fields(cls):
         options = dict(field.metadata)

@@ -1,10 +1,9 @@
-"""Settings that Apache Kafka 3.9 knows and that have no effect here, and those of them that are refused.
+"""Settings of Apache Kafka 3.9 that have no effect here, and those of them that are rejected.
 
-A configuration that comes from Kafka carries settings for what this broker does differently (thread pools) or does not
-do (KRaft, TLS, tiered storage). They are accepted, stored and described with Kafka's types, so that Kafka's tools can
-work with them. The exception is a setting whose silent absence would mislead its owner, such as a policy that nobody
-enforces: those are refused by name. `base/config` looks settings up here after its own; a test in `tests/interop`
-compares both with the classes of Kafka.
+A configuration made for Kafka contains settings for things that this broker does differently (thread pools) or does not
+do (KRaft, TLS, tiered storage). They are accepted, stored and described with Kafka's types, so that Kafka's tools work.
+The exception is a setting that users rely on, such as a policy: ignoring it would be dangerous, so it is rejected by
+name. `base/config` looks up settings here after its own. A test in `tests/interop` compares both with Kafka's classes.
 """
 
 from __future__ import annotations

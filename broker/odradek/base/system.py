@@ -1,7 +1,7 @@
-"""The operating system's forms of the ports: `SystemClock` and `SystemFiles`.
+"""Implements the ports with the operating system: `SystemClock` and `SystemFiles`.
 
-Calls enter, system calls leave. Only `app` builds these; everything else sees `base.ports`. Invariant: every
-`OSError` becomes a `StorageError` here and nowhere else, and a write or read that the kernel cut short is continued.
+Only `app` creates these; all other code uses `base.ports`. Invariant: this module converts every
+`OSError` into a `StorageError`, and continues reads and writes that the kernel completed only partly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.base.errors import StorageError
 from odradek.base.ports import Buffer, File, Timer
 
 LONGEST_WAIT_MS: Final = 86_400_000.0
-"""Longer waits are made of pieces: event loops refuse delays that overflow their timers; settings allow 2**63 ms."""
+"""Longer delays are split: event loops reject delays that overflow their timers, and settings allow 2**63 ms."""
 
 MOST_BUFFERS: Final = 512
 """Buffers in one pwritev call; Linux allows 1024 (IOV_MAX)."""
@@ -32,7 +32,8 @@ FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _LoopTimer:
-    """A call on the event loop that never comes early: event loops round delays, ours re-arms until time is up."""
+    """A call on the event loop that is never early: event loops round delays, so it is started again until it is
+    due."""
 
     __slots__ = ("_callback", "_due_ms", "_handle", "_loop")
 
@@ -57,7 +58,7 @@ class _LoopTimer:
         callback()
 
     def cancel(self) -> None:
-        """Forget the call."""
+        """Cancel the call."""
         self._callback = None
         self._handle.cancel()
 
@@ -68,13 +69,13 @@ class SystemClock:
     __slots__ = ("_loop", "_random")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Without `loop`, timers run on the loop that is running when they are made."""
-        # Its own generator: the module-wide one may be seeded, or watched, by others in the process.
+        """Without `loop`, timers run on the loop that is running when they are created."""
+        # A separate generator: other code in the process may seed or observe that of the module.
         self._random = random.Random()
         self._loop = loop
 
     def monotonic_ms(self) -> float:
-        """Milliseconds since some fixed point; never falls."""
+        """Milliseconds since an arbitrary fixed point; never decreases."""
         return time.monotonic() * 1000.0
 
     def wall_ms(self) -> int:
@@ -124,7 +125,8 @@ def _mapped(action: str, path: str) -> Iterator[None]:
 
 
 class SystemFile:
-    """An open file; closes itself when the last holder lets go, so that a reader may outlive the log's interest."""
+    """An open file that is closed with its last reference, so that a reader can keep using a file that the log
+    dropped."""
 
     __slots__ = ("_descriptor", "_path")
 
@@ -135,7 +137,7 @@ class SystemFile:
 
     @property
     def path(self) -> str:
-        """Where the file is, following `renamed_to`."""
+        """The path that it was opened with, or that of the last `renamed_to`."""
         return self._path
 
     def size(self) -> int:
@@ -146,7 +148,7 @@ class SystemFile:
             raise _storage_error("measure", self._path, error) from error
 
     def pread(self, length: int, position: int) -> bytes:
-        """At most `length` bytes from `position`; fewer only at the end of the file."""
+        """Read at most `length` bytes from `position`; fewer only at the end of the file."""
         try:
             data = os.pread(self._descriptor, length, position)
             if len(data) == length or not data:
@@ -164,8 +166,8 @@ class SystemFile:
             raise _storage_error("read", self._path, error) from error
 
     def pread_now(self, length: int, position: int) -> Buffer | None:
-        """Exactly `length` bytes from `position` if they are in the page cache; None when not, or when the file ends
-        before. A file system that cannot tell reads, and may block."""
+        """Read exactly `length` bytes from `position` if they are in the page cache; None if not, or if the file ends
+        before. A file system that cannot tell reads them, and may block."""
         data = bytearray(length)
         try:
             return data if os.preadv(self._descriptor, (data,), position, os.RWF_NOWAIT) == length else None
@@ -178,10 +180,10 @@ class SystemFile:
         return found if len(found) == length else None
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all buffers one after the other from `position`; the number of bytes written."""
+        """Write all buffers consecutively from `position`. Returns the number of bytes written."""
         try:
             if len(buffers) == 1:
-                # An append to a log: without a vector it takes half the time, and less of the kernel's.
+                # An append to a log: a single buffer without a vector takes half the time, in the kernel as well.
                 total = len(buffers[0])
                 done = os.pwrite(self._descriptor, buffers[0], position)
             else:
@@ -210,24 +212,24 @@ class SystemFile:
                 view = view[written:]
 
     def truncate(self, size: int) -> None:
-        """Cut, or lengthen with zeros, to `size` bytes."""
+        """Truncate the file, or extend it with zeros, to `size` bytes."""
         try:
             os.ftruncate(self._descriptor, size)
         except OSError as error:
             raise _storage_error("truncate", self._path, error) from error
 
     def allocate(self, size: int) -> None:
-        """Make the file at least `size` bytes long, of zeros, with the room for them taken on the disk."""
+        """Extend the file with zeros to at least `size` bytes and allocate the disk space for them."""
         try:
             os.posix_fallocate(self._descriptor, 0, size)
         except OSError as error:
             raise _storage_error("allocate", self._path, error) from error
 
     def sync(self) -> None:
-        """Return when every byte written before is durable (fdatasync). Blocks."""
+        """Return when all bytes written before are durable (fdatasync). Blocks."""
         try:
             if self._descriptor < 0:
-                # Unlike the other calls, fdatasync refuses a negative descriptor with a ValueError.
+                # Unlike the other calls, fdatasync raises ValueError for a negative descriptor.
                 raise OSError(errno.EBADF, "closed")
             os.fdatasync(self._descriptor)
         except OSError as error:
@@ -238,17 +240,17 @@ class SystemFile:
         self._path = path
 
     def fileno(self) -> int | None:
-        """The descriptor for `sendfile`; None when closed, because the number may be reused by another file."""
+        """The descriptor for `sendfile`; None if closed, because another file may have the number now."""
         return self._descriptor if self._descriptor >= 0 else None
 
     def close(self) -> None:
-        """Release the descriptor; idempotent."""
+        """Close the descriptor. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        """Release what nobody closed: sealed segments drop their file and leave it to the last reader."""
+        """Close a descriptor that is still open: sealed segments drop their file and leave it to the last reader."""
         self.close()
 
 
@@ -258,7 +260,7 @@ class SystemFiles:
     __slots__ = ()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open an existing file, or make it when `create`."""
+        """Open an existing file; with `create`, create it if it does not exist."""
         flags = (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
         with _mapped("open", path):
             descriptor = os.open(path, flags, 0o644)
@@ -268,12 +270,12 @@ class SystemFiles:
         return SystemFile(path, descriptor)
 
     def read(self, path: str) -> bytes:
-        """The whole content; `StorageError` when there is no such file."""
+        """Return the content. Raises `StorageError` if the file does not exist."""
         with _mapped("read", path), open(path, "rb") as file:
             return file.read()
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        """Replace the content so that a crash leaves the old or the new one, durable on return."""
+        """Replace the content, durably. After a crash the file has the old or the new content."""
         temporary = path + ".tmp"
         with _mapped("write", path):
             with open(temporary, "wb") as file:
@@ -284,7 +286,7 @@ class SystemFiles:
         self.sync_directory(os.path.dirname(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of this name is there."""
+        """Whether a file or directory with this path exists."""
         return os.path.exists(path)
 
     def list(self, path: str) -> list[str]:
@@ -297,22 +299,22 @@ class SystemFiles:
         return os.path.isdir(path)
 
     def make_directories(self, path: str) -> None:
-        """Make a directory and its parents; existing ones are fine."""
+        """Create a directory and its parents if they do not exist."""
         with _mapped("make directory", path):
             os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file or directory over `target` in one step."""
+        """Move a file or directory to `target` atomically, replacing a file there."""
         with _mapped("rename", source):
             os.rename(source, target)
 
     def remove(self, path: str) -> None:
-        """Delete a file; a missing one is fine."""
+        """Delete a file if it exists."""
         with _mapped("remove", path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """Delete a directory and all below it; a missing one is fine."""
+        """Delete a directory with its contents if it exists."""
         with _mapped("remove", path), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
@@ -331,26 +333,27 @@ class SystemFiles:
             return os.stat(path).st_size
 
     def modified_ms(self, path: str) -> int:
-        """Wall time in milliseconds of the last write to a file, or what `set_modified_ms` made of it."""
+        """Wall time in milliseconds of the last write to a file, or the value set by `set_modified_ms`."""
         with _mapped("measure", path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Make a file look as if it was written last at a wall time."""
+        """Set the modification time of a file."""
         with _mapped("date", path):
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """(free for this user, total) of the file system that holds `path`."""
+        """(available to this user, total) bytes of the file system that contains `path`."""
         with _mapped("measure", path):
             status = os.statvfs(path)
         return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take an exclusive lock file and return its release; `StorageError` when another process holds it.
+        """Take an exclusive lock file and return a function to release it. Raises `StorageError` if it is held
+        elsewhere.
 
-        Two locks are taken: flock keeps out another broker even in this process; the POSIX record lock is the one
-        that a Java broker takes, so that neither opens the other's running directory.
+        Two locks are taken: flock also excludes another broker in this process, and a POSIX record lock is the one
+        that a Java broker takes, so that neither opens a directory that the other uses.
         """
         with _mapped("lock", path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -366,7 +369,7 @@ class SystemFiles:
 
 
 class _Release:
-    """Gives a lock back; idempotent."""
+    """Releases a lock. Idempotent."""
 
     __slots__ = ("_descriptor",)
 

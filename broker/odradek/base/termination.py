@@ -1,4 +1,4 @@
-"""The last words of a process in a container, where Kubernetes looks for them.
+"""Reports why a process in a container ended, so that Kubernetes shows it in the status of the pod.
 
 https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 """
@@ -12,13 +12,13 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
-"""The kubelet makes the file in each container, and shows its text in the pod's status. Elsewhere there is none."""
+"""The kubelet creates the file in each container and shows its content in the status of the pod."""
 MAX_CHARACTERS: Final = 1_000
-"""The kubelet shows 4,096 bytes at most."""
+"""The kubelet shows at most 4,096 bytes."""
 
 
 def report_termination(sentence: str, path: Path = TERMINATION_LOG) -> None:
-    """Say why this process ends; where the file is missing, nothing is done."""
+    """Write why this process ends. Does nothing outside a container, where the file does not exist."""
     try:
         if path.exists():
             path.write_text(sentence[:MAX_CHARACTERS], encoding="utf-8")

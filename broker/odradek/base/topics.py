@@ -1,8 +1,8 @@
-"""Rules for topic names, and where the replicas of new partitions go.
+"""Rules for topic names, and the assignment of replicas to brokers.
 
-Pure: brokers and racks enter, an assignment leaves. The controller's creation of topics and the operator both call it,
-so the two never differ. Replicas are spread as Kafka spreads them: leaders round-robin over brokers, the other
-replicas shifted so that a broker's followers do not all sit on one neighbour, and over racks where brokers name them.
+Pure: the controller and the operator both use it, so they always agree. Replicas are assigned as in Kafka: leaders
+round-robin over the brokers, the other replicas shifted so that the followers of a broker are spread over the other
+brokers, and over racks if all brokers have one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from odradek.base.errors import (
 )
 
 MAX_NAME_LENGTH: Final = 249
-"""A log directory is the name, a dash and a number of ten digits at most; many file systems end at 255."""
+"""The log directory adds a dash and up to ten digits to the name; many file systems allow 255 bytes."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise `InvalidTopicError` unless `name` may name a topic."""
+    """Raise `InvalidTopicError` if `name` is not a valid topic name."""
     if not name:
         raise InvalidTopicError("a topic's name must not be empty")
     if name in (".", ".."):
@@ -39,16 +39,16 @@ def check_topic_name(name: str) -> None:
 
 
 def colliding_topic(name: str, existing: Sequence[str]) -> str | None:
-    """A topic whose metrics would bear the same name, since '.' and '_' become one there; None when there is none."""
+    """Return a topic whose metrics would have the same name, because '.' becomes '_' there, or None."""
     folded = name.replace(".", "_")
     return next((other for other in existing if other != name and other.replace(".", "_") == folded), None)
 
 
 def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Sequence[int] | None = None) -> None:
-    """Raise `InvalidReplicaAssignmentError` unless a manual assignment is whole.
+    """Raise `InvalidReplicaAssignmentError` if a manual assignment is invalid.
 
-    Partitions count from 0 without gaps, each has at least one replica and no broker twice, all have equally many, and
-    every broker is one of `brokers` when these are given.
+    Partitions must be numbered from 0 without gaps, all must have the same number of replicas, at least one, no broker
+    may occur twice in a partition, and every broker must be one of `brokers` if these are given.
     """
     if not assignment:
         raise InvalidReplicaAssignmentError("the assignment has no partitions")
@@ -60,7 +60,7 @@ def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Sequence[
 
 
 def check_replicas(assignment: Mapping[int, Sequence[int]], brokers: Sequence[int] | None = None) -> None:
-    """The part of `check_assignment` that looks at each partition alone."""
+    """The checks of `check_assignment` that concern each partition separately."""
     for partition, replicas in assignment.items():
         if not replicas:
             raise InvalidReplicaAssignmentError(f"partition {partition} has no replicas")
@@ -82,11 +82,11 @@ def assign_replicas(
     shift: int,
     existing: Mapping[int, Sequence[int]] | None = None,
 ) -> dict[int, list[int]]:
-    """Replicas of `partitions` new partitions, by partition number.
+    """Return the replicas of `partitions` new partitions, by partition number.
 
-    `brokers` maps live broker ids to their racks; racks count only when every broker has one. `start_index` and
-    `shift` (at least 0) say with which broker to begin and how far the second replica is from the first: random
-    numbers for a new topic. With `existing` the numbers go on after the highest existing partition.
+    `brokers` maps live broker ids to their racks; racks count only if every broker has one. `start_index` and `shift`
+    (at least 0) are the position of the first broker and the distance of the second replica from the first: random
+    numbers for a new topic. With `existing`, numbering continues after the highest existing partition.
 
     Raises `InvalidPartitionsError` and `InvalidReplicationFactorError`.
     """
@@ -112,7 +112,7 @@ def assign_replicas(
 
 
 def rack_alternated(racks: Mapping[int, str]) -> list[int]:
-    """Brokers in turns of racks: of racks a: 0 1, b: 2 3 comes 0 2 1 3."""
+    """Order brokers so that racks alternate: racks a: 0 1 and b: 2 3 give 0 2 1 3."""
     members: defaultdict[str, list[int]] = defaultdict(list)
     for broker in sorted(racks):
         members[racks[broker]].append(broker)
@@ -121,7 +121,7 @@ def rack_alternated(racks: Mapping[int, str]) -> list[int]:
 
 
 class _Spread:
-    """Brokers in order, with their racks; chooses the replicas of one partition at a time."""
+    """Brokers in order, with their racks; assigns the replicas of one partition at a time."""
 
     __slots__ = ("_order", "_rack_count", "_racks")
 
@@ -131,9 +131,10 @@ class _Spread:
         self._rack_count = len(set(racks.values()))
 
     def replicas(self, first: int, shift: int, count: int) -> list[int]:
-        """The broker at `first`, then others from a shifted start, one per rack while a rack is still without."""
+        """The broker at `first`, then others from a shifted start, one per rack until every rack has a replica."""
         order, racks = self._order, self._racks
-        # With one rack the shift counts brokers; with several it counts turns, or it would stay within the racks.
+        # With one rack the shift counts brokers; with several it counts rounds, so that it does not stay within the
+        # racks.
         distance = shift * self._rack_count
         chosen = [order[first]]
         used_racks = {racks[order[first]]}
@@ -150,7 +151,7 @@ class _Spread:
 
 
 def growth_start(brokers: Sequence[int], existing: Mapping[int, Sequence[int]]) -> int:
-    """`start_index` and `shift` for more partitions of a topic: where its partition 0 begins, as Kafka does."""
+    """Return `start_index` and `shift` for new partitions of a topic, from its partition 0, as Kafka does."""
     ordered = sorted(brokers)
     first = existing[0][0] if existing.get(0) else 0
     return next((index for index, broker in enumerate(ordered) if broker >= first), 0)

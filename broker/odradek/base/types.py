@@ -1,7 +1,7 @@
-"""The nouns of the field as types, so that an offset never passes for an epoch.
+"""Basic types of the domain, so that the type checker distinguishes an offset from an epoch.
 
-Scalars are `NewType`s: free at run time, told apart by the type checker. `TopicPartition` is a named tuple
-because it is the key of every hot dictionary, and a tuple hashes in C.
+Scalars are `NewType`s without cost at run time. `TopicPartition` is a named tuple because it is the key of every
+frequently used dictionary, and tuples are hashed in C.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ Offset = NewType("Offset", int)
 """Position of a record in a partition, 0 .. 2**63 - 1."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
-"""Reign of a partition's leader; grows with each election."""
+"""Epoch of a partition's leader; grows with each election."""
 
 ControllerEpoch = NewType("ControllerEpoch", int)
-"""Reign of a controller, from the znode `/controller_epoch`."""
+"""Epoch of a controller, from the znode `/controller_epoch`."""
 
 BrokerEpoch = NewType("BrokerEpoch", int)
-"""Life of a broker: the czxid of its registration znode (KIP-380)."""
+"""Epoch of a broker: the czxid of its registration znode (KIP-380)."""
 
 BrokerId = NewType("BrokerId", int)
 
@@ -49,12 +49,12 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """Kafka's name of it, also the name of its log directory: `topic-partition`."""
+        """The partition as `topic-partition`, which is also the name of its log directory."""
         return f"{self.topic}-{self.partition}"
 
 
 class Endpoint(NamedTuple):
-    """Where a listener is reached: name of the listener, host, port, security protocol."""
+    """Address of a listener: its name, host, port and security protocol."""
 
     listener: str
     host: str

@@ -1,4 +1,4 @@
-"""The version of this distribution, the same as in pyproject.toml."""
+"""The version of this distribution, equal to that in pyproject.toml."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""Worker processes: the port `base.ports.Workers` on the operating system.
+"""Worker processes: implements `base.ports.Workers` with the operating system.
 
-It runs module-level functions and returns their results or errors. Only `app/broker` builds it; all other packages see
-the port. Invariants: at most `count` processes, each with one function at a time; none outlives its parent or `close`;
-a process that dies is counted, and the next function gets a new one.
+It runs module-level functions and returns their results or errors. Only `app/broker` creates it; all other packages use
+the port. Invariants: at most `count` processes, each with one function at a time; no process outlives its parent or
+`close`; a process that dies is counted, and the next function gets a new one.
 
-A worker is a fresh interpreter (nothing of the broker's memory, threads or descriptors comes along, and its main
-module is not imported), started when first needed and ended after a time without work. Both sides exchange pickled
-frames over a socket pair. A thread of the worker always reads it, so it notices at once, and even in the middle of a
-function, that the parent closed its end or died. Signals of the terminal's or container's process group are the
-parent's business.
+A worker is a fresh interpreter (without the broker's memory, threads or descriptors, and without importing its main
+module), started on demand and ended after an idle time. Both sides exchange pickled frames over a socket pair. A
+thread of the worker always reads it, so that the worker notices, even while a function runs, when the parent closes
+its end or dies. Signals to the process group of the terminal or container are handled by the parent.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ IDLE_SECONDS: Final = 60.0
 _LENGTH: Final = Struct(">Q")
 _READ_BYTES: Final = 1 << 20
 _END_SECONDS: Final = 5.0
-"""How long a worker whose socket is closed may take to end before it is killed."""
+"""Time that a worker may take to end after its socket was closed, before it is killed."""
 
 _START: Final = """
 import signal, sys
@@ -50,7 +49,7 @@ sys.path[:] = sys.argv[3:]
 from odradek.base.workers import serve
 serve(int(sys.argv[1]), int(sys.argv[2]))
 """
-"""Program of a worker: descriptor of its socket, niceness, the parent's module path."""
+"""Program of a worker. Its arguments: descriptor of the socket, niceness, the parent's module path."""
 
 _MODEST: Final = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -58,12 +57,12 @@ _MODEST: Final = {
     "MKL_NUM_THREADS": "1",
     "NUMPY_MADVISE_HUGEPAGE": "0",
 }
-"""Number libraries otherwise start a thread, with buffers, for each core, and have the kernel clear two megabytes at a
-time, during which nobody else runs there."""
+"""By default, numeric libraries start a thread with buffers for each core and have the kernel clear two megabytes at a
+time, which blocks other tasks."""
 
 
 class _Worker:
-    """One process and this side of its socket."""
+    """One process and the parent's side of its socket."""
 
     __slots__ = ("_process", "_reader", "_writer", "idle_timer")
 
@@ -94,7 +93,7 @@ class _Worker:
         return cls(process, reader, writer)
 
     async def work(self, frame: bytes) -> tuple[bool, Any]:
-        """Whether the function returned, and its result or error. `WorkerDiedError`."""
+        """Return whether the function succeeded, and its result or error. Raises `WorkerDiedError`."""
         try:
             self._writer.writelines((_LENGTH.pack(len(frame)), frame))
             await self._writer.drain()
@@ -106,7 +105,7 @@ class _Worker:
         return returned, value
 
     async def end(self) -> int:
-        """Close the socket, whereupon the process ends; its exit status."""
+        """Close the socket, which ends the process, and return its exit status."""
         if self.idle_timer is not None:
             self.idle_timer.cancel()
         self._writer.close()
@@ -120,10 +119,10 @@ class _Worker:
 
 
 class ProcessWorkers:
-    """`Workers` over processes of this machine."""
+    """`Workers` with processes of this machine."""
 
     def __init__(self, count: int, *, niceness: int = 0, idle_seconds: float = IDLE_SECONDS) -> None:
-        """At most `count` processes at `niceness` above this one's; an idle one ends after `idle_seconds`."""
+        """At most `count` processes at `niceness` above this one's; an idle process ends after `idle_seconds`."""
         self._niceness = niceness
         self._idle_seconds = idle_seconds
         self._count = count
@@ -133,24 +132,24 @@ class ProcessWorkers:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self.deaths = 0
-        """Processes that ended while they worked, or could not be started."""
+        """Number of processes that ended while they worked, or could not be started."""
 
     def grow(self, count: int) -> None:
-        """Allow at most `count` processes, if those are more than now; idle ones end by themselves."""
+        """Raise the maximum number of processes to `count`. Idle processes end by themselves."""
         for _ in range(self._count, count):
             self._room.release()
         self._count = max(self._count, count)
 
     @property
     def running(self) -> int:
-        """Processes that are there, at work or idle."""
+        """Number of processes, busy or idle."""
         return len(self._all)
 
     async def run(self, function: Callable[..., T], /, *arguments: Any) -> T:
-        """The result of a module-level function; arguments, result and errors are pickled.
+        """Return the result of a module-level function; arguments, result and errors are pickled.
 
-        Raises what the function raises, and `WorkerDiedError` when its process ended under it or the workers are
-        closed. Cancelling the call lets the function run to its end unheard.
+        Raises what the function raises, and `WorkerDiedError` if its process ended or the workers are closed. If the
+        call is cancelled, the function runs to its end and its result is dropped.
         """
         frame = pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL)
         async with contextlib.AsyncExitStack() as stack:
@@ -161,7 +160,7 @@ class ProcessWorkers:
             task = asyncio.create_task(self._work(frame))
             self._tasks.add(task)
             task.add_done_callback(self._finished)
-            # From here on the task gives the room back, when the process is free again.
+            # From here on the task releases the slot, once the process is free again.
             stack.pop_all()
         returned, value = await asyncio.shield(task)
         if not returned:
@@ -173,7 +172,7 @@ class ProcessWorkers:
         self._tasks.discard(task)
         self._room.release()
         if not task.cancelled():
-            # Taken note of here, as the caller may be gone.
+            # Noted here, because the caller may have been cancelled.
             task.exception()
 
     async def _work(self, frame: bytes) -> tuple[bool, Any]:
@@ -215,7 +214,7 @@ class ProcessWorkers:
             self._all.discard(worker)
 
     async def close(self) -> None:
-        """End all processes, also those that work, and wait until they are gone; idempotent."""
+        """End all processes, including busy ones, and wait for them. Idempotent."""
         self._closed = True
         self._idle.clear()
         await asyncio.gather(*(self._end(worker) for worker in list(self._all)))
@@ -226,7 +225,7 @@ class ProcessWorkers:
 
 
 def serve(descriptor: int, niceness: int) -> None:
-    """Run functions from the socket until it is closed, then end the process."""
+    """Run functions received from the socket until it is closed, then end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(niceness)
@@ -242,13 +241,13 @@ def serve(descriptor: int, niceness: int) -> None:
 
 
 def _receive(connection: socket.socket, frames: queue.SimpleQueue[bytes]) -> None:
-    """Pass frames on; the end of the stream ends the process, whatever it is doing."""
+    """Queue frames. The end of the stream ends the process immediately."""
     try:
         while True:
             (length,) = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))
             frames.put(_receive_exactly(connection, length))
     except (OSError, EOFError):
-        # No clean-up: the work is void without the parent, and whoever reads its files expects half-done ones.
+        # No clean-up: the work is lost without the parent, and readers of its files expect incomplete ones.
         os._exit(0)
 
 
