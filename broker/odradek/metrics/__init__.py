@@ -1,6 +1,6 @@
-"""Metrics: what is counted and timed in a broker, under which name it is told, and how it is served.
+"""Metrics: what a broker counts and measures, under which names, and how it is exposed.
 
-Rooms count in plain integers that they own (`topics`, `requests`, `quantiles`) or answer questions (`collector`); a
-scrape turns them into Prometheus families. So counting costs an addition on the data path, and whoever counts loads no
-metrics library. `series` has every name; `http` and `process` serve other processes, too.
+The components count in plain integers (`topics`, `requests`, `quantiles`) or return values on demand. At a scrape,
+`collector` converts them into Prometheus families. So counting costs an addition on the data path, and the components
+do not import the metrics library. `series` has all names; other processes use `http` and `process`, too.
 """

@@ -1,6 +1,6 @@
-"""Turns the counters and values of a broker into Prometheus metric families at each scrape.
+"""Converts the counters and values of a broker into Prometheus metric families at each scrape.
 
-In: sources by the name of a series. Out: families. Built by `app/broker`, given its sources by `app/observation`.
+`app/broker` creates the collector, and `app/observation` registers a source for each series.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek.metrics.topics import BrokerTopicStats
 
 
 class Distribution(NamedTuple):
-    """One set of labels of a summary. `happened`: how often, where only a sample was observed."""
+    """One set of labels of a summary. `happened`: number of events, if only a sample was observed."""
 
     labels: Labels
     quantiles: Quantiles
@@ -32,7 +32,7 @@ class BrokerCollector(Collector):
     """The families of one broker."""
 
     def __init__(self) -> None:
-        """Nothing is provided yet; the process's own series are."""
+        """Without sources, except for the series of the process."""
         self._sources: dict[str, Callable[[], Iterable[Reading]]] = {}
         self._summaries: dict[str, Callable[[], Iterable[Distribution]]] = {}
         self._collections = GarbageCollections()
@@ -48,23 +48,23 @@ class BrokerCollector(Collector):
         self.provide_value("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", lambda: idle.last)
 
     def provide(self, name: str, source: Callable[[], Iterable[Reading]]) -> None:
-        """Ask `source` for the readings of a counter or gauge at each scrape."""
+        """Call `source` for the readings of a counter or gauge at each scrape."""
         if SERIES[name].kind is Kind.SUMMARY:
             raise ValueError(f"{name} is a summary")
         self._sources[name] = source
 
     def provide_value(self, name: str, source: Callable[[], float]) -> None:
-        """The same for a series without labels."""
+        """Like `provide`, for a series without labels."""
         self.provide(name, lambda: [({}, source())])
 
     def provide_summary(self, name: str, source: Callable[[], Iterable[Distribution]]) -> None:
-        """Ask `source` for the distributions of a summary at each scrape."""
+        """Call `source` for the distributions of a summary at each scrape."""
         if SERIES[name].kind is not Kind.SUMMARY:
             raise ValueError(f"{name} is not a summary")
         self._summaries[name] = source
 
     def provide_topics(self, stats: BrokerTopicStats) -> None:
-        """The brokertopicmetrics series."""
+        """Provide the brokertopicmetrics series."""
         for suffix, attribute in _TOPIC_SERIES.items():
             self.provide(
                 f"kafka_server_brokertopicmetrics_{suffix}_total",
@@ -75,7 +75,7 @@ class BrokerCollector(Collector):
         self.provide_value(f"{prefix}bytesout_total", lambda: stats.replication_bytes_out)
 
     def provide_requests(self, stats: RequestStats, *, error_name: Callable[[int], str]) -> None:
-        """The requestmetrics series; `error_name` gives the protocol's name of a code."""
+        """Provide the requestmetrics series. `error_name` returns the name of an error code."""
         prefix = "kafka_network_requestmetrics_"
         self.provide(
             prefix + "requests_total",
@@ -108,7 +108,7 @@ class BrokerCollector(Collector):
         yield family
 
     def close(self) -> None:
-        """Take the hook on the garbage collector away; idempotent."""
+        """Remove the hook on the garbage collector. Idempotent."""
         self._collections.close()
 
 

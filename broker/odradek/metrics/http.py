@@ -1,9 +1,8 @@
-"""Metrics and probes over HTTP, served from threads of their own: broker, ZooKeeper pod, exporter and operator.
+"""An HTTP server for metrics and probes with its own threads: for broker, ZooKeeper pod, exporter and operator.
 
-Enters: a table of paths and what answers each. Leaves: answers of one request a connection. Each request asks the
-event loop for its answer and waits a bounded time: a loop that stands still therefore fails its liveness probe, which
-an HTTP server on the loop could not tell from a slow one. What a peer may take is bounded too: the bytes of a request,
-its time, and the number of connections. Built by whoever has something to tell; GET and HEAD only, no TLS.
+Each connection serves one request, GET or HEAD, without TLS. The server passes a request to the route's function on the
+event loop and waits a limited time. So a blocked loop fails its liveness probe, while a server on the loop could not
+answer at all. The size and time of a request and the number of connections are limited as well.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from odradek.base.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 LOOP_ANSWER_SECONDS: Final = 5.0
-"""Longest wait for the event loop before a request is answered with 503."""
+"""Maximum wait for the event loop before a request is answered with 503."""
 
 REQUEST_SECONDS: Final = 5.0
-"""A peer has this long for the whole of its request, and as long again to take the answer."""
+"""Time for a peer to send its whole request, and again to receive the response."""
 
 MAX_REQUEST_BYTES: Final = 16_384
-"""Request line and header together; Prometheus and kubelets send under 500 bytes."""
+"""Request line and headers together; Prometheus and kubelets send less than 500 bytes."""
 
 MAX_CONNECTIONS: Final = 64
-"""More at a time are closed unanswered."""
+"""Further connections are closed without an answer."""
 
 _POLL_SECONDS: Final = 0.1
 _PLAIN: Final = "text/plain; charset=utf-8"
@@ -47,7 +46,7 @@ _HEADER_END: Final = b"\r\n\r\n"
 
 
 class Request(NamedTuple):
-    """What of a request matters to an answer."""
+    """The parts of a request that routes use."""
 
     path: str
     query: str
@@ -55,7 +54,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """One answer."""
+    """One response."""
 
     status: HTTPStatus
     content_type: str
@@ -63,18 +62,18 @@ class Response(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """Whether a probe passes, and why or why not."""
+    """Whether a probe passes, and why."""
 
     passed: bool
     reason: str
 
 
 Route = Callable[[Request], Response | Awaitable[Response]]
-"""Called on the event loop. What it raises becomes a 500 and a line in the log."""
+"""Called on the event loop. An exception is logged and answered with status 500."""
 
 
 class _BadRequestError(Exception):
-    """The peer's request is none; the status says in which way."""
+    """The request is invalid; the status says how."""
 
     def __init__(self, status: HTTPStatus) -> None:
         super().__init__(status.phrase)
@@ -82,17 +81,17 @@ class _BadRequestError(Exception):
 
 
 def text(body: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """An answer of plain text, ended by a line feed."""
+    """Return a response of plain text that ends with a line feed."""
     return Response(status, _PLAIN, f"{body}\n".encode())
 
 
 def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """An answer of JSON; `value` is of what `json.dumps` takes."""
+    """Return a response of JSON. `value` must be supported by `json.dumps`."""
     return Response(status, "application/json", json.dumps(value, separators=(",", ":")).encode() + b"\n")
 
 
 def probe_route(probe: Callable[[], Probe]) -> Route:
-    """A path that answers 200 while the probe passes, else 503, with its reason."""
+    """Return a route that answers 200 if the probe passes and 503 otherwise, with its message."""
 
     def answer(_: Request) -> Response:
         passed, reason = probe()
@@ -102,7 +101,7 @@ def probe_route(probe: Callable[[], Probe]) -> Route:
 
 
 def metrics_route(registry: CollectorRegistry) -> Route:
-    """A path for Prometheus, in the text format that its Accept header asks for; collectors run on the event loop."""
+    """Return a route for Prometheus, in the text format of its Accept header. Collectors run on the event loop."""
 
     def answer(request: Request) -> Response:
         encode, content_type = choose_encoder(request.accept)
@@ -112,10 +111,10 @@ def metrics_route(registry: CollectorRegistry) -> Route:
 
 
 class HttpServer:
-    """Serves a table of paths; `start` and `close` are called on the event loop."""
+    """Serves routes by path. Call `start` and `close` on the event loop."""
 
     def __init__(self, *, host: str, port: int, routes: Mapping[str, Route], setting: str = "metrics.port") -> None:
-        """`port` 0 takes a free one; `setting` names the port in errors."""
+        """`port` 0 chooses a free port; `setting` is the name of the port's setting in errors."""
         self._address: Final = (host, port)
         self._routes: Final = dict(routes)
         self._setting: Final = setting
@@ -123,7 +122,7 @@ class HttpServer:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Listen. Raises `ConfigError` when the address cannot be had."""
+        """Listen. Raises `ConfigError` if the address is not available."""
         host, port = self._address
         try:
             server = _Server(self._address, self._answer, asyncio.get_running_loop())
@@ -137,11 +136,11 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port that it listens on."""
         return self._address[1] if self._server is None else int(self._server.server_address[1])
 
     async def close(self) -> None:
-        """Stop listening; idempotent. Requests under way are not waited for."""
+        """Stop listening. Does not wait for requests in progress. Idempotent."""
         server, thread, self._server, self._thread = self._server, self._thread, None, None
         if server is None or thread is None:
             return
@@ -157,13 +156,13 @@ class HttpServer:
             answer = route(request)
             return await answer if inspect.isawaitable(answer) else answer
         except Exception:
-            # Whatever a collector raises is a bug of its own: the peer is told, the server goes on.
+            # An exception of a collector is a bug there: answer with an error, and go on serving.
             logger.exception("%s cannot be answered", request.path)
             return text("The answer failed: see the log.", HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 class _Server(ThreadingTCPServer):
-    """A thread for each connection, up to `MAX_CONNECTIONS`."""
+    """One thread per connection, up to `MAX_CONNECTIONS`."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -203,7 +202,7 @@ class _Server(ThreadingTCPServer):
         logger.debug("a connection of %s broke", client_address, exc_info=True)
 
     def ask_loop(self, request: Request) -> Response:
-        """The loop's answer, or that it did not give one."""
+        """Return the response of the event loop, or 503 if it does not answer in time."""
         future = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
         try:
             return future.result(LOOP_ANSWER_SECONDS)
@@ -215,7 +214,7 @@ class _Server(ThreadingTCPServer):
 
 
 class _Connection(BaseRequestHandler):
-    """One request, one answer, and the end."""
+    """One request and its response."""
 
     request: socket.socket
     server: _Server
@@ -231,7 +230,7 @@ class _Connection(BaseRequestHandler):
         self.request.sendall(_head(response) + (b"" if method == "HEAD" else response.body))
 
     def _receive(self) -> bytes:
-        """Everything up to the empty line, within the bounds."""
+        """Read up to the empty line, within the limits."""
         deadline = time.monotonic() + REQUEST_SECONDS
         received = b""
         while _HEADER_END not in received:
@@ -252,7 +251,7 @@ class _Connection(BaseRequestHandler):
 
 
 def parse_request(received: bytes) -> tuple[str, Request]:
-    """Method and request of a head that is complete; a body after it is not looked at."""
+    """Return method and request of complete headers; a body is ignored."""
     lines = received.partition(_HEADER_END)[0].decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):

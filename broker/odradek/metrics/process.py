@@ -1,7 +1,7 @@
-"""Series of the process that tells them, for processes other than a broker: what dashboards made for a JVM ask for.
+"""Series about the current process with the names that JVM dashboards query.
 
-Registered beside prometheus_client's `ProcessCollector`, which has `process_open_fds` and the like, by the operator and
-the exporter. A broker's collector takes its parts from here.
+The operator and the exporter register them next to prometheus_client's `ProcessCollector`, which has `process_open_fds`
+and similar series. A broker's collector uses parts of this module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class GarbageCollections:
     """Counts and times Python's garbage collections through `gc.callbacks`."""
 
     def __init__(self) -> None:
-        """Begin now."""
+        """Start observing."""
         self.count, self.seconds, self._began = 0, 0.0, 0.0
         gc.callbacks.append(self._note)
 
@@ -35,22 +35,22 @@ class GarbageCollections:
             self.seconds += time.perf_counter() - self._began
 
     def close(self) -> None:
-        """Take the hook away; idempotent."""
+        """Remove the hook. Idempotent."""
         if self._note in gc.callbacks:
             gc.callbacks.remove(self._note)
 
 
 def resident_bytes() -> float:
-    """Resident memory of this process, from Linux' `/proc`."""
+    """Resident memory of this process, from `/proc`."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return float(int(file.read().split()[1]) * resource.getpagesize())
 
 
 class IdleShare:
-    """Idle share of the thread that reads it, between two readings at least a second apart."""
+    """Idle share of the thread that reads it, between two readings that are at least a second apart."""
 
     def __init__(self) -> None:
-        """Begin now."""
+        """Start measuring."""
         self._wall, self._busy = time.monotonic(), time.thread_time()
         self.last = 1.0
 
@@ -64,18 +64,18 @@ class IdleShare:
 
 
 class ProcessTree:
-    """This process and its workers, as Linux' `/proc` tells of them. Sums never fall because a worker has ended."""
+    """This process and its workers, from `/proc`. Sums never decrease when a worker ends."""
 
     def __init__(self) -> None:
-        """Nothing is read yet."""
+        """Without readings."""
         self._last: dict[str, dict[int, int]] = {}
         self._ended: dict[str, int] = {}
 
     def disk_bytes(self, key: str) -> float:
-        """Bytes that all of them read from (`read_bytes`) or wrote to (`write_bytes`) disks so far."""
+        """Bytes that all processes have read from (`read_bytes`) or written to (`write_bytes`) disks."""
         now = {process: _io(process, key) for process in process_ids()}
         for process, value in self._last.get(key, {}).items():
-            # Ended, or ended and its number given to another, which has done less.
+            # The process has ended, or another process has its id now and has done less.
             if now.get(process, -1) < value:
                 self._ended[key] = self._ended.get(key, 0) + value
         self._last[key] = now
@@ -83,14 +83,14 @@ class ProcessTree:
 
 
 def process_ids() -> list[int]:
-    """This process and those that it started, workers' own children not among them."""
+    """This process and the processes that it started, without their children."""
     own = Path("/proc/self/task")
     children = []
     for thread in own.iterdir():
         try:
             children += (thread / "children").read_text(encoding="ascii").split()
         except OSError:
-            continue  # the thread has ended, or the kernel keeps no such list
+            continue  # the thread has ended, or the kernel does not have the list
     return [os.getpid(), *map(int, children)]
 
 
@@ -118,7 +118,7 @@ def _io(process: int, key: str) -> int:
 
 
 class ProcessTreeCollector(ProcessCollector):
-    """`process_*` of this process, with `process_open_fds` summed over its workers."""
+    """`process_*` of this process, with `process_open_fds` including its workers."""
 
     def collect(self) -> Iterator[Metric]:
         """The families, for a scrape."""
@@ -133,7 +133,7 @@ class ProcessSeries(Collector):
     """`jvm_memory_used_bytes`, `jvm_threads_current` and `jvm_gc_*` of this Python process."""
 
     def __init__(self, *, gc_name: str = "jvm_gc_collection_seconds") -> None:
-        """`gc_name`: dashboards of an operator ask for `jvm_gc_pause_seconds` instead."""
+        """`gc_name`: dashboards of an operator query `jvm_gc_pause_seconds` instead."""
         self._gc_name = gc_name
         self._collections = GarbageCollections()
 
@@ -151,5 +151,5 @@ class ProcessSeries(Collector):
         yield pauses
 
     def close(self) -> None:
-        """Take the hook on the garbage collector away; idempotent."""
+        """Remove the hook on the garbage collector. Idempotent."""
         self._collections.close()

@@ -1,4 +1,4 @@
-"""Distributions in a fixed room, whatever the rate: what a summary's quantiles are read from."""
+"""Distributions in constant memory, from which the quantiles of summaries are computed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 
 
 class Quantiles:
-    """Distribution of the last few minutes: counts in buckets that grow by a tenth, two windows turned in turn.
+    """Distribution of the last few minutes: counts in buckets that grow by a tenth, in two alternating windows.
 
-    A fixed 190 integers whatever the rate; the error of a quantile is at most 10 %.
+    It has 190 integers, independent of the rate; the error of a quantile is at most 10 %.
     """
 
     __slots__ = ("_buckets", "_known", "_known_at", "_older", "_turn_at", "count", "total", "windows")
@@ -32,7 +32,7 @@ class Quantiles:
         self.count = 0
         self.total = 0.0
         self.windows = 0
-        """Turns of the windows so far."""
+        """Number of times that the windows were switched."""
 
     def observe(self, value: float) -> None:
         """Count one value, in the unit of the series."""
@@ -41,7 +41,7 @@ class Quantiles:
         self._buckets[bisect_left(_BUCKET_LIMITS, value)] += 1
 
     def quantiles(self) -> list[tuple[float, float]]:
-        """(quantile, value) for each of `QUANTILES`; zeros when nothing was observed lately."""
+        """Return (quantile, value) for each of `QUANTILES`; zeros if nothing was observed recently."""
         now = time.monotonic()
         if now >= self._turn_at:
             self._older, self._buckets = self._buckets, [0] * self.SIZE
@@ -63,4 +63,4 @@ class Quantiles:
 
 
 _BUCKET_LIMITS: Final = tuple(Quantiles.SMALLEST * Quantiles.GROWTH**index for index in range(Quantiles.SIZE - 1))
-"""Upper ends; the last bucket has none."""
+"""Upper bounds; the last bucket has none."""

@@ -1,6 +1,6 @@
-"""Every metric of the broker: name, kind, labels and meaning; nothing else defines one.
+"""All metrics of the broker: name, kind, labels and description.
 
-Names are those that dashboards made for Kafka's JMX exporter rules ask for. Read by `collector`, which refuses others.
+The names are those of dashboards made for the JMX exporter rules of Kafka. `collector` rejects other names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Reading = tuple[Labels, float]
 
 
 class Kind(Enum):
-    """What a series is to Prometheus."""
+    """Type of a series in Prometheus."""
 
     COUNTER = CounterMetricFamily
     GAUGE = GaugeMetricFamily

@@ -1,7 +1,7 @@
-"""What the data path counts for each topic: plain integers, so that counting costs an addition.
+"""Counters of the data path by topic: plain integers, so that counting costs an addition.
 
-Added to by `server/data/produce_and_fetch`, `server/data/appended`, `server/data/conversion` and the fetch loops of
-followers, read by `collector` at a scrape.
+`server/data/produce_and_fetch`, `server/data/appended`, `server/data/conversion` and the fetch loops of followers
+count; `collector` reads them at a scrape.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TopicStats:
-    """What the data path counts for one topic."""
+    """Counters of one topic."""
 
     __slots__ = (
         "bytes_in",
@@ -58,7 +58,7 @@ class TopicStats:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def count_fault(self, fault: tuple[RecordFault, int] | None) -> None:
-        """Count records that were refused, by their fault and number."""
+        """Count rejected records, by their fault and number."""
         if fault is not None:
             name = _FAULTS[fault[0]]
             setattr(self, name, getattr(self, name) + fault[1])
@@ -74,38 +74,38 @@ _FAULTS: Final = {
 SPARSE: Final = frozenset(
     {"bytes_rejected", "fetch_conversions", "produce_conversions", *_FAULTS.values()},
 )
-"""Counts that most topics never have: a topic has a series of its own from the first event on, as in Kafka."""
+"""Counts that are zero for most topics: as in Kafka, a topic has such a series from the first event on."""
 
 
 class BrokerTopicStats:
-    """`TopicStats` of every topic seen; the broker-wide sums never fall when a topic goes."""
+    """`TopicStats` of all topics. The totals of the broker never decrease when a topic is deleted."""
 
     __slots__ = ("_retired", "replication_bytes_in", "replication_bytes_out", "topics")
 
     def __init__(self) -> None:
-        """No topic yet."""
+        """Without topics."""
         self.topics: dict[str, TopicStats] = {}
         self._retired = TopicStats()
         self.replication_bytes_in = 0
-        """Bytes that this broker's followers copied from leaders."""
+        """Bytes that this broker's followers fetched from leaders."""
         self.replication_bytes_out = 0
         """Bytes sent to followers on other brokers."""
 
     def of(self, topic: str) -> TopicStats:
-        """The counts of a topic, to be added to."""
+        """Return the counters of a topic."""
         stats = self.topics.get(topic)
         if stats is None:
             stats = self.topics[topic] = TopicStats()
         return stats
 
     def retire(self, topic: str) -> None:
-        """The topic was deleted: its series ends, its counts stay in the sums."""
+        """The topic was deleted: its series ends, and its counts stay in the totals."""
         stats = self.topics.pop(topic, None)
         if stats is not None:
             self._retired.add(stats)
 
     def readings(self, name: str) -> Iterator[Reading]:
-        """One count for the broker and for each topic."""
+        """Return one counter, for the broker and for each topic."""
         yield {}, getattr(self._retired, name) + sum(getattr(stats, name) for stats in self.topics.values())
         for topic, stats in self.topics.items():
             count = getattr(stats, name)
