@@ -1,9 +1,9 @@
-"""What the packages above need of ZooKeeper: a protocol, its values and its errors.
+"""The ZooKeeper client that the packages above use: a protocol, its types and its errors.
 
-The controller, the registration and the operator are written against `ZkClient`; `zk/client` fills it with kazoo, and a
-test kit may fill it from memory. Everything happens on one event loop. Requests are sent in the order of the calls, and
-answers, watches and session events arrive in the order in which ZooKeeper sent them: whoever re-reads on a watch sees
-at least the state that fired it.
+The controller, the registration and the operator depend on `ZkClient`; `zk/client` implements it with kazoo, and test
+kits in memory. Everything runs on one event loop. Requests are sent in the order of the calls, and responses, watches
+and session events arrive in the order in which ZooKeeper sent them: a read in the callback of a watch sees at least the
+change that fired it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import NamedTuple, Protocol
 from odradek.base.errors import OdradekError
 
 MAX_REQUEST_BYTES = 0xFFFFF
-"""ZooKeeper's own default of `jute.maxbuffer`."""
+"""ZooKeeper's default of `jute.maxbuffer`."""
 
 ANY_VERSION = -1
-"""Version of a set, delete or check that accepts every version."""
+"""Version of a set, delete or check that matches every version."""
 
 
 class ZkError(OdradekError):
-    """ZooKeeper refused an operation; `path` is the znode it concerned, where there is one."""
+    """An operation failed in ZooKeeper; `path` is its znode, if there is one."""
 
     def __init__(self, message: str, path: str = "") -> None:
         """`message` is a sentence; `path` is relative to the chroot."""
@@ -32,15 +32,15 @@ class ZkError(OdradekError):
 
 
 class NoNode(ZkError):  # noqa: N818 - ZooKeeper's own name
-    """There is no such znode, or its parent is missing."""
+    """The znode does not exist, or its parent does not."""
 
 
 class NodeExists(ZkError):  # noqa: N818 - ZooKeeper's own name
-    """There is such a znode already."""
+    """The znode exists already."""
 
 
 class BadVersion(ZkError):  # noqa: N818 - ZooKeeper's own name
-    """The znode has another version than the operation asks for."""
+    """The znode does not have the version given in the operation."""
 
 
 class NotEmpty(ZkError):  # noqa: N818 - ZooKeeper's own name
@@ -48,31 +48,31 @@ class NotEmpty(ZkError):  # noqa: N818 - ZooKeeper's own name
 
 
 class AuthenticationFailed(ZkError):  # noqa: N818 - ZooKeeper's own name
-    """The ensemble does not accept our credentials, or the znode's list does not allow us the operation."""
+    """The ensemble does not accept this client's credentials, or the znode's ACL does not allow the operation."""
 
 
 class SessionExpired(ZkError):  # noqa: N818 - ZooKeeper's own name
-    """The session is over: its ephemeral znodes are gone. A new one is being made."""
+    """The session expired: its ephemeral znodes are deleted. A new session is being created."""
 
 
 class ConnectionLost(ZkError):  # noqa: N818 - ZooKeeper's own name
-    """No answer came. A write may have been carried out or not."""
+    """No response arrived. A write may have been executed or not."""
 
 
 class NotSent(ZkError):  # noqa: N818 - says what is the case
-    """The request itself is wrong, so nothing was sent; the session is not concerned."""
+    """The request itself is invalid, so nothing was sent. The session is not affected."""
 
 
 class InvalidPath(NotSent, ValueError):  # noqa: N818 - says what is the case
-    """Not the path of a znode: relative, or with a part that ZooKeeper refuses."""
+    """Not the path of a znode: relative, or with a part that ZooKeeper rejects."""
 
 
 class TooLarge(NotSent):
-    """A write is larger than ZooKeeper accepts. A server ends the connection of a client that sends such a request."""
+    """A write is larger than ZooKeeper accepts. A server would close the connection of a client that sends it."""
 
 
 class ZnodeStat(NamedTuple):
-    """A znode's bookkeeping, field by field as ZooKeeper keeps it."""
+    """The stat of a znode, with ZooKeeper's fields."""
 
     czxid: int
     """Transaction that created it; the broker epoch of a registration."""
@@ -80,18 +80,18 @@ class ZnodeStat(NamedTuple):
     ctime_ms: int
     mtime_ms: int
     version: int
-    """Number of changes of the data."""
+    """Number of changes to the data."""
     cversion: int
     aversion: int
     ephemeral_owner: int
-    """Session that it lives and dies with; 0 when it is persistent."""
+    """Session that owns an ephemeral znode; 0 for a persistent one."""
     data_length: int
     num_children: int
     pzxid: int
 
 
 class Created(NamedTuple):
-    """Answer to a create: the path, with the number of a sequential znode, and the stat."""
+    """Result of a create: the path, including the number of a sequential znode, and the stat."""
 
     path: str
     stat: ZnodeStat
@@ -99,54 +99,54 @@ class Created(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """How to speak TLS with the ensemble. Files are in PEM form."""
+    """TLS settings for the ensemble. Files are in PEM format."""
 
     truststore_location: str | None = None
-    """Certificates that are trusted, and revocation lists; None for those of the system."""
+    """Trusted certificates, and revocation lists; None for those of the system."""
     keystore_location: str | None = None
-    """Our private key and certificates; None when we have none."""
+    """Private key and certificates of this client, if any."""
     keystore_password: str | None = field(default=None, repr=False)
     verify_host_name: bool = True
-    """Whether the server's certificate must be for the name or address of the connect string."""
+    """Whether the server's certificate must match the host in the connect string."""
     protocols: tuple[str, ...] = ("TLSv1.2",)
-    """Of TLSv1.2 and TLSv1.3 at least one."""
+    """At least one of TLSv1.2 and TLSv1.3."""
     cipher_suites: tuple[str, ...] = ()
-    """Suites of TLS 1.2 by Java's or OpenSSL's names; none: OpenSSL's choice."""
+    """Cipher suites of TLS 1.2 by the names of Java or OpenSSL; if empty, OpenSSL chooses."""
     check_revocation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZkSettings:
-    """How to reach the ensemble."""
+    """Settings for connecting to the ensemble."""
 
     connect: str
     """host:port,host:port/chroot"""
     session_timeout_ms: int = 18_000
     connection_timeout_ms: int = 18_000
-    """Longest wait for the first connection."""
+    """Timeout of the first connection."""
     suspended_wait_ms: int = 6_000
-    """Longest wait of an operation for a lost connection to come back before it fails with `ConnectionLost`."""
+    """How long an operation waits for a lost connection to be restored before it fails with `ConnectionLost`."""
     max_request_bytes: int = MAX_REQUEST_BYTES
-    """Size of the largest write; at most the servers' `jute.maxbuffer`."""
+    """Maximum size of a write; at most the servers' `jute.maxbuffer`."""
     max_in_flight: int = 64
-    """Requests of one `get_many`, `children_many` or `multi_many` that are under way at once."""
+    """Concurrent requests of one `get_many`, `children_many` or `multi_many`."""
     digest: tuple[str, str] | None = field(default=None, repr=False)
     """User and password of the digest scheme."""
     sasl: tuple[str, str] | None = field(default=None, repr=False)
     """User and password of SASL DIGEST-MD5."""
     tls: TlsSettings | None = None
     set_acl: bool = False
-    """Whether znodes are made such that only our identity may change them (`zk/acl`)."""
+    """Whether znodes are created with ACLs that let only this identity change them (`zk/acl`)."""
 
     def split(self) -> tuple[str, str]:
-        """(servers, chroot without a slash at its end)."""
+        """(servers, chroot without trailing slash)."""
         servers, slash, chroot = self.connect.partition("/")
         return servers, (slash + chroot).rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Part of a transaction: make a znode. No data and empty data differ; Kafka's empty znodes have none."""
+    """Part of a transaction: create a znode. No data and empty data differ; Kafka's empty znodes have no data."""
 
     path: str
     data: bytes | None = None
@@ -173,7 +173,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Part of a transaction: demand that a znode has the version."""
+    """Part of a transaction: check that a znode has the version."""
 
     path: str
     version: int
@@ -182,11 +182,11 @@ class Check:
 Operation = Create | SetData | Delete | Check
 
 _OPERATION_BYTES = 128
-"""Upper bound of what an operation takes besides path and data: headers, version, flags and access list."""
+"""Upper bound of the size of an operation besides path and data: headers, version, flags and ACL."""
 
 
 def check_size(operations: Sequence[Operation], max_bytes: int, root: str = "") -> None:
-    """Raise `TooLarge` if a write of these operations could take more than `max_bytes`. `root` precedes each path."""
+    """Raise `TooLarge` if a write with these operations could exceed `max_bytes`. `root` precedes each path."""
     sizes = [_size(operation) + len(root.encode()) for operation in operations]
     total = _OPERATION_BYTES + sum(sizes)
     if total > max_bytes:
@@ -203,39 +203,39 @@ def _size(operation: Operation) -> int:
 
 
 Result = str | ZnodeStat | None
-"""Of a create its path, of a set the new stat, else None."""
+"""The path for a create, the new stat for a set, otherwise None."""
 
 
 class SessionState(Enum):
-    """What is known of the session."""
+    """State of the session."""
 
     CONNECTING = auto()
-    """Not connected yet, or a new session is being made."""
+    """Not connected yet, or creating a new session."""
     CONNECTED = auto()
     SUSPENDED = auto()
-    """The connection is lost; the session may live on."""
+    """The connection is lost; the session may still be alive."""
     CLOSED = auto()
 
 
 class SessionEvent(Enum):
-    """What happened to the session; delivered in order."""
+    """A change of the session, delivered in order."""
 
     ESTABLISHED = auto()
-    """A new session: nothing ephemeral of ours exists."""
+    """A new session: this client has no ephemeral znodes."""
     SUSPENDED = auto()
     RESUMED = auto()
-    """The same session is back; watches were re-armed and fire once each."""
+    """The same session is connected again. Watches were set again and fire once each."""
     EXPIRED = auto()
-    """The session is over; `ESTABLISHED` follows when a new one stands."""
+    """The session expired. `ESTABLISHED` follows with a new one."""
     CLOSED = auto()
-    """No further session will be made: closed here, or the ensemble refuses our credentials."""
+    """No further session is created: the client was closed, or the ensemble rejects its credentials."""
 
 
 class Watch(Protocol):
-    """A standing watch."""
+    """A watch that stays until it is cancelled."""
 
     def cancel(self) -> None:
-        """Call back no more; idempotent."""
+        """Stop the callbacks. Idempotent."""
         ...
 
 
@@ -244,40 +244,40 @@ class ZkClient(Protocol):
 
     @property
     def state(self) -> SessionState:
-        """What is known of the session now."""
+        """State of the session."""
         ...
 
     @property
     def session_id(self) -> int:
-        """Id of the current or last session, 0 before the first."""
+        """Id of the current or last session; 0 before the first."""
         ...
 
     async def get(self, path: str) -> tuple[bytes, ZnodeStat]:
-        """Data (empty when there is none) and stat; `NoNode`."""
+        """Read data (empty if there is none) and stat. Raises `NoNode`."""
         ...
 
     async def get_or_none(self, path: str) -> tuple[bytes, ZnodeStat] | None:
-        """Like `get`; None when there is no such znode."""
+        """Like `get`, but returns None if the znode does not exist."""
         ...
 
     async def get_many(self, paths: Iterable[str]) -> dict[str, tuple[bytes, ZnodeStat] | None]:
-        """`get_or_none` of many, pipelined with a bound on what is in flight."""
+        """Read many znodes like `get_or_none`, with limited pipelining."""
         ...
 
     async def children(self, path: str) -> list[str]:
-        """Names of the children, sorted; `NoNode`."""
+        """Read the sorted names of the children. Raises `NoNode`."""
         ...
 
     async def children_or_none(self, path: str) -> list[str] | None:
-        """Like `children`; None when there is no such znode."""
+        """Like `children`, but returns None if the znode does not exist."""
         ...
 
     async def children_many(self, paths: Iterable[str]) -> dict[str, list[str] | None]:
-        """`children_or_none` of many, pipelined."""
+        """Read the children of many znodes like `children_or_none`, pipelined."""
         ...
 
     async def exists(self, path: str) -> ZnodeStat | None:
-        """The stat, None when there is no such znode."""
+        """Read the stat. Returns None if the znode does not exist."""
         ...
 
     async def create(
@@ -289,54 +289,55 @@ class ZkClient(Protocol):
         sequential: bool = False,
         make_parents: bool = False,
     ) -> Created:
-        """Make a znode; `NodeExists`, or `NoNode` when the parent is missing and shall not be made."""
+        """Create a znode. Raises `NodeExists`, and `NoNode` if the parent does not exist and is not created."""
         ...
 
     async def ensure_path(self, path: str) -> None:
-        """Make the znode and its parents, each without data, where they are missing."""
+        """Create the znode and its parents without data where they do not exist."""
         ...
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> ZnodeStat:
-        """Replace the data; `BadVersion`, `NoNode`."""
+        """Replace the data. Raises `BadVersion`, `NoNode`."""
         ...
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """Remove a znode; `NotEmpty`, `BadVersion`, `NoNode`."""
+        """Delete a znode. Raises `NotEmpty`, `BadVersion`, `NoNode`."""
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """All operations or none. Raises the error of the first that failed."""
+        """Execute all operations or none. Raises the error of the first that failed."""
         ...
 
     async def multi_many(self, transactions: Iterable[Sequence[Operation]]) -> list[list[Result] | ZkError]:
-        """Many transactions, pipelined; each stands alone. A lost connection or session is raised, not listed.
+        """Execute many independent transactions, pipelined. Returns the results or the error of each.
 
-        One that is `NotSent` is listed, and the others are carried out.
+        A lost connection or session is raised. A transaction that is `NotSent` is returned as an error, and the others
+        are executed.
         """
         ...
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back after the znode was made, changed or deleted, and after a reconnection.
+        """Call back after the znode was created, changed or deleted, and after a reconnection.
 
-        The watch is armed again before the callback runs, so that a read in it misses nothing. Changes in quick
-        succession may be told once; a callback without a change is possible, a change without a callback is not.
+        The watch is set again before the callback runs, so a read in the callback misses nothing. Several quick changes
+        may cause one callback. There can be a callback without a change, but no change without a callback.
         """
         ...
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """The same for the set of children; the znode need not exist yet."""
+        """Call back after the set of children changed. The znode does not have to exist yet."""
         ...
 
     def on_session(self, callback: Callable[[SessionEvent], None]) -> None:
-        """Call back on every session event from now on."""
+        """Call `callback` with every session event."""
         ...
 
     async def close(self) -> None:
-        """End the session; its ephemeral znodes go. Idempotent."""
+        """End the session and with it its ephemeral znodes. Idempotent."""
         ...
 
 
 def parents(path: str) -> list[str]:
-    """Every ancestor of a path but the root, outermost first: of /a/b/c are that /a and /a/b."""
+    """Return all ancestors of a path except the root, outermost first: for /a/b/c they are /a and /a/b."""
     parts = path.strip("/").split("/")[:-1]
     return ["/" + "/".join(parts[: end + 1]) for end in range(len(parts))]

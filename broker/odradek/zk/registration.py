@@ -1,7 +1,7 @@
-"""What a broker writes into ZooKeeper about itself, and what it takes from there: ids and notices.
+"""Registers a broker in ZooKeeper, and reads ids and configuration change notifications.
 
-Called by `app/broker` when it starts and after each expired session. Invariants: a broker id belongs to one session;
-the broker epoch (the registration's czxid) grows with each registration; a block of producer ids is given out once.
+`app/broker` uses it at start and after each expired session. Invariants: a broker id belongs to one session; the broker
+epoch (the czxid of the registration) grows with each registration; a block of producer ids is allocated once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
 LAST_PRODUCER_ID: Final = 2**63 - 1
 CHANGE_RETENTION_MS: Final = 15 * 60 * 1000
-"""How long a notice of a changed configuration stays for brokers that were away."""
+"""How long a notification of a changed configuration is kept for brokers that were down."""
 ANNOUNCE_RETRY_MS: Final = 1000
 
 
@@ -45,13 +45,13 @@ class BrokerIdInUse(OdradekError):  # noqa: N818 - says what is the case
 
 
 async def prepare(zk: ZkClient) -> None:
-    """Make sure of the persistent znodes that every broker expects."""
+    """Create the persistent znodes that every broker expects."""
     for path in layout.PERSISTENT_PATHS:
         await zk.ensure_path(path)
 
 
 async def cluster_id(zk: ZkClient, clock: Clock) -> str:
-    """The cluster's id; the first broker of the cluster invents it."""
+    """Return the cluster id; the first broker of the cluster generates it."""
     found = await zk.get_or_none(layout.CLUSTER_ID)
     if found is not None:
         return ClusterId.decode(found[0]).cluster_id
@@ -64,7 +64,8 @@ async def cluster_id(zk: ZkClient, clock: Clock) -> str:
 
 
 def _new_cluster_id(clock: Clock) -> str:
-    """A random id of version 4 that does not begin with a dash, which command lines would take for an option."""
+    """Return a random UUID of version 4 that does not begin with a dash, which command lines would parse as an
+    option."""
     while True:
         text = layout.encode_uuid(UUID(bytes=clock.token_bytes(16), version=4))
         if not text.startswith("-"):
@@ -72,10 +73,10 @@ def _new_cluster_id(clock: Clock) -> str:
 
 
 class BrokerRegistrar:
-    """Keeps one broker registered: `register` at the start and after each session that was lost."""
+    """Registers one broker: call `register` at start and after each lost session."""
 
     def __init__(self, zk: ZkClient, clock: Clock, *, wait_ms: int) -> None:
-        """`wait_ms`: how long to wait for a broker id that another session holds."""
+        """`wait_ms`: how long to wait while another session holds the broker id."""
         self._zk = zk
         self._clock = clock
         self._wait_ms = wait_ms
@@ -84,13 +85,13 @@ class BrokerRegistrar:
     async def register(
         self, registration: BrokerRegistration, *, first: Callable[[], Awaitable[object]] | None = None
     ) -> BrokerEpoch:
-        """Make the ephemeral registration and return the broker epoch; `first` something else, once the id is free.
+        """Create the ephemeral registration and return the broker epoch. `first` is awaited once the id is free.
 
-        A znode of a former session of this very process is replaced at once, since that session is over (ZooKeeper has
-        been seen to keep such znodes, ZOOKEEPER-2985). A process that starts waits at most `wait_ms` for any other: it
-        is mostly the znode of its own previous run, whose session ends by its time-out. The address does not tell,
-        since a pod that is created anew may have another one. Raises `BrokerIdInUse` when the id is not free by then;
-        in a process that was registered before, at once if another address took the id meanwhile.
+        The znode of an earlier session of this process is replaced at once, because that session is over (ZooKeeper
+        sometimes keeps such znodes, ZOOKEEPER-2985). A process that starts waits up to `wait_ms` for any other znode:
+        usually it belongs to its previous run, whose session has not timed out yet. The address cannot tell, because a
+        recreated pod may have another one. Raises `BrokerIdInUse` if the id is not free by then, or, in a process that
+        was registered before, as soon as another address holds the id.
         """
         deadline = self._clock.monotonic_ms() + self._wait_ms
         holder = 0
@@ -109,7 +110,7 @@ class BrokerRegistrar:
                 continue
             data, stat = found
             if stat.ephemeral_owner == self._zk.session_id:
-                # Our own create whose answer was lost with the connection.
+                # This client's create, whose response was lost with the connection.
                 self._sessions.add(stat.ephemeral_owner)
                 return BrokerEpoch(stat.czxid)
             if stat.ephemeral_owner in self._sessions:
@@ -135,7 +136,7 @@ class BrokerRegistrar:
             await self._until_changed(registration.path, deadline)
 
     async def update(self, registration: BrokerRegistration) -> None:
-        """Change the content of the registration, such as its endpoints; the broker epoch stays."""
+        """Change the content of the registration, such as its endpoints. The broker epoch stays the same."""
         await self._zk.set(registration.path, registration.encode())
 
     async def _create(self, registration: BrokerRegistration) -> ZnodeStat | None:
@@ -185,14 +186,14 @@ def _description(data: bytes) -> str:
 
 
 class ConfigChangeListener:
-    """Tells of each changed configuration once, in order, and clears away old notices.
+    """Reports each changed configuration once, in order, and deletes old notifications.
 
-    `on_change` gets the entity's path below `/config`, such as `topics/departures`. What changed before `start` is not
-    told: whoever starts reads all configurations afterwards.
+    `on_change` gets the entity's path below `/config`, such as `topics/departures`. Changes before `start` are not
+    reported: the caller reads all configurations after `start`.
     """
 
     def __init__(self, zk: ZkClient, clock: Clock, on_change: Callable[[str], None]) -> None:
-        """Nothing is watched before `start`."""
+        """Does not watch anything before `start`."""
         self._zk = zk
         self._clock = clock
         self._on_change = on_change
@@ -202,14 +203,14 @@ class ConfigChangeListener:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Take what is there as known and follow from here."""
+        """Treat existing notifications as known and watch for new ones."""
         self._watch = self._zk.watch_children(layout.CONFIG_CHANGES, self._wanted.set)
         names = await self._zk.children_or_none(layout.CONFIG_CHANGES) or []
         self._last = max((_change_number(name) for name in names), default=-1)
         self._task = asyncio.create_task(self._follow(), name="config-changes")
 
     async def close(self) -> None:
-        """Stop following; idempotent."""
+        """Stop watching. Idempotent."""
         if self._watch is not None:
             self._watch.cancel()
         task, self._task = self._task, None
@@ -224,7 +225,7 @@ class ConfigChangeListener:
             try:
                 await self._take_new()
             except ZkError as error:
-                # A lost connection: every watch fires after it came back, and this goes on where it stopped.
+                # The connection was lost: every watch fires after a reconnection, and reading continues then.
                 log.warning("configuration changes could not be read: %s", error)
 
     async def _take_new(self) -> None:
@@ -248,7 +249,7 @@ class ConfigChangeListener:
         self._on_change(change.entity_path)
 
     async def _purge(self, paths: list[str]) -> None:
-        """Delete notices that are older than `CHANGE_RETENTION_MS`; other brokers do the same."""
+        """Delete notifications older than `CHANGE_RETENTION_MS`; other brokers do the same."""
         found = await self._zk.get_many(paths)
         horizon = self._clock.wall_ms() - CHANGE_RETENTION_MS
         for path, content in found.items():
@@ -267,13 +268,13 @@ def _change_number(name: str) -> int:
 
 
 async def announce_config_change(zk: ZkClient, entity_path: str) -> None:
-    """Tell every broker that `/config/<entity_path>` changed."""
+    """Notify all brokers that `/config/<entity_path>` changed."""
     path = f"{layout.CONFIG_CHANGES}/{layout.CONFIG_CHANGE_PREFIX}"
     await zk.create(path, ConfigChange(entity_path=entity_path).encode(), sequential=True)
 
 
 async def announce_directory_failure(zk: ZkClient, clock: Clock, broker_id: int) -> None:
-    """Tell the controller that log directories of this broker failed, however long ZooKeeper is away (KIP-112)."""
+    """Notify the controller that log directories of this broker failed, retrying while ZooKeeper is down (KIP-112)."""
     path = f"{layout.LOG_DIR_EVENTS}/{layout.LOG_DIR_EVENT_PREFIX}"
     while True:
         try:
@@ -286,7 +287,7 @@ async def announce_directory_failure(zk: ZkClient, clock: Clock, broker_id: int)
 
 
 async def next_producer_ids(zk: ZkClient, broker_id: int) -> ProducerIdBlock:
-    """Take the next block of producer ids for this broker, by a set that is conditional on what was read."""
+    """Allocate the next block of producer ids for this broker, with a conditional set."""
     while True:
         found = await zk.get_or_none(layout.PRODUCER_ID_BLOCK)
         if found is None:

@@ -1,12 +1,12 @@
-"""Whether the cluster has noticed that a broker was away, before it comes back with less than it had.
+"""Waits until the cluster has noticed that a broker was down, if the broker may have lost records.
 
-A broker that did not stop in order may have lost records: its machine lost power, or its disk was replaced. It must not
-register while an in-sync set still names it: a controller that begins to reign at that moment never sees it absent, and
-would let it lead, and cut the others to what is left here. This happens whenever the controller's own machine fails and
-is back before its session ends, as both then come to one moment. Called by `app/broker` when nobody is registered under
-its id. Invariant: asks only for the partitions that still stand in the way.
+After an unclean stop a broker may have lost records: its machine lost power, or its disk was replaced. It must not
+register while it is still in an ISR. Otherwise a controller that is elected at that moment never sees it offline, may
+elect it as leader, and the other replicas would be truncated to its log. This happens whenever the controller's machine
+fails and is back before its session expires, because both then happen together. `app/broker` calls this if its id is
+not registered. Invariant: it reads only the partitions for which it still has to wait.
 
-Kafka registers at once; from KIP-966 on its KRaft controllers know which brokers stopped in order.
+Kafka registers at once; since KIP-966 its KRaft controllers know which brokers were shut down cleanly.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from odradek.zk.port import ZkClient
 log = logging.getLogger(__name__)
 
 LOOK_MS: Final = 50.0
-"""First rest between two looks; each is twice as long as the one before, up to `LOOK_MAX_MS`."""
+"""First pause between two checks. Each pause is twice as long as the previous one, up to `LOOK_MAX_MS`."""
 LOOK_MAX_MS: Final = 1000.0
 
 
 async def until_out_of_sync(zk: ZkClient, clock: Clock, broker_id: int, *, wait_ms: float) -> bool:
-    """Wait until a broker that is not registered is in no in-sync set, at most `wait_ms`; False when time is up.
+    """Wait up to `wait_ms` until an unregistered broker is in no ISR. Returns False on timeout.
 
-    A set in which no other member is registered stands in nobody's way: there is nobody who could take it over, and
-    this broker may be the one that has to lead.
+    An ISR without any registered member is ignored: no other replica can become leader, and this broker may have to.
     """
     deadline_ms = clock.monotonic_ms() + wait_ms
     rest_ms = LOOK_MS
@@ -49,7 +48,7 @@ async def until_out_of_sync(zk: ZkClient, clock: Clock, broker_id: int, *, wait_
 
 
 async def _assigned(zk: ZkClient, broker_id: int) -> list[TopicPartition]:
-    """The partitions that have a replica on a broker, but for topics that are to be deleted: those stay as they are."""
+    """Return the partitions with a replica on a broker, except those of topics to be deleted, which do not change."""
     doomed = set(await zk.children_or_none(layout.DELETE_TOPICS) or ())
     names = [name for name in await zk.children_or_none(layout.TOPICS) or () if name not in doomed]
     contents = await zk.get_many(map(layout.topic_path, names))
@@ -68,7 +67,7 @@ async def _assigned(zk: ZkClient, broker_id: int) -> list[TopicPartition]:
 
 
 async def _in_sync(zk: ZkClient, broker_id: int, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Those whose in-sync set has a broker and another one that is registered."""
+    """Return those whose ISR contains the broker and another one that is registered."""
     wanted = list(partitions)
     if not wanted:
         return []

@@ -1,9 +1,8 @@
-"""How a broker reaches ZooKeeper, out of its properties: TLS, identities, access lists.
+"""The settings of the connection to ZooKeeper, from the broker's properties: TLS, identities, ACLs.
 
-`BrokerConfig` enters, `ZkSettings` leaves, or a `ConfigError` of one sentence that says what to change. Called by
-`app/main` and `app/broker`, which must use the same. Reads no file. Names and defaults are Kafka's; the two that Kafka
-does not have, because Java takes them from a JAAS file or not at all, are `zookeeper.sasl.jaas.config` and
-`zookeeper.auth.digest`.
+It converts a `BrokerConfig` into `ZkSettings`, or raises a `ConfigError` that says what to change. `app/main` and
+`app/broker` use it, because they must use the same settings. It reads no files. Names and defaults are Kafka's, except
+`zookeeper.sasl.jaas.config` and `zookeeper.auth.digest`: in Java these come from a JAAS file or not at all.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from odradek.base.errors import ConfigError
 from odradek.zk.port import TlsSettings, ZkSettings
 
 NETTY_SOCKET: Final = "org.apache.zookeeper.ClientCnxnSocketNetty"
-"""The class that speaks TLS in Java; named in the properties, it makes a file serve brokers of both kinds."""
+"""The Java class for TLS. The properties may contain it, so that one file serves Kafka's brokers as well."""
 
 TLS_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 
@@ -32,7 +31,7 @@ _TYPES_BY_SUFFIX: Final = {"pem": "PEM", "jks": "JKS", "p12": "PKCS12", "pfx": "
 
 
 def zookeeper_settings(config: BrokerConfig) -> ZkSettings:
-    """Everything that a session needs to know; `ConfigError`."""
+    """Return the settings of a session. Raises `ConfigError`."""
     tls = _tls(config) if config.zookeeper_ssl_client_enable else None
     sasl = _sasl(config) if config.zookeeper_sasl_client else None
     digest = _digest(config.zookeeper_auth_digest)
@@ -96,7 +95,7 @@ def _tls(config: BrokerConfig) -> TlsSettings:
 
 
 def _pem_file(store: str, location: str | None, declared: str | None) -> str | None:
-    """The path of a store in PEM form; as ZooKeeper does, the type is taken from the name where it is not given."""
+    """Return the path of a PEM store. As in ZooKeeper, the file name tells the type if no type is set."""
     if not location:
         return None
     setting = f"zookeeper.ssl.{store}"
@@ -116,7 +115,7 @@ def _pem_file(store: str, location: str | None, declared: str | None) -> str | N
 
 
 def _sasl(config: BrokerConfig) -> tuple[str, str] | None:
-    """User and password of a JAAS entry; None without one. The entry itself is never shown, for its password."""
+    """Return user and password of a JAAS entry, or None without one. It is never shown, because of the password."""
     if not config.zookeeper_sasl_jaas_config:
         return None
     found = _JAAS_ENTRY.fullmatch(config.zookeeper_sasl_jaas_config)

@@ -1,8 +1,8 @@
-"""The client's side of SASL DIGEST-MD5 (RFC 2831), as far as ZooKeeper speaks it: initial authentication, qop "auth".
+"""The client of SASL DIGEST-MD5 (RFC 2831) as far as ZooKeeper uses it: initial authentication, qop "auth".
 
-The server's challenge enters, the response leaves, then the server's proof that it knows the password enters. Called
-by `zk/session` when a connection is made. ZooKeeper always answers for the same service and host, whatever its own
-name is. Invariant: the password is never part of a message or of an error. Pure: the caller brings the client's nonce.
+`zk/session` uses it for each connection: the client responds to the server's challenge, then verifies the server's
+proof that it knows the password. ZooKeeper always uses the same service and host, whatever its name is. Invariant: the
+password is never part of a message or of an error. Pure: the caller provides the client nonce.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from odradek.base.errors import OdradekError
 
 SERVICE: Final = "zookeeper/zk-sasl-md5"
-"""Kind and name of the service, which ZooKeeper holds fixed."""
+"""Type and name of the service, which are constant in ZooKeeper."""
 
 MAX_CHALLENGE_BYTES: Final = 2048
 """Longest challenge of RFC 2831, section 2.1.1."""
@@ -23,14 +23,14 @@ _DIRECTIVE: Final = re.compile(r'[\s,]*([a-z0-9-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"
 
 
 class DigestError(OdradekError):
-    """The server's part of the conversation is not one that can be answered, or it does not know the password."""
+    """The server's message is invalid, or the server does not know the password."""
 
 
 class DigestLogin:
     """One authentication: `respond` to the challenge, then `verify` the server's proof."""
 
     def __init__(self, username: str, password: str, nonce: str, *, service: str = SERVICE) -> None:
-        """`nonce` is printable text that nobody can guess, new for each login."""
+        """`nonce` must be unpredictable printable text, new for each login."""
         self._username: Final = username
         self._password: Final = password
         self._nonce: Final = nonce
@@ -38,7 +38,8 @@ class DigestLogin:
         self._proof = b""
 
     def respond(self, challenge: bytes) -> bytes:
-        """The response to a challenge; `DigestError` when it is none of DIGEST-MD5 or asks for more than "auth"."""
+        """Return the response to a challenge. Raises `DigestError` if it is not for DIGEST-MD5 or requires more than
+        "auth"."""
         offered = _directives(challenge)
         server_nonce = offered.get("nonce")
         if server_nonce is None or offered.get("algorithm") != "md5-sess":
@@ -64,7 +65,8 @@ class DigestLogin:
         return _encoded(",".join(parts), is_utf8=is_utf8)
 
     def verify(self, answer: bytes) -> None:
-        """Take the server's last word; `DigestError` unless it proves that the server knows the password."""
+        """Check the server's final message. Raises `DigestError` if it does not prove that the server knows the
+        password."""
         if _directives(answer).get("rspauth", "").encode() != self._proof or not self._proof:
             raise DigestError("the server does not prove that it knows the password")
 
@@ -80,7 +82,8 @@ class DigestLogin:
 
 
 def _directives(message: bytes) -> dict[str, str]:
-    """The pairs of a message, by lower-case name; of a repeated one the first counts (several realms are a choice)."""
+    """Parse the pairs of a message, by lower-case name. The first of repeated names counts (several realms are a
+    choice)."""
     if len(message) > MAX_CHALLENGE_BYTES:
         raise DigestError(f"the server's SASL message has {len(message)} bytes")
     text = message.decode("utf-8", "replace")
@@ -108,7 +111,7 @@ def _encoded(text: str, *, is_utf8: bool) -> bytes:
 
 
 def _hashed_form(text: str, *, is_utf8: bool) -> bytes:
-    """Latin-1 where that is possible, even with UTF-8 agreed upon (section 2.1.2.1)."""
+    """Encode as Latin-1 if possible, even if UTF-8 was agreed (section 2.1.2.1)."""
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""TLS to ZooKeeper: the context of a connection, and what went wrong with one, in words.
+"""TLS to ZooKeeper: the context of a connection, and explanations of failures.
 
-`TlsSettings` enter, an `SSLContext` leaves; called by `zk/session` for each connection, so that renewed certificates
-are taken up without a restart. As in Java, every certificate of the truststore is an anchor of trust.
+`zk/session` creates an `SSLContext` from `TlsSettings` for each connection, so that renewed certificates are used
+without a restart. As in Java, every certificate in the truststore is a trust anchor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:
-    """The context; `ConfigError` that names the setting when a file or a name cannot be used. Reads files."""
+    """Create the context from the files. Raises a `ConfigError` with the setting if a file or a name cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.verify_host_name
     versions = [_VERSIONS[name] for name in tls.protocols]
@@ -60,7 +60,7 @@ def _load_trust(context: ssl.SSLContext, tls: TlsSettings) -> None:
 
 def _load_identity(context: ssl.SSLContext, location: str, password: str) -> None:
     try:
-        # A password always, be it empty: without one OpenSSL would ask for it on the terminal.
+        # Always pass a password, even an empty one: without it OpenSSL would prompt for it on the terminal.
         context.load_cert_chain(location, password=password)
     except OSError as error:
         raise ConfigError(
@@ -70,7 +70,7 @@ def _load_identity(context: ssl.SSLContext, location: str, password: str) -> Non
 
 
 def openssl_cipher(name: str) -> str:
-    """OpenSSL's name of a cipher suite of TLS 1.2 that is given by Java's; others pass through.
+    """Return OpenSSL's name for a cipher suite of TLS 1.2 with a Java name; other names are returned unchanged.
 
     >>> openssl_cipher("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256")
     'ECDHE-RSA-AES128-GCM-SHA256'
@@ -83,7 +83,7 @@ def openssl_cipher(name: str) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Why a connection could not be made, as the end of a sentence."""
+    """Say why a connection failed, as the end of a sentence."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not accepted ({error.verify_message.rstrip('.')}): see {PREFIX}truststore.location "

@@ -1,13 +1,13 @@
-"""kazoo's session, made to fit: who we are is settled before it counts as connected, and callbacks run on the loop.
+"""kazoo's session, modified: it counts as connected only after authentication, and callbacks run on the event loop.
 
-`ZkSettings` enter; `zk/client` and `zk/farewell` send their requests through what leaves. Changed of kazoo's ways:
+`zk/client` and `zk/farewell` send their requests with it. Changes to kazoo:
 
-- TLS by our own context: kazoo's takes no protocols, no suites, and always trusts the system's authorities too.
-- SASL DIGEST-MD5 by `security_digest`: kazoo's needs a package without a release since 2019.
-- A connection is told when the credentials are accepted, not before. Credentials that are refused at first end the
-  client; later (one server of the ensemble is set up wrongly) the next server is tried, as Kafka goes on, too.
-- While the connection is lost, requests fail at once instead of being queued for ever; connecting to one server gives
-  up early, so that the next is tried. Patroni gives the reasons in its `dcs/zookeeper.py`.
+- TLS uses a context created here: kazoo's cannot set protocols or cipher suites and always trusts the system's CAs.
+- SASL DIGEST-MD5 uses `security_digest`: kazoo's needs a package without a release since 2019.
+- The session is reported as connected once the credentials are accepted. If they are rejected at first, the client is
+  closed; later (one misconfigured server of the ensemble) the next server is tried, as Kafka does.
+- While the connection is lost, requests fail at once instead of being queued without limit. Connecting to a server has
+  a short timeout, so that the next one is tried. Patroni does this for the same reasons in its `dcs/zookeeper.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _NONCE_BYTES: Final = 18
 _MIN_CONNECT_S: Final = 1.0
 _PROBE_XID: Final = 1
-"""A number for a request before all others."""
+"""Number of a request before all others."""
 AUTHENTICATION_REQUIRED: Final = (
     "the ensemble serves only those who authenticate: set zookeeper.sasl.jaas.config or what else it asks for"
 )
@@ -50,7 +50,7 @@ _CONNECTED: Final = (KeeperState.CONNECTED, KeeperState.CONNECTED_RO)
 
 
 class LoopQueue:
-    """Stands in for kazoo's queues of callbacks: what is put in, from any thread, runs on the loop in order."""
+    """Replaces kazoo's callback queues: callbacks that any thread puts in run on the event loop, in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Callbacks run on `loop`."""
@@ -60,7 +60,7 @@ class LoopQueue:
         self._scheduled = False
 
     def put(self, callback: Callable[[], object]) -> None:
-        """Run `callback` on the loop after all that was put before. Wakes the loop once for many."""
+        """Run `callback` on the loop after all earlier ones. Wakes the loop once for several."""
         with self._lock:
             self._pending.append(callback)
             if self._scheduled or self._loop.is_closed():
@@ -76,28 +76,28 @@ class LoopQueue:
             try:
                 callback()
             except Exception:
-                # The queue carries answers and session events of everybody: one bad callback must not stop it.
+                # The queue carries all responses and session events, so a failing callback must not stop it.
                 log.exception("a ZooKeeper callback failed")
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler with connections of ours: a bounded wait for each server, and TLS."""
+    """kazoo's handler with TLS and a limited wait for each server."""
 
     def __init__(self, tls: TlsSettings | None, connect_timeout_s: float) -> None:
-        """`connect_timeout_s` bounds the making of one connection."""
+        """`connect_timeout_s`: timeout of one connection attempt."""
         super().__init__()
         self._tls = tls
         self._connect_timeout_s = connect_timeout_s
 
     def create_connection(self, *args: Any, **options: Any) -> Any:
-        """A connected socket; an `OSError` when there is none in time."""
+        """Return a connected socket. Raises `OSError` on failure or timeout."""
         timeout_s = min(self._connect_timeout_s, options.get("timeout") or self._connect_timeout_s)
         if self._tls is None:
             return super().create_connection(*args, **{**options, "timeout": timeout_s})
         try:
             context = client_context(self._tls)
         except ConfigError as error:
-            # The files were sound at the start: they are being replaced, perhaps, and are read again soon.
+            # The files were valid at start, so they may be being replaced. They are read again at the next attempt.
             raise OSError(str(error)) from error
         plain = socket.create_connection(options["address"], timeout_s)
         try:
@@ -108,10 +108,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
     def select(self, readers: Any, writers: Any, others: Any, timeout: float | None = None) -> Any:
-        """Wait for sockets. Bytes that TLS has already decrypted count; the system does not know of them.
+        """Wait for sockets. Bytes that TLS has already decrypted count, although the system does not know them.
 
-        Each socket is waited for in one way only. kazoo's own makes an epoll object, three calls of the system, for
-        each of the four waits of a request: half of what a request costs.
+        Each socket is waited for in one direction only. kazoo's implementation creates an epoll object, with three
+        system calls, for each of the four waits of a request, which is half the cost of a request.
         """
         held = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
         poll = select.poll()
@@ -126,17 +126,17 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class LoopHandler(Handler):
-    """The handler with kazoo's two callback threads replaced by the loop, which keeps both kinds in one order."""
+    """The handler with the event loop instead of kazoo's two callback threads, which keeps one order for both."""
 
     def __init__(self, tls: TlsSettings | None, connect_timeout_s: float, queue: LoopQueue) -> None:
-        """Callbacks go to `queue`."""
+        """Callbacks are put into `queue`."""
         super().__init__(tls, connect_timeout_s)
         self.completion_queue = queue
         self.callback_queue = queue
 
     @property
     def running(self) -> bool:
-        """Always: otherwise kazoo would run callbacks on whatever thread it is on."""
+        """Always true: otherwise kazoo would run callbacks on the current thread."""
         return True
 
     def start(self) -> None:
@@ -147,10 +147,10 @@ class LoopHandler(Handler):
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, with our login and with the reason kept why the last attempt failed."""
+    """kazoo's connection with this module's login. It keeps the reason why the last attempt failed."""
 
     def __init__(self, client: Kazoo, sasl: tuple[str, str] | None, **options: Any) -> None:
-        # kazoo looks only at whether there are options of SASL before it calls `_authenticate_with_sasl`.
+        # kazoo only checks whether SASL options exist before it calls `_authenticate_with_sasl`.
         super().__init__(client, sasl_options=None if sasl is None else {}, **options)
         self._login = sasl or ("", "")
 
@@ -178,7 +178,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return timeouts
 
     def _knows_multi_read(self, timeout: float) -> bool:
-        """Whether the server answers an empty request of this kind: others say that they do not, or hang up."""
+        """Whether the server answers an empty request of this type: older ones return an error or close the
+        connection."""
         try:
             self._submit(MultiRead(()), timeout, _PROBE_XID)
             header, _, _ = self._read_header(timeout)
@@ -202,7 +203,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             raise kazoo_errors.AuthFailedError(str(error)) from error
 
     def _converse(self, number: int, token: bytes, timeout: float) -> bytes | None:
-        """Send a token of SASL; the server's, None when it does not speak SASL."""
+        """Send a SASL token and return the server's, or None if it does not support SASL."""
         self._submit(serialization.SASL(token), timeout, number)
         header, frame, position = self._read_header(timeout)
         if header.err:
@@ -212,13 +213,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
 
 def _root_of(error: BaseException) -> BaseException:
-    """kazoo wraps what the system or TLS said in the error of a lost connection."""
+    """Return the cause of the error: kazoo wraps errors of the system or of TLS in that of a lost connection."""
     inner = error.__context__
     return inner if isinstance(error, kazoo_errors.ConnectionDropped) and inner is not None else error
 
 
 class Kazoo(KazooClient):  # type: ignore[misc]
-    """kazoo's client with our handler and connection; `failure` says why the last attempt to connect failed."""
+    """kazoo's client with this module's handler and connection. `failure` is the reason of the last failed attempt."""
 
     def __init__(
         self,
@@ -227,18 +228,18 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         tell: Callable[[str, int], None] = lambda state, session_id: None,
         **options: Any,
     ) -> None:
-        """`tell` gets each state of the session with the session's id, on kazoo's thread. No chroot applies."""
+        """`tell` gets each state with the id of the session, on kazoo's thread. Paths have no chroot."""
         self._tell = tell
         self.failure = ""
         self._told: set[str] = set()
         self.was_accepted = False
-        """Whether the ensemble took our credentials once."""
+        """Whether the ensemble has accepted the credentials before."""
         self.is_opening = False
         self.reads_groups = True
-        """Whether the servers know `MultiRead`: so until one does not."""
+        """Whether the servers support `MultiRead`: assumed until one does not."""
         self._opened_state = KeeperState.CONNECTED
-        # Between the check of the state and the queueing of a request the state must not change, or the request
-        # would be sent after the caller was told that it is lost.
+        # The state must not change between its check and the queueing of a request: otherwise the request would be sent
+        # after the caller was told that it failed.
         self._gate = RLock()
         super().__init__(
             hosts=settings.split()[0],
@@ -259,7 +260,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 
     def _session_callback(self, state: str) -> None:
         if self.is_opening and state in _CONNECTED:
-            self._opened_state = state  # kazoo tells it before it authenticates
+            self._opened_state = state  # kazoo reports it before it authenticates
             return
         with self._gate:
             session_id = self._session_id or 0
@@ -267,19 +268,19 @@ class Kazoo(KazooClient):  # type: ignore[misc]
             self._tell(state, session_id)
 
     def note_failure(self, reason: str) -> None:
-        """An attempt to connect failed. Each reason is logged once for each loss of connection."""
+        """Log a failed connection attempt. Each reason is logged once per lost connection."""
         self.failure = reason
         if reason not in self._told:
             self._told.add(reason)
             log.warning("no connection to ZooKeeper at %s", reason)
 
     def opened(self) -> None:
-        """The connection stands, and the credentials are accepted."""
+        """The connection is established and the credentials are accepted."""
         self.failure, self.was_accepted = "", True
         self._told.clear()
         self._session_callback(self._opened_state)
 
 
 def connect_timeout_s(session_timeout_ms: float, servers: int) -> float:
-    """A part of the session time-out for each server, so that others are tried before it is over."""
+    """Return a fraction of the session timeout for each server, so that others are tried before it expires."""
     return max(_MIN_CONNECT_S, session_timeout_ms / 1000 / 3 / max(1, servers))

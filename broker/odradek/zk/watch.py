@@ -1,8 +1,8 @@
-"""Standing watches out of ZooKeeper's one-shot ones.
+"""Permanent watches on top of ZooKeeper's one-shot watches.
 
-A one-shot event enters; the watch first sends the request that arms it again and then calls its owner. Requests are
-answered in order, so a read that the owner makes in the callback is later than the arming: what changes after that read
-fires again, and nothing is missed.
+When a one-shot event fires, the watch first sends the request that sets it again and then calls its owner. Requests are
+answered in order, so a read in the callback comes after that request: any change after the read fires again, and
+nothing is missed.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from typing import Any, Protocol
 from odradek.zk.port import NoNode
 
 Fired = Callable[[Any], None]
-"""Called with a one-shot event, whose `type` is "NONE" when only the connection changed."""
+"""Called with a one-shot event. Its `type` is "NONE" if only the connection changed."""
 
 
 class WatchSource(Protocol):
-    """What a standing watch needs of the client."""
+    """The methods of the client that a watch uses."""
 
     def submit_children(self, path: str, watch: Fired | None = None) -> asyncio.Future[list[str]]:
-        """Send a request for the children at once; `watch` is called by their next change."""
+        """Request the children at once. `watch` is called at their next change."""
         ...
 
     def submit_exists(self, path: str, watch: Fired | None = None) -> asyncio.Future[Any]:
-        """Send a request for the stat, or None, at once; `watch` is called by the znode's next change."""
+        """Request the stat, or None, at once. `watch` is called at the znode's next change."""
         ...
 
     def forget(self, watch: StandingWatch) -> None:
-        """Drop a cancelled watch."""
+        """Remove a cancelled watch."""
         ...
 
 
 class StandingWatch:
-    """A watch that arms itself again each time it fires."""
+    """A watch that sets itself again each time it fires."""
 
     __slots__ = ("_active", "_armed", "_callback", "_client", "children", "path")
 
     def __init__(self, client: WatchSource, path: str, callback: Callable[[], None], *, children: bool) -> None:
-        """Watches the set of children, or else the znode itself. Nothing is sent before `arm`."""
+        """Watches the set of children, or the znode itself. Sends nothing before `arm`."""
         self._client = client
         self._callback = callback
         self._active = True
@@ -48,17 +48,18 @@ class StandingWatch:
         self.children = children
 
     def cancel(self) -> None:
-        """Call back no more."""
+        """Stop the callbacks."""
         self._active = False
         self._client.forget(self)
 
     def arm(self) -> None:
-        """Ask the ensemble to tell of the next change."""
+        """Set the one-shot watch for the next change."""
         self._armed += 1
         round_number = self._armed
 
         def fired(event: Any) -> None:
-            # Events of kind NONE are kazoo's word for a lost connection; the client re-arms after it came back.
+            # kazoo sends events of type NONE when the connection is lost; the client sets watches again after a
+            # reconnection.
             if event.type != "NONE" and round_number == self._armed:
                 self.arm_and_call()
 
@@ -72,8 +73,8 @@ class StandingWatch:
         if done.cancelled():
             return
         if isinstance(done.exception(), NoNode) and self._active:
-            # The parent does not exist: its creation is told by a watch on its existence. It may have come to be in
-            # between; then the answer is a stat, and children must be watched after all.
+            # The parent does not exist, so a watch on its existence reports its creation. It may have been created
+            # meanwhile: then the response is a stat, and the children must be watched.
             self._client.submit_exists(self.path, fired).add_done_callback(self._existence_read)
 
     def _existence_read(self, done: asyncio.Future[Any]) -> None:
@@ -81,13 +82,13 @@ class StandingWatch:
             self.arm_and_call()
 
     def arm_and_call(self) -> None:
-        """Arm, then tell: a read in the callback goes out after the request that armed."""
+        """Set the watch, then call back: a read in the callback is sent after the request that sets the watch."""
         if self._active:
             self.arm()
             self._callback()
 
 
 def _retrieve(done: asyncio.Future[Any]) -> None:
-    """Look at the outcome of a request whose failure needs no reaction: it is repeated after a reconnection."""
+    """Ignore the failure of a request: it is repeated after a reconnection."""
     if not done.cancelled():
         done.exception()
