@@ -1,11 +1,11 @@
-"""How a group's leader deals partitions out to members: range and roundrobin, with the Java client's results.
+"""The assignors of a group's leader, range and roundrobin, with the results of the Java client.
 
-In: for each member the topics that it wants, and the number of partitions of each topic. Out: for each member its
-partitions. Called by `membership` in the member that leads. Invariant: each partition of a topic that somebody wants
-has exactly one owner, and the result depends on nothing but the arguments.
+`membership` calls one in the member that leads the group, with the topics of each member and the number of partitions
+of each topic. Invariant: each partition of a subscribed topic has exactly one owner, and the result depends only on the
+arguments.
 
-Members are ordered by `group_instance_id` when they have one, and those come first, then by member id, as in KIP-345: a
-static member keeps its place through restarts.
+Members with a `group_instance_id` come first, ordered by it, then the others by member id, as in KIP-345: a static
+member keeps its position after a restart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 
 class Member(NamedTuple):
-    """A member as its group's leader sees it."""
+    """A member, as the leader of the group knows it."""
 
     member_id: str
     topics: Sequence[str]
@@ -32,7 +32,7 @@ def _order(member: Member) -> tuple[bool, str]:
 
 
 def assign_range(members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
-    """Each topic by itself: neighbouring partitions in equal shares, the first members take one more."""
+    """Assign each topic separately: consecutive partitions in equal shares; the first members get one more."""
     assignment: Assignment = {member.member_id: [] for member in members}
     ordered = sorted(members, key=_order)
     for topic in sorted({topic for member in members for topic in member.topics}):
@@ -47,7 +47,7 @@ def assign_range(members: Sequence[Member], partition_counts: Mapping[str, int])
 
 
 def assign_roundrobin(members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
-    """All partitions in order of topic and number, one by one to the next member that wants the topic."""
+    """Assign all partitions, ordered by topic and number, one by one to the next subscribed member."""
     assignment: Assignment = {member.member_id: [] for member in members}
     ordered = sorted(members, key=_order)
     position = 0
@@ -64,4 +64,4 @@ ASSIGNORS: Final[Mapping[str, Callable[[Sequence[Member], Mapping[str, int]], As
     "range": assign_range,
     "roundrobin": assign_roundrobin,
 }
-"""Assignor of each protocol name."""
+"""Assignors by protocol name."""

@@ -1,11 +1,11 @@
-"""The consumer: reads what it was assigned, or shares topics with a group.
+"""The consumer: reads assigned partitions, or shares the partitions of topics with a group.
 
-In: topics or partitions. Out: records, or whole batches, in the order of each partition. Called by applications, the
-command line and the mirror. Invariants: a position moves only over records that were handed out; an automatic commit
-covers records that an earlier call of `getmany` returned, so with a group each record is handed out at least once.
+It returns records or whole batches in the order of each partition. Invariants: a position only moves past records that
+were returned; an automatic commit covers records that an earlier call of `getmany` returned, so a group gets each
+record at least once.
 
-Everything a group does to a member happens inside `getmany`, as in the Java client: it may wait for a rebalance, and
-calls the listener. When its time is up first, it returns nothing and the next call goes on with the same rebalance.
+As in the Java client, all group operations of a member take place inside `getmany`: it may wait for a rebalance, and
+calls the listener. If its timeout expires first, it returns nothing, and the next call continues the rebalance.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _FOREVER_MS: Final = 1e15
 
 
 class RebalanceListener(Protocol):
-    """What an application does around a rebalance; both run inside `getmany` (or `close`)."""
+    """Callbacks of the application around a rebalance. Both are called inside `getmany` or `close`."""
 
     async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are read no more; commit here what was done."""
+        """These partitions are revoked. Commit what was processed."""
         ...
 
     async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are read from now on; seek here."""
+        """These partitions are assigned. Seek if needed."""
         ...
 
 
 class Consumer:
-    """Reads records. One event loop; `start` before use, `close` is idempotent."""
+    """Reads records. Bound to one event loop. Call `start` first; `close` is idempotent."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Consumer:
         clock: Clock | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """With topics and a group: subscribed to them; with topics alone: assigned all their partitions at `start`.
+        """With topics and a group, subscribe to them; with topics only, assign all their partitions at `start`.
 
         `clock` and `connect` are for tests.
         """
@@ -95,7 +95,7 @@ class Consumer:
         await self.close()
 
     async def start(self) -> None:
-        """Learn the cluster. Raises `NetworkError` when no bootstrap server answers."""
+        """Fetch the metadata. Raises `NetworkError` if no bootstrap server answers."""
         await self._cluster.start()
         self._fetcher.start()
         if self._wanted_topics and self._settings.group_id is not None:
@@ -104,16 +104,16 @@ class Consumer:
             views = [await self._cluster.topic(name) for name in self._wanted_topics]
             self.assign([TopicPartition(view.name, number) for view in views for number in view.partitions])
 
-    # ------------------------------------------------------------------------------------------------ what to read
+    # Subscription and assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions. `ConfigError` while there is a subscription."""
+        """Read exactly these partitions. Raises `ConfigError` if there is a subscription."""
         if self._subscription:
             raise ConfigError("a consumer with a subscription cannot be assigned partitions: unsubscribe first")
         self._fetcher.assign(partitions)
 
     def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener | None = None) -> None:
-        """Share these topics with the group. `ConfigError` without `group_id`."""
+        """Share these topics with the group. Raises `ConfigError` without `group_id`."""
         group_id = self._settings.group_id
         if group_id is None:
             raise ConfigError("group.id is missing: a subscription needs a group")
@@ -138,30 +138,30 @@ class Consumer:
 
     @property
     def membership(self) -> Membership:
-        """Generation and member id in the group, for whoever stores offsets elsewhere (KIP-447); none without one."""
+        """Generation and member id, for applications that store offsets elsewhere (KIP-447)."""
         return Membership() if self._member is None else self._member.identity
 
     def assignment(self) -> set[TopicPartition]:
-        """What is read now."""
+        """The assigned partitions."""
         return set(self._fetcher.states)
 
     def subscription(self) -> set[str]:
-        """The topics that are shared with the group."""
+        """The subscribed topics."""
         return set(self._subscription)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these until `resume`."""
+        """Return no records of these partitions until `resume`."""
         for partition in partitions:
             self._state(partition).paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Hand out records of these again."""
+        """Return records of these partitions again."""
         for partition in partitions:
             self._state(partition).paused = False
         self._fetcher.wake()
 
     def paused(self) -> set[TopicPartition]:
-        """What is paused."""
+        """The paused partitions."""
         return {partition for partition, state in self._fetcher.states.items() if state.paused}
 
     def _state(self, partition: TopicPartition) -> PartitionState:
@@ -170,14 +170,14 @@ class Consumer:
             raise UnknownTopicOrPartitionError(f"partition {partition} is not assigned to this consumer")
         return state
 
-    # ------------------------------------------------------------------------------------------------ records
+    # Records
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """What is there of these partitions, or of all: at most `max_records` (`max_poll_records`).
+        """Return available records of these partitions, or of all: at most `max_records` (default `max_poll_records`).
 
-        Waits at most `timeout_ms` for the first. Raises what ended a partition or the membership, once each.
+        Waits up to `timeout_ms` for the first. Raises the error of a partition or of the membership, once each.
         """
         limit = self._settings.max_poll_records if max_records is None else max_records
         if not await self._wait_for_data(partitions, timeout_ms):
@@ -185,13 +185,13 @@ class Consumer:
         return self._fetcher.take_records(self._chosen(partitions), limit)
 
     async def getmany_raw(self, *partitions: TopicPartition, timeout_ms: float = 0) -> list[RawFetch]:
-        """As `getmany`, but whole batches as they were fetched, at most one `RawFetch` of each partition."""
+        """Like `getmany`, but returns whole batches as fetched, at most one `RawFetch` per partition."""
         if not await self._wait_for_data(partitions, timeout_ms):
             return []
         return self._fetcher.take_fetches(self._chosen(partitions))
 
     async def getone(self) -> ConsumerRecord:
-        """The next record of any partition, however long it takes."""
+        """Return the next record of any partition; waits without limit."""
         while True:
             if not await self._wait_for_data((), _FOREVER_MS):
                 continue
@@ -209,11 +209,11 @@ class Consumer:
                 )
 
     def __aiter__(self) -> Self:
-        """The records, without end."""
+        """Iterate over the records, without end."""
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """The next record; the iteration ends when the consumer was closed."""
+        """Return the next record. The iteration ends when the consumer is closed."""
         if self._closed:
             raise StopAsyncIteration
         return await self.getone()
@@ -227,7 +227,7 @@ class Consumer:
             if self._closed:
                 raise NetworkError("the consumer is closed")
             left_ms = max(0.0, end_ms - self._clock.monotonic_ms())
-            # A long wait for records is no reason to be taken for dead.
+            # A long wait for records must not exceed max.poll.interval.ms.
             wait_ms = min(left_ms, self._settings.max_poll_interval_ms / 3)
             if await self._prepared(wait_ms):
                 self._commit_if_due()
@@ -238,7 +238,7 @@ class Consumer:
             if left_ms <= 0:
                 return False
 
-    # ------------------------------------------------------------------------------------------------ preparation
+    # Preparation
 
     def _needs_preparation(self) -> bool:
         if self._member is not None and (self._member.needs_join or self._member.error is not None):
@@ -246,7 +246,7 @@ class Consumer:
         return any(_is_lost(state) for state in self._fetcher.states.values())
 
     async def _prepared(self, timeout_ms: float) -> bool:
-        """Join the group and find positions where that is due; False when it takes longer."""
+        """Join the group and find positions if needed. Returns False if that takes longer."""
         if self._member is not None:
             self._member.polled()
         if self._preparing is None:
@@ -306,10 +306,10 @@ class Consumer:
             task.cancel()
             await asyncio.wait({task})
 
-    # ------------------------------------------------------------------------------------------------ group events
+    # Group events
 
     async def on_revoked(self, *, lost: bool) -> None:
-        """The membership's call before a rebalance."""
+        """Called by the membership before a rebalance."""
         revoked = sorted(self._fetcher.states)
         if not lost and self._commits_by_itself:
             await self._commit_quietly()
@@ -318,26 +318,26 @@ class Consumer:
         self._fetcher.assign(())
 
     async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """The membership's call after a rebalance."""
+        """Called by the membership after a rebalance."""
         self._fetcher.assign(partitions)
         if self._listener is not None:
             await self._listener.on_partitions_assigned(sorted(partitions))
 
-    # ------------------------------------------------------------------------------------------------ positions
+    # Positions
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at `offset`, whatever is there."""
+        """Continue at `offset`, whether or not it exists."""
         if offset < 0:
             raise OffsetOutOfRangeError(f"offset {offset} is below 0")
         self._state(partition).seek(offset)
         self._fetcher.wake()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the first record of these partitions, or of all."""
+        """Continue at the first record of these partitions, or of all."""
         await self._seek_to(EARLIEST_TIMESTAMP, partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on after the last record of these partitions, or of all."""
+        """Continue after the last record of these partitions, or of all."""
         await self._seek_to(LATEST_TIMESTAMP, partitions)
 
     async def _seek_to(self, timestamp: int, partitions: Sequence[TopicPartition]) -> None:
@@ -349,7 +349,7 @@ class Consumer:
         self._fetcher.wake()
 
     async def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record that will be handed out, found out first if need be."""
+        """Return the offset of the next record; looks it up first if it is unknown."""
         self._state(partition)
         deadline = self._cluster.deadline(f"the position of {partition}")
         while True:
@@ -365,20 +365,20 @@ class Consumer:
                 await self._fetcher.wait(deadline.left_ms())
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The end of the partition as the last fetch told it: the offset after the last replicated record."""
+        """The high watermark as of the last fetch: the offset after the last replicated record."""
         found = self._state(partition).high_watermark
         return None if found == NO_OFFSET else found
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Records that are there and not handed out yet, as of the last fetch."""
+        """Number of available records that were not returned yet, as of the last fetch."""
         return self._state(partition).lag(read_committed=self._settings.read_committed)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each."""
+        """Return the first offset of each partition."""
         return await self._offsets_at(partitions, EARLIEST_TIMESTAMP)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each that this consumer may read."""
+        """Return the offset after the last record of each partition that this consumer may read."""
         return await self._offsets_at(partitions, LATEST_TIMESTAMP)
 
     async def _offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
@@ -393,7 +393,7 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each at or after its time in ms; None where there is none."""
+        """Return the first record of each partition at or after its time in ms; None if there is none."""
         found = await list_offsets(
             self._cluster,
             timestamps,
@@ -405,17 +405,17 @@ class Consumer:
             for partition, listed in found.items()
         }
 
-    # ------------------------------------------------------------------------------------------------ commits
+    # Commits
 
     @property
     def _commits_by_itself(self) -> bool:
         return self._settings.group_id is not None and self._settings.enable_auto_commit
 
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
-        """Store these positions, or those of everything that is assigned.
+        """Commit these positions, or those of all assigned partitions.
 
-        Raises `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` when the partitions may
-        belong to somebody else by now.
+        Raises `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` if the partitions may have
+        other owners now.
         """
         group_id = self._settings.group_id
         if group_id is None:
@@ -438,7 +438,7 @@ class Consumer:
             raise
 
     async def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """What the group has committed of a partition."""
+        """Return the committed offset of a partition."""
         group_id = self._settings.group_id
         if group_id is None:
             raise ConfigError("group.id is missing: offsets are committed for a group")
@@ -461,16 +461,17 @@ class Consumer:
             self._committing = self._tasks.spawn(self._commit_quietly(), name="auto commit")
 
     async def _commit_quietly(self) -> None:
-        # Positions are read before the first await: the application has not seen what it takes later.
+        # Read positions before the first await: the application has not processed records that it gets later.
         try:
             await self.commit()
         except ProtocolError as error:
             _LOG.warning("an automatic commit of group %s failed: %s", self._settings.group_id, error)
 
-    # ------------------------------------------------------------------------------------------------ the end
+    # Close
 
     async def close(self) -> None:
-        """Commit if that is automatic, leave the group, end. Idempotent; when cancelled, it ends without a farewell."""
+        """Commit if that is automatic, leave the group, and close. Idempotent. If cancelled, it does not leave the
+        group."""
         if self._closed:
             return
         self._closed = True
@@ -500,7 +501,7 @@ class Consumer:
 
 
 def _is_lost(state: PartitionState) -> bool:
-    """Whether a partition has neither a position nor a way to one."""
+    """Whether a partition has no position and no way to find one."""
     return state.position is None and state.reset_timestamp is None and state.error is None
 
 

@@ -1,13 +1,13 @@
-"""What a consumer knows of each partition that it reads: position, buffered bytes, the log's ends, troubles.
+"""The state of each partition of a consumer: position, buffered fetches, offsets of the log, errors.
 
-In: assignments, seeks, fetch answers. Out: what to fetch next, records and bytes in order. Called by `fetcher`.
-Invariants: records of a partition come out in the order of their offsets and never twice unless somebody seeks; what
-was fetched before a seek or a new assignment is never seen after it.
+`fetcher` uses it to decide what to fetch, and takes records and bytes from it. Invariants: records of a partition are
+returned in the order of their offsets and never twice without a seek; data fetched before a seek or a new assignment is
+never returned after it.
 
-Theory of operation. A partition without a position waits for one (`reset` names the timestamp to look up). With one it
-may be fetched while less than `BUFFERED_FETCHES` answers wait for the application: so one is read while the next is on
-its way. `epoch` counts seeks; an answer that was asked for under another epoch is dropped. `fetches` counts fetches: a
-leader that stands still may answer when the next one has long been asked for the same, so only the last fetch counts.
+A partition without a position waits for one (`reset` is the timestamp to look up). With a position it can be fetched
+while fewer than `BUFFERED_FETCHES` responses are buffered: one is read while the next is fetched. `epoch` counts seeks;
+a response requested under another epoch is dropped. `fetches` counts fetches: a slow leader may answer when the same
+range has been requested from another broker, so only the last fetch counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BUFFERED_FETCHES: Final = 2
 
 
 class PartitionState:
-    """One partition of a consumer."""
+    """The state of one partition."""
 
     __slots__ = (
         "_buffered",
@@ -54,46 +54,46 @@ class PartitionState:
         """Without a position."""
         self.topic_partition = topic_partition
         self.position: int | None = None
-        """The next offset that the application gets."""
+        """The next offset for the application."""
         self.fetch_offset: int | None = None
-        """The next offset to ask the broker for."""
+        """The next offset to fetch."""
         self.reset_timestamp: int | None = None
-        """A timestamp whose offset is to become the position."""
+        """A timestamp whose offset becomes the position."""
         self.epoch = 0
         self.fetches = 0
         self.paused = False
         self.error: ProtocolError | None = None
-        """To be raised when the application next asks for records."""
+        """Raised when the application next requests records."""
         self.not_before_ms = 0.0
         self.high_watermark = NO_OFFSET
         self.last_stable_offset = NO_OFFSET
         self.log_start_offset = NO_OFFSET
         self.read_replica = NO_BROKER
-        """A follower that the leader told to read from (KIP-392)."""
+        """The follower that the leader chose for reads (KIP-392)."""
         self.read_replica_until_ms = 0.0
-        """When the leader is to be asked again."""
+        """When to ask the leader again."""
         self._buffered: deque[RawFetch] = deque()
         self._stream: Iterator[tuple[list[Record], int]] | None = None
         self._pending: list[Record] = []
         self._pending_end = 0
 
     def seek(self, offset: int) -> None:
-        """Go on at `offset`."""
+        """Continue at `offset`."""
         self._forget()
         self.position = self.fetch_offset = offset
 
     def await_reset(self, timestamp: int) -> None:
-        """Have no position until that of `timestamp` was looked up."""
+        """Drop the position until the offset of `timestamp` was looked up."""
         self._forget()
         self.position = self.fetch_offset = None
         self.reset_timestamp = timestamp
 
     def prefer(self, broker_id: int, until_ms: float) -> None:
-        """Read from this broker, for a while."""
+        """Read from this broker for a while."""
         self.read_replica, self.read_replica_until_ms = broker_id, until_ms
 
     def source(self, now_ms: float, nodes: Container[int], leader: int) -> int:
-        """The broker to read from: the preferred one while that holds and lives, else the leader."""
+        """Return the broker to read from: the preferred replica while it is valid and alive, else the leader."""
         if self.read_replica not in nodes or now_ms >= self.read_replica_until_ms:
             self.read_replica = NO_BROKER
             return leader
@@ -108,10 +108,10 @@ class PartitionState:
         self._stream = None
         self._pending = []
 
-    # ------------------------------------------------------------------------------------------------ in
+    # Fetches
 
     def wants_data(self, now_ms: float) -> bool:
-        """Whether it should be fetched now."""
+        """Whether to fetch it now."""
         return (
             not self.paused
             and self.fetch_offset is not None
@@ -121,7 +121,7 @@ class PartitionState:
         )
 
     def take_in(self, fetch: RawFetch) -> None:
-        """An answer to a fetch at `fetch_offset`."""
+        """Buffer the response to a fetch at `fetch_offset`."""
         self.high_watermark = fetch.high_watermark
         self.last_stable_offset = fetch.last_stable_offset
         self.log_start_offset = fetch.log_start_offset
@@ -131,21 +131,21 @@ class PartitionState:
 
     @property
     def buffered_bytes(self) -> int:
-        """Memory that waits for the application."""
+        """Size of the buffered responses."""
         return sum(len(fetch.records) for fetch in self._buffered)
 
-    # ------------------------------------------------------------------------------------------------ out
+    # Records
 
     @property
     def has_data(self) -> bool:
-        """Whether something may be taken out."""
+        """Whether records or an error can be taken."""
         return not self.paused and bool(self._buffered or self._pending)
 
     def take_records(self, limit: int, *, check_crcs: bool) -> list[Record]:
-        """At most `limit` records; the position moves behind them.
+        """Return at most `limit` records and move the position past them.
 
-        Unsound bytes become `error` and the position stays before them: they are fetched and refused again and again,
-        until somebody seeks, as skipping them would lose what they were.
+        Corrupt bytes set `error`, and the position stays before them: each fetch fails until the application seeks,
+        because skipping them would lose records silently.
         """
         taken: list[Record] = []
         while limit > 0 and (self._pending or self._next_batch(check_crcs)):
@@ -162,7 +162,7 @@ class PartitionState:
         return taken
 
     def _next_batch(self, check_crcs: bool) -> bool:
-        """Decode until a batch has records; False when nothing is left."""
+        """Decode until a batch has records. Returns False if nothing is left."""
         while self._buffered:
             if self._stream is None:
                 self._stream = iterate_records(self._buffered[0], check_crcs=check_crcs)
@@ -181,7 +181,7 @@ class PartitionState:
         return False
 
     def take_fetch(self) -> RawFetch | None:
-        """A whole answer as it is, from the position on."""
+        """Return a whole response unchanged, from the position on."""
         if not self._buffered or self.position is None:
             return None
         self._stream = None
@@ -193,7 +193,7 @@ class PartitionState:
         return dataclasses.replace(fetch, fetch_offset=position)
 
     def lag(self, *, read_committed: bool) -> int | None:
-        """Records between the position and the end that may be read; None while either is unknown."""
+        """Number of records from the position to the last readable one; None if either is unknown."""
         end = self.last_stable_offset if read_committed else self.high_watermark
         if self.position is None or end == NO_OFFSET:
             return None

@@ -1,9 +1,8 @@
-"""From fetched bytes to records: which batches are whole, which records count, where the next fetch begins.
+"""Converts fetched bytes into records: which batches are complete, which records are visible, where to fetch next.
 
-In: the records section of a fetch answer. Out: `RawFetch`, and from it records batch by batch. Called by `raw_fetch`,
-`fetcher` and whoever decodes a `RawFetch` by itself. Invariant: no record below the wanted offset comes out, none of a
-control batch, and with read_committed none of an aborted transaction (KIP-98). Records of formats 0 and 1, which an old
-log may hold, come out as all others.
+`raw_fetch`, `fetcher` and users of a `RawFetch` call it. Invariant: it never returns a record below the requested
+offset, of a control batch, or, with read_committed, of an aborted transaction (KIP-98). Records of formats 0 and 1, in
+old logs, are returned like all others.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from odradek.records.batch import BatchHeader, ControlType, read_control_type
 from odradek.records.record import Record
 
 _UNPACKED_LIMIT_BYTES: Final = 1 << 28
-"""Most that one batch may unpack to. Brokers bound the packed size only, and no honest client comes near."""
+"""Maximum size of a decompressed batch. Brokers limit the compressed size only; real clients stay far below."""
 
 
 def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: FetchedPartition) -> RawFetch:
-    """What an answer without an error gives. `MessageTooLargeError` when not even one batch is whole."""
+    """Return the data of a successful response. Raises `MessageTooLargeError` if not even one batch is complete."""
     data = answer.held
     view = data if isinstance(data, memoryview) else memoryview(data)
     end = 0
@@ -48,10 +47,10 @@ def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: Fetche
 
 
 class AbortedFilter:
-    """Tells the batches of aborted transactions; batches must be shown in their order."""
+    """Detects the batches of aborted transactions. Pass the batches in order."""
 
     def __init__(self, aborted: tuple[AbortedTransaction, ...]) -> None:
-        """`aborted` as the fetch answer lists them."""
+        """`aborted`: the list in the fetch response."""
         self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         self._open: set[int] = set()
 
@@ -62,15 +61,15 @@ class AbortedFilter:
         return header.is_transactional and header.producer_id in self._open
 
     def marker(self, header: BatchHeader, records: list[Record]) -> None:
-        """A control batch ends a transaction."""
+        """Process a control batch, which ends a transaction."""
         if records and read_control_type(records[0].key) is ControlType.ABORT:
             self._open.discard(header.producer_id)
 
 
 def iterate_records(fetch: RawFetch, *, check_crcs: bool = True) -> Iterator[tuple[list[Record], int]]:
-    """For each batch its records that count, and the offset after it.
+    """Yield the visible records of each batch, and the offset after the batch.
 
-    `CorruptMessageError` on unsound bytes, `InvalidRecordError` on an old wrapper that breaks its format's rules.
+    Raises `CorruptMessageError` for corrupt bytes, `InvalidRecordError` for an old wrapper that violates its format.
     """
     filtered = AbortedFilter(fetch.aborted)
     data = fetch.records
@@ -85,7 +84,7 @@ def iterate_records(fetch: RawFetch, *, check_crcs: bool = True) -> Iterator[tup
             records = []
         else:
             records = list(formats.iterate_records(data, position, header, limit=_UNPACKED_LIMIT_BYTES))
-            # Not by the header: that of an old wrapper tells its last offset alone.
+            # Not from the header: that of an old wrapper only has the last offset.
             if records and records[0].offset < fetch.fetch_offset:
                 records = [record for record in records if record.offset >= fetch.fetch_offset]
         yield records, max(header.next_offset, fetch.fetch_offset)

@@ -1,11 +1,9 @@
-"""The consumer's fetch loops: what is wanted of each leader, answers into the partitions' buffers.
+"""The consumer's fetch loop: fetches from the leaders and buffers the responses by partition.
 
-In: assignment, seeks, pauses. Out: records and raw answers. Called by `consumer`. Invariants: one fetch at a time to
-one broker; no more than `fetch_max_bytes` twice over wait in buffers before fetching stops; an answer reaches a
-partition only if nobody moved it meanwhile, nor asked another broker.
+`consumer` uses it. Invariants: one fetch at a time per broker; fetching stops when about twice `fetch_max_bytes` are
+buffered; a response is used only if the partition was not moved, nor fetched from another broker, meanwhile.
 
-One task looks at all partitions whenever it is woken; each fetch is a task of its own, and so is the look-up of
-positions.
+One task checks all partitions whenever it is woken; each fetch and each lookup of positions has its own task.
 """
 
 from __future__ import annotations
@@ -41,14 +39,14 @@ from odradek.records.record import Record
 _NO_ANSWER: Final = -1
 _PURPOSE: Final = "fetch"
 RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
-"""What `auto.offset.reset` means to ListOffsets."""
+"""The timestamps in ListOffsets for `auto.offset.reset`."""
 
 
 class Fetcher:
-    """The partitions that one consumer reads."""
+    """The partitions of one consumer."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """`cluster` is started and closed by its owner."""
+        """The owner of `cluster` starts and closes it."""
         self._cluster = cluster
         self._settings: Final = cluster.settings
         self._clock: Final = cluster.clock
@@ -63,44 +61,45 @@ class Fetcher:
         self._started = False
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         if not self._started:
             self._started = True
             self._cluster.on_change.append(lambda view: self.wake())
             self._tasks.spawn(self._run(), name="fetcher")
 
     async def close(self) -> None:
-        """Stop fetching; buffers are dropped."""
+        """Stop fetching and drop the buffers."""
         await self._tasks.close()
         self._states.clear()
         self._arrival.set()
 
     def _broke(self, error: BaseException) -> None:
-        """A bug ended a task: nothing can be trusted any more, so the next call raises."""
+        """A bug ended a task: the next call raises it."""
         self._failure = error
         self._arrival.set()
 
     def wake(self) -> None:
-        """Something changed: look again."""
+        """Run the loop again."""
         self._wakeup.set()
 
-    # ------------------------------------------------------------------------------------------------ assignment
+    # Assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these from now on; those that were read before keep their positions and buffers."""
+        """Set the assigned partitions; those that stay assigned keep their positions and buffers."""
         self._states = {partition: self._states.get(partition) or PartitionState(partition) for partition in partitions}
         self._cluster.follow({partition.topic for partition in self._states})
         self.wake()
 
     @property
     def states(self) -> dict[TopicPartition, PartitionState]:
-        """Every assigned partition; callers that change one call `wake`."""
+        """Every assigned partition. Call `wake` after changing one."""
         return self._states
 
-    # ------------------------------------------------------------------------------------------------ out
+    # Records
 
     def take_records(self, partitions: set[TopicPartition], limit: int) -> dict[TopicPartition, list[Record]]:
-        """At most `limit` records of these partitions, fairly in turn. Raises what ended a partition, once."""
+        """Return at most `limit` records of these partitions, in fair rotation. Raises the error of a partition
+        once."""
         self._check()
         taken: dict[TopicPartition, list[Record]] = {}
         for state in list(self._states.values()):
@@ -114,13 +113,13 @@ class Fetcher:
                 continue
             taken[state.topic_partition] = records
             limit -= len(records)
-            # Whoever was served goes to the end of the line.
+            # Partitions that returned records go to the end of the line.
             self._states[state.topic_partition] = self._states.pop(state.topic_partition)
         self.wake()
         return taken
 
     def take_fetches(self, partitions: set[TopicPartition]) -> list[RawFetch]:
-        """One whole answer of each of these partitions that has some. Raises what ended a partition, once."""
+        """Return one whole response of each of these partitions that has one. Raises the error of a partition once."""
         self._check()
         taken: list[RawFetch] = []
         for state in list(self._states.values()):
@@ -137,20 +136,20 @@ class Fetcher:
             raise RuntimeError("the consumer broke and must be closed") from self._failure
 
     def _raise_error(self, state: PartitionState, *, hold: bool) -> None:
-        # With records in hand the error waits for the next call, so that they are not lost.
+        # If there are records, raise the error in the next call, so that they are not lost.
         if state.error is not None and not state.has_data and not hold:
             error, state.error = state.error, None
             raise error
 
     def has_news(self, partitions: set[TopicPartition]) -> bool:
-        """Whether taking would give something or raise."""
+        """Whether taking would return records or raise."""
         return self._failure is not None or any(
             state.topic_partition in partitions and (state.has_data or state.error is not None)
             for state in self._states.values()
         )
 
     async def wait(self, timeout_ms: float) -> None:
-        """Return when something arrived, or after `timeout_ms`."""
+        """Return when data has arrived, or after `timeout_ms`."""
         self._arrival.clear()
         timer = self._clock.call_later(timeout_ms, self._arrival.set)
         try:
@@ -162,7 +161,7 @@ class Fetcher:
         """End a `wait` early."""
         self._arrival.set()
 
-    # ------------------------------------------------------------------------------------------------ the loop
+    # The loop
 
     async def _run(self) -> None:
         while self._failure is None:
@@ -184,7 +183,7 @@ class Fetcher:
                 timer.cancel()
 
     def _wanted(self, now_ms: float) -> dict[int, list[PartitionState]]:
-        """Partitions to fetch now, by broker, but of no broker that is busy with a fetch."""
+        """Return the partitions to fetch by broker, without brokers that have a fetch in flight."""
         wanted: dict[int, list[PartitionState]] = {}
         if sum(state.buffered_bytes for state in self._states.values()) >= 2 * self._settings.fetch_max_bytes:
             return wanted
@@ -283,7 +282,7 @@ class Fetcher:
             rack_id=settings.client_rack,
         )
 
-    # ------------------------------------------------------------------------------------------------ answers
+    # Responses
 
     def _take_in(self, state: PartitionState, offset: int, answer: FetchedPartition, session: FetchSession) -> None:
         if answer.error_code != NONE:
@@ -303,7 +302,7 @@ class Fetcher:
     def _refused(self, state: PartitionState, error: ProtocolError, session: FetchSession) -> None:
         if isinstance(error, OffsetOutOfRangeError):
             if state.read_replica != NO_BROKER:
-                # The follower may lag behind what the leader gave before.
+                # The follower may be behind the data that the leader returned before.
                 state.read_replica = NO_BROKER
                 return
             timestamp = RESET_TIMESTAMPS.get(self._settings.auto_offset_reset)
@@ -323,7 +322,7 @@ class Fetcher:
             self._cluster.request_refresh()
         self._pause(state, self._clock.monotonic_ms())
 
-    # ------------------------------------------------------------------------------------------------ positions
+    # Positions
 
     def _reset_positions(self) -> None:
         waiting: dict[TopicPartition, tuple[int | None, int]] = {

@@ -1,17 +1,15 @@
-"""A member of a group under the classic protocol: it joins, leads if told to, beats its heart, leaves.
+"""A member of a group under the classic protocol: joins, assigns if it leads, sends heartbeats, leaves.
 
-In: subscriptions, polls, answers of the coordinator. Out: assignments, through `MemberEvents`. Called by `consumer`.
-Invariants: `on_revoked` runs before every join of a member that owns something, `on_assigned` after it; the member is
-never in two generations; a member that the application forgot to poll leaves by itself.
-
-Theory of operation.
+`consumer` uses it and receives assignments through `MemberEvents`. Invariants: `on_revoked` is called before each join
+of a member with an assignment, `on_assigned` after it; the member is never in two generations; a member that is not
+polled in time leaves the group.
 
     state     event                                                        next
     OUT       `join`                                                       JOINING
     JOINING   joined and synced                                            IN
-    JOINING   MEMBER_ID_REQUIRED: the id is taken over                     JOINING
-    JOINING   UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: the id is dropped     JOINING
-    JOINING   REBALANCE_IN_PROGRESS, coordinator moved, no answer          JOINING
+    JOINING   MEMBER_ID_REQUIRED: uses the new id                          JOINING
+    JOINING   UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: drops the id          JOINING
+    JOINING   REBALANCE_IN_PROGRESS, coordinator moved, no response        JOINING
     JOINING   any other error                                              OUT, raised
     IN        heartbeat: REBALANCE_IN_PROGRESS; topics changed             STALE
     IN        heartbeat: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION             LOST
@@ -68,14 +66,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 _NO_GENERATION: Final = -1
 _JOIN_SLACK_MS: Final = 5_000
-"""How much longer than a rebalance may take the answer to a join is waited for."""
+"""Added to the rebalance timeout as the timeout of a JoinGroup response."""
 
 _LOST_ERRORS: Final = (UnknownMemberIdError, IllegalGenerationError)
 _MOVED_ERRORS: Final = (NotCoordinatorError, CoordinatorNotAvailableError)
 
 
 class State(Enum):
-    """Where the member stands; see the table above."""
+    """State of the membership; see the table above."""
 
     OUT = "out"
     JOINING = "joining"
@@ -85,10 +83,10 @@ class State(Enum):
 
 
 class MemberEvents(Protocol):
-    """What the consumer does around a rebalance."""
+    """The consumer's callbacks around a rebalance."""
 
     async def on_revoked(self, *, lost: bool) -> None:
-        """The assignment ends; when not `lost`, positions may still be committed."""
+        """The assignment ends. Positions can still be committed unless it is `lost`."""
         ...
 
     async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -97,10 +95,10 @@ class MemberEvents(Protocol):
 
 
 class GroupMember:
-    """One membership. `join` whenever `needs_join`; `close` is idempotent."""
+    """One membership. Call `join` whenever `needs_join`; `close` is idempotent."""
 
     def __init__(self, cluster: Cluster, group_id: str, events: MemberEvents, *, on_news: Callable[[], None]) -> None:
-        """`on_news` is called when `needs_join` or `error` became true in the background."""
+        """`on_news` is called when `needs_join` or `error` was set in the background."""
         self._cluster = cluster
         self._settings: Final = cluster.settings
         self._clock: Final = cluster.clock
@@ -116,29 +114,30 @@ class GroupMember:
         self._polled_ms = self._clock.monotonic_ms()
         self._led_counts: dict[str, int] | None = None
         self.error: ProtocolError | None = None
-        """What ended the membership for good."""
+        """The error that ended the membership permanently."""
         cluster.on_change.append(self._look_at_topics)
 
     @property
     def state(self) -> State:
-        """Where the member stands."""
+        """State of the membership."""
         return self._state
 
     @property
     def needs_join(self) -> bool:
-        """Whether `join` has something to do."""
+        """Whether `join` must be called."""
         return self._state is not State.IN
 
     @property
     def identity(self) -> Membership:
-        """As whom offsets are to be committed."""
+        """The identity for commits."""
         return Membership(self._generation_id, self._member_id, self._settings.group_instance_id)
 
     def committing_identity(self) -> Membership:
-        """As whom offsets may be committed now.
+        """Return the identity for commits, if they are possible now.
 
-        Raises `UnknownMemberIdError` when the assignment was lost and `RebalanceInProgressError` while there is none:
-        a commit without a generation would pass for one of a group without members, and overtake the new owners.
+        Raises `UnknownMemberIdError` if the assignment was lost and `RebalanceInProgressError` while there is none: a
+        commit without a generation would count as that of a group without members, and overwrite commits of the new
+        owners.
         """
         if self._state is State.LOST:
             raise UnknownMemberIdError(f"the membership in group {self._group_id} was lost: others own its partitions")
@@ -147,7 +146,7 @@ class GroupMember:
         return self.identity
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Want these topics; the next `join` says so."""
+        """Subscribe to these topics with the next `join`."""
         topics = tuple(sorted(set(topics)))
         if topics != self._topics:
             self._topics = topics
@@ -155,11 +154,11 @@ class GroupMember:
             self._stale()
 
     def polled(self) -> None:
-        """The application is alive."""
+        """The application called poll."""
         self._polled_ms = self._clock.monotonic_ms()
 
     def commit_failed(self, error: ProtocolError) -> None:
-        """A commit was refused: the generation may be over."""
+        """A commit was rejected: the generation may have ended."""
         if isinstance(error, _LOST_ERRORS):
             self._lose()
         elif isinstance(error, RebalanceInProgressError):
@@ -178,10 +177,10 @@ class GroupMember:
             self._state = State.LOST
             self._on_news()
 
-    # ------------------------------------------------------------------------------------------------ join
+    # Join
 
     async def join(self) -> None:
-        """Become a member of the current generation, however often it takes. Raises what a retry cannot help."""
+        """Join the current generation, with retries. Raises errors that are not retriable."""
         if self._state is State.IN:
             return
         if self._state is not State.OUT:
@@ -208,7 +207,7 @@ class GroupMember:
             self._tasks.spawn(self._beat(), name=f"heartbeat of {self._group_id}")
 
     def _after_failure(self, error: ProtocolError, failures: int) -> int:
-        """How many failures in a row there were now, 0 to go on at once. Raises what a retry cannot help."""
+        """Return the new number of consecutive failures, 0 to retry at once. Raises errors that are not retriable."""
         if isinstance(error, MemberIdRequiredError | RebalanceInProgressError):
             return 0
         if isinstance(error, _LOST_ERRORS):
@@ -284,7 +283,7 @@ class GroupMember:
             raise error_for(code, f"group {self._group_id} refused a {what}")
 
     async def _assign(self, protocol: str, members: Sequence[JoinGroupResponseMember]) -> Assignment:
-        """What this member, being the leader, gives to each."""
+        """As the leader, return the assignment of each member."""
         if protocol not in ASSIGNORS:
             raise InconsistentGroupProtocolError(
                 f"group {self._group_id} chose the assignor {protocol!r}, unknown here"
@@ -300,12 +299,12 @@ class GroupMember:
         return ASSIGNORS[protocol](wanting, self._led_counts)
 
     def _look_at_topics(self, view: ClusterView) -> None:
-        """A leader joins anew when the topics of the group grew, vanished or appeared."""
+        """As the leader, join again if topics of the group were created or deleted, or have more partitions."""
         counts = self._led_counts
         if counts is not None and self._state is State.IN and _counts(view, counts) != counts:
             self._stale()
 
-    # ------------------------------------------------------------------------------------------------ heartbeats
+    # Heartbeats
 
     async def _beat(self) -> None:
         while True:
@@ -335,10 +334,10 @@ class GroupMember:
             self._lose(keep_id=isinstance(error, FencedInstanceIdError))
             self._on_news()
 
-    # ------------------------------------------------------------------------------------------------ leave
+    # Leave
 
     async def leave(self) -> None:
-        """Give up the assignment and tell the coordinator, if it can be told."""
+        """Give up the assignment and leave the group, if the coordinator can be reached."""
         if self._state in (State.IN, State.STALE):
             await self._events.on_revoked(lost=False)
         await self._leave_group()
@@ -347,7 +346,7 @@ class GroupMember:
         self._state = State.OUT
 
     async def _leave_group(self) -> None:
-        # A static member comes back under its name within the session timeout; leaving would cost a rebalance.
+        # A static member keeps its place within the session timeout, so that a restart causes no rebalance.
         if not self._member_id or self._settings.group_instance_id is not None:
             return
         message: dict[str, object] = {
@@ -361,14 +360,14 @@ class GroupMember:
             _LOG.info("member %s could not leave %s: %s", self._member_id, self._group_id, error)
 
     async def close(self) -> None:
-        """Stop the heartbeats, without leaving."""
+        """Stop the heartbeats without leaving the group."""
         if self._look_at_topics in self._cluster.on_change:
             self._cluster.on_change.remove(self._look_at_topics)
         await self._tasks.close()
 
 
 def _counts(view: ClusterView, topics: Iterable[str]) -> dict[str, int]:
-    """Partitions of each topic that exists; 0 for the others."""
+    """Return the number of partitions of each topic; 0 for a topic that does not exist."""
     found = {}
     for name in topics:
         topic = view.topics.get(name)

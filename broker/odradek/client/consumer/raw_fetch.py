@@ -1,8 +1,8 @@
-"""Bytes of one partition from an offset on, with the next range under way while the caller works on this one.
+"""Fetches bytes of a partition, and the next range while the caller processes the current one.
 
-In: a partition and an offset. Out: `RawFetch`. Called by `blocking` for the Spark source. Invariants: at most one
-read-ahead for each partition and isolation, `MAX_READ_AHEAD` in all, the oldest is dropped; a fetch has a connection to
-itself, since one that waits at the end of a log would hold up those behind it.
+`blocking` uses it for the Spark source. Invariants: at most one read-ahead per partition and isolation level, and
+`MAX_READ_AHEAD` in total; the oldest is dropped. A fetch does not share its connection, because one that waits at the
+end of a log would block others.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from odradek.client.tasks import TaskOwner
 from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest
 
 MAX_READ_AHEAD: Final = 16
-"""Ranges that are fetched or kept ahead of their callers."""
+"""Maximum number of ranges that are fetched or kept ahead."""
 _MAX_SLOTS: Final = 16
-"""Connections to one broker; further fetches share the last one."""
+"""Maximum number of connections to one broker; further fetches share the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """What to fetch. Sizes are targets: at least one whole batch is returned."""
+    """A range to fetch. Sizes are targets: at least one whole batch is returned."""
 
     topic_partition: TopicPartition
     offset: int
@@ -39,26 +39,27 @@ class Range:
 
 
 class RawFetcher:
-    """Fetches of one client."""
+    """The fetches of one client."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """`cluster` is started and closed by its owner."""
+        """The owner of `cluster` starts and closes it."""
         self._cluster = cluster
         self._tasks = TaskOwner()
         self._ahead: dict[tuple[TopicPartition, bool], tuple[Range, asyncio.Task[RawFetch | OdradekError]]] = {}
         self._slots: dict[int, set[int]] = {}
         self._preferred: dict[TopicPartition, tuple[int, float]] = {}
-        """The replica that a leader named for our rack (KIP-392), and until when it is read from."""
+        """The replica that a leader chose for this rack (KIP-392), and until when it is used."""
 
     async def close(self) -> None:
-        """Drop what is under way."""
+        """Cancel fetches in progress."""
         self._ahead.clear()
         await self._tasks.close()
 
     async def fetch(self, wanted: Range, *, read_ahead: bool = True) -> RawFetch:
-        """The range; empty when nothing came in `max_wait_ms`.
+        """Return the range; it is empty if no data arrived within `max_wait_ms`.
 
-        Raises `OffsetOutOfRangeError`, `UnknownTopicOrPartitionError`, ... and what lasted `default_api_timeout_ms`.
+        Raises `OffsetOutOfRangeError`, `UnknownTopicOrPartitionError` and other errors that persist for
+        `default_api_timeout_ms`.
         """
         found = await self._from_ahead(wanted)
         if found is None:
@@ -97,7 +98,7 @@ class RawFetcher:
         self._ahead[wanted.topic_partition, wanted.read_committed] = (following, task)
 
     async def _quietly(self, wanted: Range) -> RawFetch | OdradekError:
-        """One try; an error is a value, since perhaps nobody ever asks for it."""
+        """Fetch once. An error is returned as a value, because the range may never be requested."""
         try:
             return await self._once(wanted)
         except OdradekError as error:
@@ -122,7 +123,7 @@ class RawFetcher:
         except OdradekError:
             if self._preferred.pop(topic_partition, None) is None:
                 raise
-            # A follower may lag behind what the leader gave before, or be gone: the leader decides.
+            # A follower may be behind the data that the leader returned before, or down: ask the leader.
             return await self._once(wanted)
         if answer.preferred_read_replica not in (NO_BROKER, source):
             until_ms = self._cluster.clock.monotonic_ms() + self._cluster.settings.metadata_max_age_ms
@@ -131,7 +132,7 @@ class RawFetcher:
         return raw_fetch(topic_partition, wanted.offset, answer)
 
     def _source(self, topic_partition: TopicPartition) -> int:
-        """The broker to read from: the preferred replica while that holds and lives, else the leader."""
+        """Return the broker to read from: the preferred replica while it is valid and alive, else the leader."""
         view = self._cluster.view
         broker, until_ms = self._preferred.get(topic_partition, (NO_BROKER, 0.0))
         if broker in view.nodes and self._cluster.clock.monotonic_ms() < until_ms:

@@ -1,15 +1,13 @@
-"""Records on their way: gathered into batches by partition, handed out in order, kept until they are acknowledged.
+"""Collects records into batches by partition and keeps the batches until they are acknowledged.
 
-In: records with the time, requests to take what is ready, batches that come back for another try. Out: closed
-batches. Called by `producer` only. Invariants: the batches of a partition leave in the order in which their records
-came, retries included; `used_bytes` is the sum of all batches that are neither acknowledged nor given up, and room is
-denied above `buffer_memory` unless nothing is kept at all.
+Only `producer` uses it. Invariants: the batches of a partition are sent in the order of their records, including
+retries. `used_bytes` is the total of all batches that are neither acknowledged nor failed; records that would exceed
+`buffer_memory` must wait, unless the accumulator is empty.
 
-Theory of operation. Each partition has a queue and a set of batches in flight. The last batch of the queue may be open
-for more records. The head may leave when it is ready (full, or older than `linger_ms`, or somebody waits for it) and
-the partition's flight allows it: a batch on its first try when fewer than `max_in_flight` are out, one that came back
-only when none is out. So after a failure everything that was behind it comes back first, and order is kept without
-looking at sequence numbers.
+Each partition has a queue and a list of batches in flight. The last batch of the queue may accept more records. The
+first can be sent when it is ready (full, older than `linger_ms`, or waited for) and the batches in flight permit it: a
+new batch if fewer than `window` are in flight, a returned one only if none is. So after a failure all batches that were
+sent after it return first, and the order is kept without sequence numbers.
 """
 
 from __future__ import annotations
@@ -24,49 +22,49 @@ from odradek.client.models import BatchMetadata, Headers, KeyValueTime
 from odradek.client.producer.sequences import UNNUMBERED, Numbers
 
 RECORD_OVERHEAD_BYTES: Final = 21
-"""Upper bound of a record's own fields beside key, value and headers: length, attributes, three deltas and lengths."""
+"""Upper bound of the size of a record besides key, value and headers: length, attributes, deltas and lengths."""
 
 
 class Receipt(Protocol):
-    """Somebody who waits for a batch."""
+    """Waits for the result of a batch."""
 
     def acknowledged(self, batch: BatchMetadata) -> None:
-        """The batch is there."""
+        """The batch was acknowledged."""
         ...
 
     def failed(self, error: OdradekError) -> None:
-        """It never will be, as far as one can tell."""
+        """The batch failed; it was probably not appended."""
         ...
 
 
 class Builder(Protocol):
-    """What gathers records into bytes: `records.batch.BatchBuilder` behind a thin form."""
+    """Encodes records; implemented by `batch_builder`."""
 
     @property
     def record_count(self) -> int:
-        """Records so far."""
+        """Number of records."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """Uncompressed size so far."""
+        """Uncompressed size."""
         ...
 
     def append(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> bool:
-        """Take a record; False, and nothing is taken, when it does not fit. An empty builder takes any."""
+        """Append a record. Returns False without appending if it does not fit. An empty builder accepts any record."""
         ...
 
     def append_many(self, records: list[KeyValueTime], start: int) -> int:
-        """Take records from `start` on until one does not fit; the index of the first that was not taken."""
+        """Append records from `start` on while they fit. Returns the index of the first that was not appended."""
         ...
 
     def build(self, numbers: Numbers) -> bytes:
-        """The whole batch under these numbers; may be called again with others."""
+        """Return the batch with these numbers. Can be called again with other numbers."""
         ...
 
 
 class ProducerBatch:
-    """Records of one partition that travel together."""
+    """Records of one partition that are sent together."""
 
     __slots__ = (
         "attempts",
@@ -84,7 +82,7 @@ class ProducerBatch:
     )
 
     def __init__(self, topic_partition: TopicPartition, order: int, builder: Builder, now_ms: float) -> None:
-        """An open, empty batch; `order` grows from batch to batch."""
+        """An open, empty batch. `order` increases from batch to batch."""
         self.topic_partition = topic_partition
         self.order = order
         self.builder = builder
@@ -94,32 +92,32 @@ class ProducerBatch:
         self.attempts = 0
         self.retry_at_ms = 0.0
         self.leader_epoch = NO_EPOCH
-        """Of the leader that it was last sent to."""
+        """Leader epoch when it was last sent."""
         self.in_doubt = False
-        """Whether it came back in a way that makes one doubt that its leader still leads."""
+        """Whether its last error suggests that the leader has changed."""
         self.closed = False
         self.numbers = UNNUMBERED
 
     @property
     def record_count(self) -> int:
-        """Records in it."""
+        """Number of records."""
         return self.builder.record_count
 
     def acknowledged(self, base_offset: int, timestamp: int) -> None:
-        """Tell everybody who waits."""
+        """Notify all waiters of the acknowledgement."""
         topic, partition = self.topic_partition
         metadata = BatchMetadata(topic, partition, base_offset, self.record_count, timestamp)
         for receipt in self.receipts:
             receipt.acknowledged(metadata)
 
     def failed(self, error: OdradekError) -> None:
-        """Tell everybody who waits."""
+        """Notify all waiters of the error."""
         for receipt in self.receipts:
             receipt.failed(error)
 
 
 class Limits(NamedTuple):
-    """The settings that the accumulator obeys."""
+    """The settings of the accumulator."""
 
     batch_size: int
     linger_ms: float
@@ -132,7 +130,7 @@ class Accumulator:
     """All batches of one producer."""
 
     def __init__(self, limits: Limits, new_builder: Callable[[], Builder]) -> None:
-        """`new_builder` makes an empty builder that holds `limits.batch_size` bytes."""
+        """`new_builder` creates an empty builder for `limits.batch_size` bytes."""
         self._limits = limits
         self._new_builder = new_builder
         self._queues: dict[TopicPartition, list[ProducerBatch]] = {}
@@ -140,18 +138,18 @@ class Accumulator:
         self._order = 0
         self._used_bytes = 0
         self.window: Callable[[TopicPartition], int] = lambda _: limits.max_in_flight
-        """Batches of a partition that may be under way now, at most `max_in_flight`; the sender may narrow it."""
+        """Batches of a partition that may be in flight, at most `max_in_flight`; the sender may reduce it."""
         self.send_now = False
-        """Somebody flushes, or waits for room: every batch is ready at once."""
+        """Set while a flush or a full buffer waits: every batch is ready at once."""
 
     @property
     def used_bytes(self) -> int:
-        """Memory of all batches that are kept, by the uncompressed size of their records."""
+        """Uncompressed size of all batches."""
         return self._used_bytes
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits and nothing is in flight."""
+        """Whether no batch is queued or in flight."""
         return not self._queues and not self._in_flight
 
     def has_room(self, size_bytes: int) -> bool:
@@ -159,16 +157,16 @@ class Accumulator:
         return self._used_bytes == 0 or self._used_bytes + size_bytes <= self._limits.buffer_memory
 
     def batches(self) -> list[ProducerBatch]:
-        """Every batch that is kept."""
+        """All batches, queued and in flight."""
         kept = [batch for queue in self._queues.values() for batch in queue]
         return kept + [batch for flight in self._in_flight.values() for batch in flight]
 
-    # ------------------------------------------------------------------------------------------------ records in
+    # Records
 
     def append(
         self, topic_partition: TopicPartition, record: KeyValueTime, headers: Headers, *, now_ms: float
     ) -> tuple[ProducerBatch, int]:
-        """Add a record; the batch that took it and its place in there. The caller has asked for room."""
+        """Add a record. Returns its batch and its index there. The caller has checked `has_room`."""
         key, value, timestamp_ms = record
         batch = self._open_batch(topic_partition, now_ms)
         place = batch.record_count
@@ -182,7 +180,7 @@ class Accumulator:
     def append_many(
         self, topic_partition: TopicPartition, records: list[KeyValueTime], *, now_ms: float
     ) -> list[ProducerBatch]:
-        """Add records in their order; the batches that took some. The caller has asked for room."""
+        """Add records in order. Returns the batches that took some. The caller has checked `has_room`."""
         if not records:
             return []
         batch = self._open_batch(topic_partition, now_ms)
@@ -220,10 +218,10 @@ class Accumulator:
         if size >= self._limits.batch_size:
             batch.closed = True
 
-    # ------------------------------------------------------------------------------------------------ batches out
+    # Batches
 
     def ready(self, now_ms: float) -> tuple[list[TopicPartition], float | None]:
-        """Partitions whose head may leave now, and the time of the next one that only has to wait (None: no such)."""
+        """Return the partitions whose first batch can be sent now, and when the next one is due, if any."""
         ready = []
         next_ms: float | None = None
         for topic_partition, queue in self._queues.items():
@@ -251,11 +249,11 @@ class Accumulator:
         return head.created_ms + self._limits.linger_ms
 
     def head_bytes(self, topic_partition: TopicPartition) -> int:
-        """Size of the batch that `take` would give, before compression."""
+        """Size of the batch that `take` would return, before compression."""
         return self._queues[topic_partition][0].size_bytes
 
     def take(self, topic_partition: TopicPartition) -> ProducerBatch:
-        """Close the head of a ready partition and count it as in flight; other partitions come first next time."""
+        """Close the first batch of a ready partition and move it in flight; the partition becomes the last in line."""
         queue = self._queues.pop(topic_partition)
         batch = queue.pop(0)
         if queue:
@@ -265,20 +263,20 @@ class Accumulator:
         self._in_flight.setdefault(topic_partition, []).append(batch)
         return batch
 
-    # ------------------------------------------------------------------------------------------------ answers
+    # Results
 
     def retry(self, batch: ProducerBatch, at_ms: float) -> None:
-        """The batch came back: it goes to its old place in the queue and may leave from `at_ms` on."""
+        """Put a returned batch back at its place in the queue; it can be sent again from `at_ms` on."""
         self._landed(batch)
         batch.retry_at_ms = at_ms
         insort(self._queues.setdefault(batch.topic_partition, []), batch, key=_by_order)
 
     def returned(self) -> Iterator[ProducerBatch]:
-        """The batches that came back and wait for their time."""
+        """The returned batches that wait for a retry."""
         return (batch for queue in self._queues.values() for batch in queue if batch.attempts)
 
     def done(self, batch: ProducerBatch) -> None:
-        """The batch in flight was acknowledged or given up: its memory is free."""
+        """Remove a batch in flight that was acknowledged or has failed."""
         self._landed(batch)
         self._used_bytes -= batch.size_bytes
 
@@ -288,25 +286,25 @@ class Accumulator:
         if not in_flight:
             del self._in_flight[batch.topic_partition]
 
-    # ------------------------------------------------------------------------------------------------ time out
+    # Timeouts
 
     def expire(self, now_ms: float) -> list[ProducerBatch]:
-        """Take out the batches that waited `delivery_timeout_ms` and are not in flight, oldest first."""
+        """Remove and return the queued batches older than `delivery_timeout_ms`, oldest first."""
         limit = now_ms - self._limits.delivery_timeout_ms
         return self._discard(batch for queue in self._queues.values() for batch in queue if batch.created_ms <= limit)
 
     def next_expiry_ms(self) -> float | None:
-        """When `expire` will find something."""
+        """When `expire` will find a batch; None if no batch is queued."""
         if not self._queues:
             return None
         return min(queue[0].created_ms for queue in self._queues.values()) + self._limits.delivery_timeout_ms
 
     def discard_waiting(self) -> list[ProducerBatch]:
-        """Take out everything that is not in flight, oldest first."""
+        """Remove and return all queued batches, oldest first."""
         return self._discard(batch for queue in self._queues.values() for batch in queue)
 
     def discard_topic(self, topic: str) -> list[ProducerBatch]:
-        """Take out what waits for a topic that does not exist or may not be written, oldest first."""
+        """Remove and return the queued batches of a topic that does not exist or cannot be written, oldest first."""
         return self._discard(batch for (name, _), queue in self._queues.items() if name == topic for batch in queue)
 
     def _discard(self, batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:

@@ -1,7 +1,7 @@
-"""The accumulator's builder over `records.batch`: many records at once, and numbers that may change later.
+"""The accumulator's builder on top of `records.batch`: appends many records at once and can change the numbers.
 
-In: records; numbers. Out: a whole batch. Called by `accumulator` and `sender`. Invariant: records are compressed once;
-a batch that gets other numbers keeps its records section byte for byte.
+`accumulator` and `sender` use it. Invariant: records are compressed once; if the producer id or the sequence of a batch
+changes, the bytes of its records stay the same.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ CODECS: Final = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY,
 
 
 class ClientBatchBuilder:
-    """One batch of at most `limit_bytes` before compression, or of one record alone."""
+    """One batch of at most `limit_bytes` before compression, or of a single larger record."""
 
     __slots__ = ("_builder", "_built")
 
     def __init__(self, codec: Codec, limit_bytes: int) -> None:
-        """Empty."""
+        """An empty batch."""
         self._builder = BatchBuilder(codec=codec, limit_bytes=limit_bytes)
         self._built: bytes | None = None
 
     @property
     def record_count(self) -> int:
-        """Records so far."""
+        """Number of records."""
         return self._builder.record_count
 
     @property
     def size_bytes(self) -> int:
-        """Uncompressed size so far."""
+        """Uncompressed size."""
         return self._builder.size_bytes
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The newest timestamp so far, -1 without records."""
+        """The newest timestamp, or -1 without records."""
         return self._builder.max_timestamp_ms if self._builder.record_count else NO_TIMESTAMP
 
     def append(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> bool:
-        """Take a record; False, and nothing is taken, when it does not fit. An empty builder takes any."""
+        """Append a record. Returns False without appending if it does not fit. An empty batch accepts any record."""
         self._built = None
         return self._builder.append(key, value, timestamp_ms=timestamp_ms, headers=headers)
 
     def append_many(self, records: list[KeyValueTime], start: int) -> int:
-        """Take records from `start` on until one does not fit; the index of the first that was not taken."""
+        """Append records from `start` on while they fit. Returns the index of the first that was not appended."""
         self._built = None
         append = self._builder.append
         for index in range(start, len(records)):
@@ -59,7 +59,7 @@ class ClientBatchBuilder:
         return len(records)
 
     def build(self, numbers: Numbers) -> bytes:
-        """The whole batch under these numbers; may be called again with others."""
+        """Return the batch with these numbers. Can be called again with other numbers."""
         producer_id, epoch, base_sequence = numbers
         if self._built is None:
             self._built = self._builder.build(

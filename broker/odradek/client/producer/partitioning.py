@@ -1,6 +1,6 @@
-"""From a key to a partition, as the Java client does it, so that records of one key meet whoever wrote them.
+"""Maps keys to partitions as the Java client does, so that all clients agree on the partition of a key.
 
-In: keys and the number of partitions. Out: a partition. Called by `producer` once for each record.
+`producer` calls it once per record.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def partition_of_key(key: bytes, partition_count: int) -> int:
 
 
 class DefaultPartitioner:
-    """Hash for keys; for null keys one random partition until `sticky_bytes` have gone there (KIP-480, KIP-794)."""
+    """Hashes keys; records without key go to one random partition until `sticky_bytes` were sent (KIP-480, KIP-794)."""
 
     def __init__(self, random: Callable[[], float], sticky_bytes: int) -> None:
-        """`random` gives numbers from [0, 1); `sticky_bytes` is the batch size."""
+        """`random` returns numbers from [0, 1); `sticky_bytes` is the batch size."""
         self._random = random
         self._sticky_bytes = sticky_bytes
         self._sticky: dict[str, tuple[int, int]] = {}
         self._hashes: dict[bytes, int] = {}
 
     def of_key(self, key: bytes, partition_count: int) -> int:
-        """As `partition_of_key`, remembering recent keys: hashing one costs microseconds here."""
+        """Like `partition_of_key`, with a cache of recent keys: a hash costs microseconds."""
         hashed = self._hashes.get(key)
         if hashed is None:
             if len(self._hashes) >= _CACHED_KEYS:
@@ -55,7 +55,7 @@ class DefaultPartitioner:
         return hashed % partition_count
 
     def without_key(self, topic: str, available: Sequence[int], size_bytes: int) -> int:
-        """The sticky partition of a topic, chosen among those that have a leader; `available` must not be empty."""
+        """Return the sticky partition of a topic, one of those with a leader; `available` must not be empty."""
         current = self._sticky.get(topic)
         if current is None or current[1] >= self._sticky_bytes or current[0] not in available:
             current = (self._next(current, available), 0)

@@ -1,9 +1,8 @@
-"""The producer: records in, the places where they went out.
+"""The producer: sends records and returns futures of their offsets.
 
-In: records for topics. Out: futures of their offsets. Called by applications, the loader, the mirror, the Spark
-writer. Invariants: a record is either acknowledged or its future fails, within about `delivery_timeout_ms` of `send`;
-records of one partition keep their order; with idempotence none is doubled by a retry. `send` itself does no input or
-output once the topic is known and there is room.
+Invariants: a record is acknowledged or its future fails, within about `delivery_timeout_ms` of `send`. Records of one
+partition keep their order. With idempotence, retries do not duplicate records. `send` does no I/O once the topic is
+known and there is space in the buffer.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from odradek.client.tasks import finish
 from odradek.records.batch import HEADER_SIZE
 
 _BULK_CHUNK: Final = 2_000
-"""Records of a bulk send between two looks at the event loop: some milliseconds of work."""
+"""Records of a bulk send that are processed before other tasks get their turn: some milliseconds of work."""
 
 
 class _Single:
-    """The receipt of one `send`."""
+    """The result of one `send`."""
 
     __slots__ = ("_future", "_place", "_timestamp_ms")
 
@@ -55,7 +54,7 @@ class _Single:
 
 
 class _Bulk:
-    """The receipt of one `send_many`, shared by the batches that it is in."""
+    """The result of one `send_many`, shared by the batches that contain its records."""
 
     __slots__ = ("_batches", "_expected", "_future", "_records")
 
@@ -66,11 +65,11 @@ class _Bulk:
         self._batches: list[BatchMetadata] = []
 
     def expect(self) -> None:
-        """Expect one more batch."""
+        """One more batch contains its records."""
         self._expected += 1
 
     def complete(self, records: int) -> None:
-        """No more batches are expected. `records`: the number of records sent."""
+        """All records are in batches. `records`: their number."""
         self._records = records
         self._check()
 
@@ -88,7 +87,7 @@ class _Bulk:
 
 
 class _Countdown:
-    """The receipt of a `flush`: done when every batch has ended, one way or the other."""
+    """The result of a `flush`: complete when every batch was acknowledged or failed."""
 
     __slots__ = ("_future", "_left")
 
@@ -109,17 +108,17 @@ class _Countdown:
 
 
 class Producer:
-    """Sends records. One event loop; `start` before use, `close` is idempotent and sends what is left."""
+    """Sends records. Bound to one event loop. Call `start` first; `close` is idempotent and sends buffered records."""
 
     def __init__(
         self, settings: ClientSettings | str, *, clock: Clock | None = None, connect: Connect | None = None
     ) -> None:
-        """`settings` may be a bootstrap list; `clock` and `connect` are for tests."""
+        """`settings` can be a bootstrap list; `clock` and `connect` are for tests."""
         self._settings: Final = as_settings(settings)
         self._cluster: Final = Cluster(self._settings, clock=clock, connect=connect)
         self._clock: Final = self._cluster.clock
         codec = CODECS[self._settings.compression_type]
-        # The builder counts the batch header, batch.size does not have to leave room for it.
+        # The builder counts the batch header, which batch.size does not include.
         limit_bytes = self._settings.batch_size
         self._accumulator: Final = Accumulator(_limits(self._settings), lambda: ClientBatchBuilder(codec, limit_bytes))
         self._sender: Final = Sender(self._cluster, self._accumulator, on_room=self._admit)
@@ -135,19 +134,19 @@ class Producer:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Send what is left and close."""
+        """Send buffered records and close."""
         await self.close()
 
     async def start(self) -> None:
-        """Learn the cluster. Raises `NetworkError` when no bootstrap server answers."""
+        """Fetch the metadata. Raises `NetworkError` if no bootstrap server answers."""
         await self._cluster.start()
         self._sender.start()
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic, in order."""
+        """Return the partitions of a topic, in order."""
         return list((await self._topic(topic)).partitions)
 
-    # ------------------------------------------------------------------------------------------------ send
+    # Send
 
     async def send(
         self,
@@ -159,10 +158,10 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Hand a record over; the future tells where it went, or fails with what ended it.
+        """Buffer a record. The future returns where it was appended, or raises the error.
 
-        Waits, at most `max_block_ms`, while the topic is unknown or `buffer_memory` is used up. Raises
-        `MessageTooLargeError` above `max_request_size`, the topic's error, or `RequestTimedOutError`.
+        Waits up to `max_block_ms` while the topic is unknown or `buffer_memory` is exhausted. Raises
+        `MessageTooLargeError` above `max_request_size`, the error of the topic, or `RequestTimedOutError`.
         """
         view = self._cluster.view.topics.get(topic)
         if view is None or not view.partitions:
@@ -191,17 +190,17 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> RecordMetadata:
-        """`send`, and wait until the record is acknowledged."""
+        """Call `send` and wait until the record is acknowledged."""
         sent = await self.send(topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         return await sent
 
     async def send_many(
         self, topic: str, records: Sequence[KeyValueTime], *, partition: int | None = None
     ) -> asyncio.Future[SendResult]:
-        """Hand many records over at a fraction of the cost of `send`; one future for all of them.
+        """Buffer many records at a fraction of the cost of `send`, with one future for all.
 
-        Each record is (key, value, timestamp in ms). The records of one partition keep their order. When it raises
-        (see `send`), the records before may have been sent.
+        Each record is (key, value, timestamp in ms). The records of a partition keep their order. If it raises (see
+        `send`), the records before the failed one may be sent.
         """
         view = await self._topic(topic)
         delivered: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
@@ -275,7 +274,7 @@ class Producer:
     def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
         size = RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
         for name, content in headers:
-            # A character takes up to four bytes, the two lengths up to five each.
+            # A character takes up to four bytes, each of the two lengths up to five.
             size += 4 * len(name) + len(content or b"") + 10
         return size
 
@@ -297,7 +296,7 @@ class Producer:
         if self._sender.failure is not None:
             raise RuntimeError("the producer broke and must be closed") from self._sender.failure
 
-    # ------------------------------------------------------------------------------------------------ room
+    # Buffer space
 
     async def _wait_for_room(self, size: int) -> None:
         ticket = object()
@@ -320,17 +319,17 @@ class Producer:
             self._admit()
 
     def _admit(self) -> None:
-        """Memory is free, or a waiter left: those in line look again."""
+        """Memory was freed, or a waiter was cancelled: wake the next ones."""
         self._room.set()
 
     def _update_send_now(self) -> None:
         self._accumulator.send_now = bool(self._waiting) or self._flushing > 0
         self._sender.wake()
 
-    # ------------------------------------------------------------------------------------------------ the end
+    # Flush and close
 
     async def flush(self) -> None:
-        """Send what is waiting now, and return when all of it was acknowledged or failed."""
+        """Send all buffered records now, and return when each was acknowledged or has failed."""
         batches = self._accumulator.batches()
         if not batches:
             return
@@ -347,8 +346,8 @@ class Producer:
             self._update_send_now()
 
     async def close(self) -> None:
-        """Send what is left, then end; what cannot be sent any more fails. Idempotent; when cancelled, it ends at
-        once."""
+        """Send buffered records, then close. Records that cannot be sent in time fail. Idempotent. If cancelled, it
+        closes immediately."""
         if self._closed:
             return
         self._closed = True

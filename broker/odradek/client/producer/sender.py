@@ -1,12 +1,11 @@
-"""The producer's send loop: ready batches to their leaders, answers back to the accumulator.
+"""The producer's send loop: sends ready batches to their leaders and returns the results to the accumulator.
 
-In: what the accumulator holds. Out: Produce requests; acknowledged, failed or returning batches. Called by `producer`.
-Invariants: at most `max_in_flight` requests to one broker; every batch that was taken is later acknowledged, failed or
-put back, whatever happens to its request.
+Invariants: at most `max_in_flight` requests per broker; every batch that was sent is acknowledged, failed or queued
+again, whatever happens to its request.
 
-One task looks for ready batches whenever it is woken, or when the next one falls due; each request is a task of its
-own. A batch that came back rests before the next try, but not longer than until its partition has another leader
-(KIP-951): while it may have lost its own, the cluster is asked again and again.
+One task sends ready batches whenever it is woken or the next batch is due; each request has its own task. A returned
+batch waits for the retry backoff, but no longer than until its partition has a new leader (KIP-951). While the leader
+may have changed, metadata is refreshed continuously.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from odradek.protocol.messages.produce import InitProducerIdResponse
 
 _NO_PRODUCER: Final = -1
 _LEADER_STAYS: Final = (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)
-"""What a leader itself says of its followers; another one would say the same."""
+"""Errors of a leader that concern its followers; another leader would answer the same."""
 
 
 class Sender:
-    """The loop of one producer."""
+    """The send loop of one producer."""
 
     def __init__(self, cluster: Cluster, accumulator: Accumulator, *, on_room: Callable[[], None]) -> None:
         """`on_room` is called after memory was freed."""
@@ -69,14 +68,14 @@ class Sender:
         return min(self._settings.max_in_flight_requests_per_connection, sequences.window if sequences else 1)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         if not self._started:
             self._started = True
             self._cluster.on_change.append(self._view_changed)
             self._tasks.spawn(self._run(), name="sender")
 
     def _view_changed(self, view: ClusterView) -> None:
-        """A batch whose partition has another leader rests no longer; while one may get another, ask on."""
+        """Retry batches whose partition has a new leader at once; refresh metadata while others may get one."""
         in_doubt = False
         for batch in self._accumulator.returned():
             if view.leader_epoch(batch.topic_partition) > batch.leader_epoch:
@@ -88,11 +87,11 @@ class Sender:
         self.wake()
 
     def wake(self) -> None:
-        """Something changed: look again."""
+        """Run the loop again."""
         self._wakeup.set()
 
     async def close(self) -> None:
-        """Stop; batches that have no answer yet fail."""
+        """Stop. Batches without an answer fail."""
         await self._tasks.close()
         self._fail_everything(NetworkError("the producer was closed before the record was acknowledged"))
 
@@ -104,17 +103,17 @@ class Sender:
             batch.failed(error)
 
     def _broke(self, error: BaseException) -> None:
-        """A bug ended a task: nothing that is kept can be trusted to arrive, so all of it fails."""
+        """A bug ended a task, so no batch can be expected to complete: fail all of them."""
         self._failure = error
         self._fail_everything(UnknownServerError(f"the producer broke and must be closed: {error!r}"))
         self._on_room()
 
     @property
     def failure(self) -> BaseException | None:
-        """The bug that ended the sender."""
+        """The bug that ended the sender, if any."""
         return self._failure
 
-    # ------------------------------------------------------------------------------------------------ the loop
+    # The loop
 
     async def _run(self) -> None:
         while self._failure is None:
@@ -143,7 +142,7 @@ class Sender:
             self._on_room()
 
     def _dispatch(self, now_ms: float) -> float | None:
-        """Start what may be sent; when to look again although nothing changes."""
+        """Send what is ready. Returns when the next batch is due, if any."""
         ready, next_ms = self._accumulator.ready(now_ms)
         if not ready or not self._has_identity():
             return next_ms
@@ -161,7 +160,7 @@ class Sender:
         return next_ms
 
     def _fail_unusable(self, topic: str) -> None:
-        """Fail what waits for a topic that a retry cannot bring back, such as one that may not be written."""
+        """Fail the batches of a topic with an error that a retry cannot fix, such as missing authorization."""
         view = self._cluster.view.topics.get(topic)
         cls = None if view is None else BY_CODE.get(view.error_code)
         if view is not None and cls is not None and not cls.retriable:
@@ -199,7 +198,7 @@ class Sender:
             if isinstance(error, StateError):
                 self._cluster.request_refresh()
         finally:
-            # Without answers the request was cancelled: `close` fails what is still in flight.
+            # Without answers the request was cancelled: `close` fails the batches in flight.
             self._requests[leader] -= 1
             if self._failure is None:
                 for item, answer in zip(prepared, answers, strict=False):
@@ -207,7 +206,7 @@ class Sender:
             self._on_room()
             self.wake()
 
-    # ------------------------------------------------------------------------------------------------ answers
+    # Answers
 
     def _settle(self, item: PreparedBatch, answer: BatchAnswer) -> None:
         batch = item.batch
@@ -242,7 +241,7 @@ class Sender:
             sequences.settled(batch)
         batch.failed(error)
 
-    # ------------------------------------------------------------------------------------------------ idempotence
+    # Idempotence
 
     def _has_identity(self) -> bool:
         if not self._settings.idempotent or self._identity is not None:

@@ -49,14 +49,14 @@ _GAP_CODES: Final = frozenset({OutOfOrderSequenceError.code, UnknownProducerIdEr
 
 
 class Identity(NamedTuple):
-    """What InitProducerId gave."""
+    """The result of InitProducerId."""
 
     producer_id: int
     epoch: int
 
 
 class Numbers(NamedTuple):
-    """What a batch carries in its header."""
+    """The producer id, epoch and first sequence in the header of a batch."""
 
     producer_id: int
     epoch: int
@@ -68,7 +68,7 @@ UNNUMBERED: Final = Numbers(-1, -1, NO_SEQUENCE)
 
 
 class Verdict(Enum):
-    """What to do with a batch that was answered."""
+    """What to do with a batch after its answer."""
 
     ACKNOWLEDGE = "acknowledge"
     RETRY = "retry"
@@ -76,18 +76,18 @@ class Verdict(Enum):
 
 
 class Numbered(Hashable, Protocol):
-    """What this module needs of a batch."""
+    """The attributes of a batch that this module uses."""
 
     numbers: Numbers
 
     @property
     def record_count(self) -> int:
-        """How many sequence numbers it takes."""
+        """Number of sequence numbers it takes."""
         ...
 
 
 def judge_plain(code: int) -> Verdict:
-    """The verdict for a producer without idempotence."""
+    """Return the verdict for a producer without idempotence."""
     if code == _NONE:
         return Verdict.ACKNOWLEDGE
     cls = BY_CODE.get(code)
@@ -95,10 +95,10 @@ def judge_plain(code: int) -> Verdict:
 
 
 class PartitionSequences:
-    """The numbers of one partition."""
+    """The sequence numbers of one partition."""
 
     def __init__(self) -> None:
-        """Without an identity; `needs_identity` until `adopt`."""
+        """Without an identity: `needs_identity` until `adopt`."""
         self._identity: Identity | None = None
         self._next = 0
         self._outstanding: list[Numbered] = []
@@ -108,7 +108,7 @@ class PartitionSequences:
 
     @property
     def is_proven(self) -> bool:
-        """Whether a batch under the present id and epoch was acknowledged, so that the broker notices gaps."""
+        """Whether a batch with the current id and epoch was acknowledged, so that the broker detects gaps."""
         return self._is_proven
 
     @property
@@ -120,23 +120,23 @@ class PartitionSequences:
 
     @property
     def needs_identity(self) -> bool:
-        """Whether `adopt` must come before the next `number`."""
+        """Whether `adopt` must be called before the next `number`."""
         return self._identity is None
 
     @property
     def outstanding(self) -> tuple[Numbered, ...]:
-        """Batches that were numbered and have no final answer, oldest first."""
+        """Numbered batches without a final answer, oldest first."""
         return tuple(self._outstanding)
 
     def adopt(self, identity: Identity) -> None:
-        """Use this producer id from now on, from sequence 0."""
+        """Use this producer id from now on, starting at sequence 0."""
         self._identity = identity
         self._next = 0
         self._is_proven = False
         self._since_oldest.clear()
 
     def number(self, batch: Numbered) -> None:
-        """Give a batch its numbers, unless it has them. Batches must come in the partition's order."""
+        """Assign the numbers of a batch, unless it has them. Call it in the order of the partition."""
         if batch.numbers is not UNNUMBERED:
             return
         if self._identity is None:
@@ -148,7 +148,7 @@ class PartitionSequences:
         self._since_oldest.append(batch)
 
     def judge(self, batch: Numbered, code: int, sent: Numbers) -> Verdict:
-        """What an answer means for a batch that was sent with the numbers `sent`."""
+        """Return what an answer means for a batch that was sent with the numbers `sent`."""
         if code in (_NONE, DuplicateSequenceError.code):
             verdict = Verdict.ACKNOWLEDGE
             self._is_proven = self._is_proven or sent[:2] == self._identity
@@ -167,7 +167,7 @@ class PartitionSequences:
         return verdict
 
     def settled(self, batch: Numbered) -> None:
-        """The batch was acknowledged or given up; a gap that this leaves shows in the next answer."""
+        """The batch was acknowledged or has failed. A gap that a failure leaves shows in the next answer."""
         if batch in self._outstanding:
             self._outstanding.remove(batch)
         while self._since_oldest and self._since_oldest[0] not in self._outstanding:
