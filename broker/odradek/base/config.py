@@ -204,59 +204,61 @@ class TopicConfig:
     """The effective settings of one topic: its overrides and the broker's defaults."""
 
     cleanup_policy: tuple[str, ...] = words(
-        ("delete",), "What happens to old segments.", choices=("compact", "delete"), broker="log_cleanup_policy"
+        ("delete",), "Policy for old segments.", choices=("compact", "delete"), broker="log_cleanup_policy"
     )
     compression_gzip_level: int = integer(
-        -1, "Effort of gzip; -1 = its default.", low=-1, high=9, broker="compression_gzip_level"
+        -1, "Level of gzip; -1 = its default.", low=-1, high=9, broker="compression_gzip_level"
     )
-    compression_lz4_level: int = integer(9, "Effort of lz4.", low=1, high=17, broker="compression_lz4_level")
-    compression_type: str = choice("producer", "Final compression.", CODEC_NAMES, broker="compression_type")
-    compression_zstd_level: int = integer(3, "Effort of zstd.", low=-131_072, high=22, broker="compression_zstd_level")
+    compression_lz4_level: int = integer(9, "Level of lz4.", low=1, high=17, broker="compression_lz4_level")
+    compression_type: str = choice("producer", "Compression in the log.", CODEC_NAMES, broker="compression_type")
+    compression_zstd_level: int = integer(3, "Level of zstd.", low=-131_072, high=22, broker="compression_zstd_level")
     delete_retention_ms: int = long(86_400_000, "How long tombstones stay.", broker="log_cleaner_delete_retention_ms")
-    file_delete_delay_ms: int = long(60_000, "From .deleted to removal.", broker="log_segment_delete_delay_ms")
+    file_delete_delay_ms: int = long(60_000, "From renaming to deletion.", broker="log_segment_delete_delay_ms")
     flush_messages: int = long(INT64_MAX, "Records between flushes.", low=1, broker="log_flush_interval_messages")
     flush_ms: int = long(INT64_MAX, "Time between flushes.", broker="flush_interval_ms")
     follower_replication_throttled_replicas: tuple[str, ...] = replicas(
-        "Replicas, as partition:broker or *, whose followers are held to their broker's rate."
+        "Replicas (partition:broker or *) whose followers are throttled to their broker's rate."
     )
     index_interval_bytes: int = integer(4096, "Bytes between index entries.", broker="log_index_interval_bytes")
     leader_replication_throttled_replicas: tuple[str, ...] = replicas(
-        "Replicas, as partition:broker or *, whose leaders are held to their broker's rate."
+        "Replicas (partition:broker or *) whose leaders are throttled to their broker's rate."
     )
     max_compaction_lag_ms: int = long(
-        INT64_MAX, "Longest time uncompacted.", low=1, broker="log_cleaner_max_compaction_lag_ms"
+        INT64_MAX, "Maximum time uncompacted.", low=1, broker="log_cleaner_max_compaction_lag_ms"
     )
-    max_message_bytes: int = integer(MEBIBYTE + 12, "Largest record batch.", broker="message_max_bytes")
+    max_message_bytes: int = integer(MEBIBYTE + 12, "Maximum size of a record batch.", broker="message_max_bytes")
     message_downconversion_enable: bool = boolean(
-        True, "Answer old consumers in their format.", broker="log_message_downconversion_enable"
+        True, "Convert records for old consumers.", broker="log_message_downconversion_enable"
     )
-    message_format_version: str = text(NEWEST_FORMAT, "Release whose record format is kept.", broker="message_format")
+    message_format_version: str = text(NEWEST_FORMAT, "Release of the record format.", broker="message_format")
     message_timestamp_after_max_ms: int = long(
-        INT64_MAX, "How far a timestamp may lie ahead.", broker="log_message_timestamp_after_max_ms"
+        INT64_MAX, "Maximum time of a timestamp in the future.", broker="log_message_timestamp_after_max_ms"
     )
     message_timestamp_before_max_ms: int = long(
-        INT64_MAX, "How far a timestamp may lie back.", broker="log_message_timestamp_before_max_ms"
+        INT64_MAX, "Maximum age of a timestamp.", broker="log_message_timestamp_before_max_ms"
     )
     message_timestamp_difference_max_ms: int = long(
-        INT64_MAX, "How far a timestamp may lie off.", broker="log_message_timestamp_difference_max_ms"
+        INT64_MAX, "Maximum difference of a timestamp from the clock.", broker="log_message_timestamp_difference_max_ms"
     )
     message_timestamp_type: str = choice(
-        "CreateTime", "Whose clock stamps.", ("CreateTime", "LogAppendTime"), broker="log_message_timestamp_type"
+        "CreateTime", "Source of timestamps.", ("CreateTime", "LogAppendTime"), broker="log_message_timestamp_type"
     )
     min_cleanable_dirty_ratio: float = real(
-        0.5, "Dirty share that starts compaction.", high=1.0, broker="log_cleaner_min_cleanable_ratio"
+        0.5, "Dirty ratio that starts compaction.", high=1.0, broker="log_cleaner_min_cleanable_ratio"
     )
-    min_compaction_lag_ms: int = long(0, "Shortest time uncompacted.", broker="log_cleaner_min_compaction_lag_ms")
-    min_insync_replicas: int = integer(1, "In-sync replicas that acks=all needs.", low=1, broker="min_insync_replicas")
-    preallocate: bool = boolean(False, "Full-size segments at once.", broker="log_preallocate")
-    retention_bytes: int = long(-1, "Size above which segments go.", low=-1, broker="log_retention_bytes")
-    retention_ms: int = long(604_800_000, "Age at which segments go.", low=-1, broker="retention_ms")
+    min_compaction_lag_ms: int = long(0, "Minimum time uncompacted.", broker="log_cleaner_min_compaction_lag_ms")
+    min_insync_replicas: int = integer(1, "Minimum in-sync replicas for acks=all.", low=1, broker="min_insync_replicas")
+    preallocate: bool = boolean(False, "Allocate segments in full size.", broker="log_preallocate")
+    retention_bytes: int = long(-1, "Size above which segments are deleted.", low=-1, broker="log_retention_bytes")
+    retention_ms: int = long(604_800_000, "Age at which segments are deleted.", low=-1, broker="retention_ms")
     segment_bytes: int = integer(1 << 30, "Size at which a segment rolls.", low=14, broker="log_segment_bytes")
-    segment_index_bytes: int = integer(10 * MEBIBYTE, "Largest index.", low=4, broker="log_index_size_max_bytes")
-    segment_jitter_ms: int = long(0, "Random lessening of segment.ms.", broker="roll_jitter_ms")
+    segment_index_bytes: int = integer(
+        10 * MEBIBYTE, "Maximum size of an index.", low=4, broker="log_index_size_max_bytes"
+    )
+    segment_jitter_ms: int = long(0, "Maximum random reduction of segment.ms.", broker="roll_jitter_ms")
     segment_ms: int = long(604_800_000, "Age at which a segment rolls.", low=1, broker="roll_ms")
     unclean_leader_election_enable: bool = boolean(
-        False, "Let an out-of-sync replica lead.", broker="unclean_leader_election_enable"
+        False, "Allow an out-of-sync replica to lead.", broker="unclean_leader_election_enable"
     )
 
     @classmethod

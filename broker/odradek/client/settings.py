@@ -1,8 +1,8 @@
-"""Settings of the clients: Kafka's producer, consumer and admin properties as one frozen dataclass.
+"""Settings of the clients: Kafka's producer, consumer and admin properties in one frozen dataclass.
 
-In: a mapping of properties (a Spark reader's `kafka.*` options, a command line's `--property`), or keyword arguments.
-Out: `ClientSettings`, every value of it inside its bounds. Names, defaults and units are those of Apache Kafka 3.9's
-clients, with `_` for `.`, except `allow_auto_create_topics`, which is off here: a misspelt name shall not make a topic.
+They come from properties (`kafka.*` options of a Spark reader, `--property` of a command) or from keyword arguments,
+and are validated. Names, defaults and units are those of the clients of Apache Kafka 3.9, with `_` instead of `.`. Only
+the default of `allow_auto_create_topics` differs: it is off, so that a misspelled name does not create a topic.
 """
 
 from __future__ import annotations
@@ -23,60 +23,60 @@ _PREFIX: Final = "kafka."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What a client needs to know. Build it with `of` or `parse`; `ConfigError` on a value out of bounds."""
+    """The settings of a client. Create it with `of` or `parse`. Raises `ConfigError` for an invalid value."""
 
-    bootstrap_servers: tuple[str, ...] = words((), "Addresses host:port to learn the cluster from, in any order")
-    client_id: str = text("odradek", "Name of this client in logs and quotas of the brokers")
+    bootstrap_servers: tuple[str, ...] = words((), "Addresses (host:port) of some brokers, in any order")
+    client_id: str = text("odradek", "Name of this client in the brokers' logs and quotas")
     client_rack: str = text("", "Rack of this client; sent with fetches")
-    security_protocol: str = choice("PLAINTEXT", "How brokers are spoken to", ("PLAINTEXT",))
+    security_protocol: str = choice("PLAINTEXT", "Protocol of connections to brokers", ("PLAINTEXT",))
 
-    request_timeout_ms: int = integer(30_000, "How long an answer may take before its connection counts as lost", low=1)
-    default_api_timeout_ms: int = integer(
-        60_000, "How long an admin or consumer call may take with all its retries", low=1
-    )
-    socket_connection_setup_timeout_ms: int = integer(10_000, "How long opening a connection may take", low=1)
-    metadata_max_age_ms: int = integer(300_000, "Age at which the picture of the cluster is renewed anyway", low=1)
-    retry_backoff_ms: int = integer(100, "Pause before the first retry; doubles with each further one", low=0)
-    retry_backoff_max_ms: int = integer(1_000, "Longest pause between retries", low=0)
-    reconnect_backoff_ms: int = integer(50, "Pause after a failed connection; doubles with each further one", low=0)
-    reconnect_backoff_max_ms: int = integer(1_000, "Longest pause between connection attempts", low=0)
-    allow_auto_create_topics: bool = boolean(False, "Whether asking for a topic may create it")
+    request_timeout_ms: int = integer(30_000, "Timeout of a request; its connection is then closed", low=1)
+    default_api_timeout_ms: int = integer(60_000, "Timeout of an admin or consumer call, including its retries", low=1)
+    socket_connection_setup_timeout_ms: int = integer(10_000, "Timeout of opening a connection", low=1)
+    metadata_max_age_ms: int = integer(300_000, "Age at which the metadata is refreshed", low=1)
+    retry_backoff_ms: int = integer(100, "Pause before the first retry; doubled for each further one", low=0)
+    retry_backoff_max_ms: int = integer(1_000, "Maximum pause between retries", low=0)
+    reconnect_backoff_ms: int = integer(50, "Pause after a failed connection; doubled for each further one", low=0)
+    reconnect_backoff_max_ms: int = integer(1_000, "Maximum pause between connection attempts", low=0)
+    allow_auto_create_topics: bool = boolean(False, "Whether requesting a topic may create it")
 
-    acks: str = choice("all", "Which replicas must have a batch before it is acknowledged", ("all", "-1", "0", "1"))
-    enable_idempotence: bool | None = boolean(None, "Retries make no doubles; default: when acks is all")  # type: ignore[arg-type]
-    linger_ms: int = integer(0, "How long a batch waits for more records")
-    batch_size: int = integer(16_384, "Bytes of records at which a batch is sent without waiting", low=1)
-    buffer_memory: int = long(33_554_432, "Bytes of unacknowledged batches above which send waits", low=1)
-    compression_type: str = choice("none", "Codec of the batches", ("none", "gzip", "snappy", "lz4", "zstd"))
-    delivery_timeout_ms: int = integer(120_000, "Time from send to success or failure, retries included", low=1)
-    max_block_ms: int = long(60_000, "How long send may wait for metadata and for room", low=0)
-    max_in_flight_requests_per_connection: int = integer(5, "Unanswered produce requests to one broker", low=1)
-    max_request_size: int = integer(1_048_576, "Bytes of batches in one produce request, and of one record", low=1)
-    retries: int = integer(2**31 - 1, "How often a batch is sent again; the delivery timeout mostly ends it first")
+    acks: str = choice("all", "Replicas that must have a batch before it is acknowledged", ("all", "-1", "0", "1"))
+    enable_idempotence: bool | None = boolean(None, "Retries do not duplicate records; default: if acks is all")  # type: ignore[arg-type]
+    linger_ms: int = integer(0, "Time that a batch waits for more records")
+    batch_size: int = integer(16_384, "Size at which a batch is sent without waiting", low=1)
+    buffer_memory: int = long(33_554_432, "Size of unacknowledged batches above which send waits", low=1)
+    compression_type: str = choice("none", "Compression of the batches", ("none", "gzip", "snappy", "lz4", "zstd"))
+    delivery_timeout_ms: int = integer(120_000, "Time from send to success or failure, including retries", low=1)
+    max_block_ms: int = long(60_000, "Maximum time that send waits for metadata and buffer memory", low=0)
+    max_in_flight_requests_per_connection: int = integer(5, "Maximum number of unanswered requests per broker", low=1)
+    max_request_size: int = integer(1_048_576, "Maximum size of a produce request, and of a record", low=1)
+    retries: int = integer(2**31 - 1, "Maximum number of retries of a batch; the delivery timeout usually ends them")
 
     group_id: str | None = text(None, "Consumer group")
-    group_instance_id: str | None = text(None, "Name of a static member (KIP-345)")
-    auto_offset_reset: str = choice("latest", "Where to read without a valid offset", ("earliest", "latest", "none"))
-    enable_auto_commit: bool = boolean(True, "Whether a group's positions are committed by themselves")
+    group_instance_id: str | None = text(None, "Id of a static member (KIP-345)")
+    auto_offset_reset: str = choice("latest", "Where to start without a valid offset", ("earliest", "latest", "none"))
+    enable_auto_commit: bool = boolean(True, "Whether positions are committed automatically")
     auto_commit_interval_ms: int = integer(5_000, "Time between automatic commits")
     isolation_level: str = choice(
-        "read_uncommitted", "Whether open and aborted transactions are seen", ("read_uncommitted", "read_committed")
+        "read_uncommitted", "Whether open and aborted transactions are visible", ("read_uncommitted", "read_committed")
     )
-    fetch_min_bytes: int = integer(1, "Bytes that a broker gathers before it answers a fetch")
-    fetch_max_wait_ms: int = integer(500, "How long a broker gathers them")
-    fetch_max_bytes: int = integer(52_428_800, "Bytes of one fetch answer, unless its first batch is larger", low=1)
+    fetch_min_bytes: int = integer(1, "Minimum size of a fetch response")
+    fetch_max_wait_ms: int = integer(500, "Maximum time that a broker waits for that size")
+    fetch_max_bytes: int = integer(
+        52_428_800, "Maximum size of a fetch response, unless its first batch is larger", low=1
+    )
     max_partition_fetch_bytes: int = integer(1_048_576, "The same for each partition", low=1)
-    max_poll_records: int = integer(500, "Records that one getmany returns at most", low=1)
-    max_poll_interval_ms: int = integer(300_000, "Time between calls of getmany after which a member leaves", low=1)
-    session_timeout_ms: int = integer(45_000, "Time without a heartbeat after which a member is dropped", low=1)
+    max_poll_records: int = integer(500, "Maximum number of records returned by getmany", low=1)
+    max_poll_interval_ms: int = integer(300_000, "Maximum time between calls of getmany; then the member leaves", low=1)
+    session_timeout_ms: int = integer(45_000, "Time without a heartbeat after which a member is removed", low=1)
     heartbeat_interval_ms: int = integer(3_000, "Time between heartbeats", low=1)
     partition_assignment_strategy: tuple[str, ...] = words(
         ("range",), "Assignors in order of preference", choices=("range", "roundrobin")
     )
-    check_crcs: bool = boolean(True, "Whether checksums are checked before records are decoded")
+    check_crcs: bool = boolean(True, "Whether to verify checksums before decoding records")
 
     def __post_init__(self) -> None:
-        """Check each value against its bounds, then the rules between values."""
+        """Validate each value, then the rules between values."""
         for setting in CLIENT_SETTINGS.values():
             value = getattr(self, setting.attribute)
             if value is not None:
@@ -104,14 +104,15 @@ class ClientSettings:
 
     @classmethod
     def of(cls, bootstrap_servers: str, **settings: Any) -> Self:
-        """Settings for a comma-separated bootstrap list; `settings` by attribute name."""
+        """Return settings for a comma-separated bootstrap list; `settings` by attribute name."""
         return cls(bootstrap_servers=_addresses(bootstrap_servers), **settings)
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """Read properties; returns the settings and a sentence for each property that has no effect.
+        """Parse properties. Returns the settings and a warning for each property without an effect.
 
-        A name may begin with `kafka.` and may have `_` for `.`, in any case. Raises `ConfigError` on a bad value.
+        A name can start with `kafka.` and contain `_` instead of `.`, in any case. Raises `ConfigError` for an invalid
+        value.
         """
         values: dict[str, Any] = {}
         warnings = []
@@ -119,45 +120,45 @@ class ClientSettings:
             name = key.strip().lower().replace("_", ".").removeprefix(_PREFIX)
             setting = CLIENT_SETTINGS.get(name)
             if setting is None:
-                warnings.append(f"{key} has no effect: this client does not know it")
+                warnings.append(f"{key} has no effect: it is not a setting of this client")
             else:
                 values[setting.attribute] = setting.parse(str(value))
         return cls(**values), warnings
 
     def replace(self, **changes: Any) -> Self:
-        """The same settings with some changed, checked anew."""
+        """Return a validated copy with some settings changed."""
         return dataclasses.replace(self, **changes)
 
     @property
     def required_acks(self) -> int:
-        """`acks` as the protocol has it: -1, 0 or 1."""
+        """`acks` in the protocol: -1, 0 or 1."""
         return ALL_ACKS if self.acks == "all" else int(self.acks)
 
     @property
     def idempotent(self) -> bool:
-        """Whether the producer numbers its batches."""
+        """Whether the producer is idempotent."""
         if self.enable_idempotence is not None:
             return self.enable_idempotence
         return self.required_acks == ALL_ACKS and self.max_in_flight_requests_per_connection <= 5
 
     @property
     def read_committed(self) -> bool:
-        """Whether only committed records are wanted."""
+        """Whether only committed records are returned."""
         return self.isolation_level == "read_committed"
 
     def bootstrap_addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each bootstrap server. Raises `ConfigError` when there is none."""
+        """Host and port of each bootstrap server. Raises `ConfigError` if there is none."""
         if not self.bootstrap_servers:
             raise ConfigError("bootstrap.servers is missing: it must be a list of host:port")
         return [parse_address(address) for address in self.bootstrap_servers]
 
 
 CLIENT_SETTINGS: Final[Mapping[str, Setting]] = settings_of(ClientSettings)
-"""Every setting by Kafka's name of it."""
+"""All settings by Kafka's name."""
 
 
 def as_settings(settings: ClientSettings | str) -> ClientSettings:
-    """`settings` itself, or those of a bootstrap list."""
+    """Return `settings`, or the settings of a bootstrap list."""
     return ClientSettings.of(settings) if isinstance(settings, str) else settings
 
 
