@@ -1,8 +1,7 @@
-"""The checks of one partition's directory: every batch, every index, every small file.
+"""Checks one partition's directory: every batch, every index, every small file.
 
-A path enters; a `PartitionReport` leaves. `log_verify` runs `check_partition` for each partition, also in other
-processes. Nothing is written. Invariant: findings are about what stands in the files, never about what a broker that
-runs may have changed since the file before.
+`verify` runs `check_partition` for each partition, also in other processes. Nothing is written. Invariant: findings are
+about the content of the files, not about changes that a running broker made while they were read.
 """
 
 from __future__ import annotations
@@ -60,18 +59,18 @@ _LEFTOVERS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest:
-    """Which partition to check, and how thoroughly."""
+    """The partition to check, and how thoroughly."""
 
     path: str
     clean: bool
-    """Whether the broker stopped in order: then nothing may be left that a start would mend."""
+    """Whether the broker was shut down cleanly: then nothing should be left for a start to repair."""
     deep: bool = False
-    """Unpack and decode every record."""
+    """Decompress and decode every record."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionReport:
-    """What a partition's directory holds and what is wrong with it."""
+    """The content of a partition's directory, and its findings."""
 
     path: str
     findings: list[Finding] = field(default_factory=list)
@@ -84,7 +83,7 @@ class PartitionReport:
 
 
 def check_partition(request: CheckRequest) -> PartitionReport:
-    """Check everything in a partition's directory. Raises `StorageError` when the disk refuses."""
+    """Check everything in a partition's directory. Raises `StorageError` if it cannot be read."""
     return _PartitionCheck(request).run()
 
 
@@ -170,7 +169,7 @@ class _PartitionCheck:
         self._check_epoch(path, entry)
 
     def _check_records(self, entry: Entry) -> None:
-        """Decode every record; the header must tell their newest time, and their offsets must rise."""
+        """Decode every record. The header must have their newest timestamp, and their offsets must increase."""
         header = entry.header
         previous, newest = -1, -1
         for record in iterate_records(entry.content, 0, header, limit=UNPACKED_LIMIT_BYTES):
@@ -193,7 +192,7 @@ class _PartitionCheck:
             self._findings.add(Severity.ERROR, "tail", path, text, position=walk.end, advice=REPLACE_REPLICA)
 
     def _has_indexes(self, base_offset: int, *, active: bool) -> bool:
-        """Whether both are there; a sealed segment's absence is told, an active one's file may not be written yet."""
+        """Check that both exist. Only for a sealed segment: that of an active one may not be written yet."""
         missing = [
             suffix for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) if f"{base_offset:020d}{suffix}" not in self._names
         ]

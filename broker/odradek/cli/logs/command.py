@@ -1,8 +1,7 @@
-"""`odradek log`: what is in a log's files, whether they are sound, and compaction of one of them, without a broker.
+"""`odradek log`: shows and checks the files of a log, and compacts one, without a broker.
 
-Enters: a command line. Leaves: the lines of `log_dump`, the findings of `log_verify`, what `log_compact` did. Exit code
-0 when all is well, 1 when a file is damaged or the work was refused, 2 for wrong usage. The tools are imported when
-they are run.
+The tools are imported when they are used. Exit code 0 means success, 1 that a file is damaged or the operation was
+refused, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def _decoder(key: str | None, value: str | None) -> Any:
 
 
 def _print(path: Path, lines: Iterable[Line], *, as_json: bool) -> None:
-    """Many lines at once: each write of click's ends with a flush."""
+    """Write many lines at once: each `click.echo` flushes."""
     shown: list[str] = []
     try:
         for line in lines:

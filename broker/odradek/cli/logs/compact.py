@@ -1,10 +1,9 @@
-"""What `odradek log compact` does: one compaction pass over one partition's directory, while no broker uses it.
+"""`odradek log compact`: one compaction pass over one partition's directory, while no broker uses it.
 
-A directory and settings enter; a `CompactReport` leaves. The steps are the broker's own: the log is loaded as at a
-start, its recovery point is checkpointed, `log/compaction/compaction_pass` rewrites what may be cleaned,
-`PartitionLog.swap_cleaned` puts it in place, and the clean offset is checkpointed. Invariants: the lock of the log
-directory is held throughout, so that a broker that starts meanwhile is refused; a crash at any point is settled by the
-next load of the log, this tool's or a broker's.
+The steps are those of the broker: the log is loaded as at a start, its recovery point is checkpointed,
+`log/compaction/compaction_pass` rewrites the cleanable segments, `PartitionLog.swap_cleaned` replaces them, and the
+clean offset is checkpointed. Invariants: the lock of the log directory is held throughout, so that a broker does not
+start meanwhile; after a crash at any point, the next load of the log by this tool or a broker repairs it.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ _READ_BYTES: Final = 4 << 20
 _LOAD_FACTOR: Final = 0.9
 
 Progress = Callable[[int, int], None]
-"""Told bytes that were read and about how many there are to read."""
+"""Called with the number of bytes read and the estimated total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactSettings:
-    """What a topic's and a broker's settings say otherwise; the defaults are Kafka's."""
+    """Settings of the topic and the broker that compaction uses; the defaults are Kafka's."""
 
     dirty_from: int | None = None
-    """First offset that was not compacted yet; None: as checkpointed."""
+    """First offset that was not compacted yet; None to use the checkpoint."""
     up_to: int | None = None
-    """Offset below which records are replicated; None: the high watermark that is checkpointed."""
+    """Offset below which records are replicated; None to use the checkpointed high watermark."""
     delete_retention_ms: int = 86_400_000
     min_compaction_lag_ms: int = 0
     segment_bytes: int = 1 << 30
@@ -65,7 +64,7 @@ class CompactSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport:
-    """What a pass did; where nothing could be cleaned, `reason` says why and the numbers are 0."""
+    """The result of a pass. If nothing could be cleaned, `reason` says why and the numbers are 0."""
 
     path: str
     reason: str = ""
@@ -78,11 +77,11 @@ class CompactReport:
     records_before: int = 0
     records_after: int = 0
     keyless_records: int = 0
-    """Records without a key, which were dropped."""
+    """Number of dropped records without a key."""
     seconds: float = 0.0
 
     def plain(self) -> dict[str, object]:
-        """For JSON."""
+        """The report as JSON."""
         if self.reason:
             return {"path": self.path, "compacted": False, "reason": self.reason}
         return {
@@ -101,8 +100,8 @@ class CompactReport:
 def compact(directory: Path, settings: CompactSettings, progress: Progress) -> CompactReport:
     """Compact the log in a partition's directory.
 
-    Raises `LogToolError` when it is none, is in use, or something has to be told by the settings;
-    `CorruptMessageError` for an unsound log and `StorageError`, with the log as it was.
+    Raises `LogToolError` if it is not one, is in use, or a setting is missing; `CorruptMessageError` for a corrupt log
+    and `StorageError`, with the log unchanged.
     """
     path = directory.resolve()
     topic_partition = parse_log_name(path.name)
@@ -123,7 +122,7 @@ def compact(directory: Path, settings: CompactSettings, progress: Progress) -> C
 
 
 class _Compaction:
-    """One pass, with the lock held."""
+    """Run one pass, with the lock held."""
 
     def __init__(self, root: Path, path: Path, topic_partition: TopicPartition, settings: CompactSettings) -> None:
         self._root = root
@@ -144,7 +143,7 @@ class _Compaction:
             report = self._clean(log, progress)
         finally:
             log.close()
-        # Only now: until the new names are durable, a crash may need the old files.
+        # Not before: until the new names are durable, a crash may need the old files.
         for path in self._host.to_remove:
             FILES.remove(path)
         if not report.reason:
@@ -226,7 +225,7 @@ class _Compaction:
             return self._settings.dirty_from
         known = self._offsets(CLEANER_FILE).get(self._topic_partition)
         if known is None:
-            # Its topic may have another policy, which stands in ZooKeeper and not in these files.
+            # Its topic may have another policy, which is in ZooKeeper and not in these files.
             raise LogToolError(
                 f"{self._topic_partition} was never compacted: if its topic has cleanup.policy=compact, begin with "
                 "--dirty-from 0; else its older records would be lost"
@@ -279,7 +278,7 @@ class _Compaction:
 
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
         content = read_whole(self._root / name)
-        # Kafka leaves an empty file where there never was anything to note.
+        # Kafka leaves an empty file if it never had anything to write.
         return checkpoints.decode_offsets(content, f"{self._root}/{name}") if content else {}
 
     def _checkpoint(self, name: str, offset: int) -> None:
@@ -288,34 +287,34 @@ class _Compaction:
 
 
 class _Host:
-    """`LogHost` of a log that nobody else uses: there is no later."""
+    """`LogHost` of a log that no broker uses: nothing is deferred."""
 
     def __init__(self) -> None:
         self.to_remove: list[str] = []
 
     def flush_soon(self, log: PartitionLog) -> None:
-        """`close` does it."""
+        """Nothing: `close` flushes."""
 
     def checkpoint_soon(self, log: PartitionLog) -> None:
-        """Nothing is written that would need it."""
+        """Nothing: no write depends on it."""
 
     def checkpoint_now(self, log: PartitionLog) -> None:
-        """Nothing is written that would need it."""
+        """Nothing: no write depends on it."""
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
-        """Noted: they go once the log is closed."""
+        """Record the files; they are removed once the log is closed."""
         self.to_remove += paths
 
     def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
-        """The log raises the error by itself."""
+        """Nothing: the log raises the error."""
 
     def check_room(self, log: PartitionLog) -> None:
-        """Nothing is appended."""
+        """Reject appends."""
         raise KafkaStorageError(f"{log.topic_partition} is only to be compacted")
 
 
 class _CountingFiles(SystemFiles):
-    """The system's files, which tell how much was read of logs."""
+    """The system's files, counting the bytes read from logs."""
 
     __slots__ = ("_done", "_progress", "_total")
 
@@ -325,7 +324,7 @@ class _CountingFiles(SystemFiles):
         self._done = 0
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """As the system does."""
+        """Open a file as `SystemFiles` does, and count its reads."""
         file = super().open(path, create=create, read_only=read_only)
         return cast("File", _CountedFile(file, self._count)) if path.endswith(LOG_SUFFIX) else file
 
@@ -335,7 +334,7 @@ class _CountingFiles(SystemFiles):
 
 
 class _CountedFile:
-    """An open file whose reads are counted; all else goes to the file."""
+    """An open file that counts its reads."""
 
     __slots__ = ("_count", "_file")
 
@@ -344,7 +343,7 @@ class _CountedFile:
         self._count = count
 
     def pread(self, length: int, position: int) -> bytes:
-        """As the file does."""
+        """Read from the file, and count the bytes."""
         content = self._file.pread(length, position)
         self._count(len(content))
         return content

@@ -1,9 +1,8 @@
-"""How keys and values of records are shown by `odradek log dump`: as text, as numbers, or as what a broker wrote.
+"""Formats of keys and values for `odradek log dump`: text, numbers, and the records of internal topics.
 
-A record enters, the texts of its key and value leave, worded as Kafka's DumpLogSegments words them. `DECODERS` lists
-the kinds for one field alone, `LOG_DECODERS` those that need key and value together: the records of the topics
-`__consumer_offsets` and `__transaction_state`. Pure. Invariant: no content makes a dump fail; what does not decode is
-told in the place of its text.
+The text is that of Kafka's DumpLogSegments. `DECODERS` has the formats for a single field, `LOG_DECODERS` those that
+need key and value together: the records of `__consumer_offsets` and `__transaction_state`. Pure. Invariant: no content
+makes a dump fail; content that cannot be decoded is shown with the reason.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from odradek.records.record import Record
 
 FieldDecoder = Callable[[bytes], str]
 LogDecoder = Callable[[Record], tuple[str | None, str | None]]
-"""Texts of key and value; None where there is nothing to show."""
+"""Texts of key and value; None if there is nothing to show."""
 
 _CONSUMER_PROTOCOL: Final = "consumer"
 _DELETED: Final = "<DELETE>"
 
 
-# One field alone
+# Single fields
 
 
 def _text(content: bytes) -> str:
@@ -63,7 +62,7 @@ DECODERS: Final[dict[str, FieldDecoder]] = {
 
 
 def by_field(key: FieldDecoder, value: FieldDecoder) -> LogDecoder:
-    """Key and value each by a decoder of its own."""
+    """Decode key and value separately."""
 
     def decode(record: Record) -> tuple[str | None, str | None]:
         return (
@@ -78,7 +77,7 @@ def by_field(key: FieldDecoder, value: FieldDecoder) -> LogDecoder:
 
 
 def offsets_topic(record: Record) -> tuple[str | None, str | None]:
-    """A committed offset or a group, as the JSON that Kafka's tool prints."""
+    """Format a committed offset or a group as the JSON that Kafka's tool prints."""
     if record.key is None:
         return f"Error at offset {record.offset}, skipping. The record has no key.", None
     try:
@@ -162,7 +161,7 @@ def _assignment_of(content: bytes) -> object:
 
 
 def _consumer_metadata(content: bytes, read: Callable[[Reader, int], dict[str, object]]) -> dict[str, object] | str:
-    """What consumers told one another; in base64 when it is not of their protocol."""
+    """Format the metadata of consumers; base64 for another protocol."""
     try:
         reader = Reader(content, element_budget=len(content))
         return read(reader, reader.int16())
@@ -219,7 +218,7 @@ _TRANSACTION_STATES: Final = (
 
 
 def transaction_log(record: Record) -> tuple[str | None, str | None]:
-    """The state of a transactional id, in the words of Kafka's tool."""
+    """Format the state of a transactional id as Kafka's tool does."""
     if record.key is None:
         return f"Error at offset {record.offset}, skipping. The record has no key.", None
     try:
@@ -248,7 +247,7 @@ def _transaction_state(content: bytes) -> str:
 
 
 def _has_partitions(reader: Reader) -> bool:
-    """Their array is null when there are none."""
+    """Return the partitions; an array without elements is null."""
     position = reader.position
     if reader.int32() < 0:
         return False

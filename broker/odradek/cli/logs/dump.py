@@ -1,9 +1,9 @@
-"""What `odradek log dump` prints: the content of a log's files, in the fields and words of Kafka's DumpLogSegments.
+"""`odradek log dump`: prints the content of a log's files with the fields and texts of Kafka's DumpLogSegments.
 
-A file enters; `Line` values leave one by one, and what is wrong with the file goes into `Complaints`.
-`cli/logs/command` prints them as text or JSON. Nothing is written, nothing is kept of a log but one window. Invariant:
-for sound segments, indexes and producer snapshots the text equals line by line what DumpLogSegments 3.9.1 writes to its
-standard output (`tests/golden/log`); the other small files, which it does not know, are told in the same manner.
+`cli/logs/command` prints the `Line` values of a file as text or JSON, then the `Complaints`. Nothing is written, and
+only one window of a log is in memory. Invariant: for valid segments, indexes and producer snapshots, the text equals
+the standard output of DumpLogSegments 3.9.1 (`tests/golden/log`). Other small files, which that tool does not support,
+are printed in the same style.
 """
 
 from __future__ import annotations
@@ -64,37 +64,37 @@ _STAMP_NAMES: Final = {
 _OFFSET_ENTRY: Final = Struct(">iI")
 _TIME_ENTRY: Final = Struct(">qi")
 _OLD_VALUE_AT: Final = (22, 30)
-"""Where the value's length stands in a message without a key, by format."""
+"""Position of the value's length in a message without a key, by format."""
 
 
 class Maybe(NamedTuple):
-    """A number that may be missing, shown as Java shows an OptionalLong."""
+    """A number that may be missing, formatted like Java's OptionalLong."""
 
     value: int | None
 
     def __str__(self) -> str:
-        """As in Kafka's output."""
+        """The text in Kafka's output."""
         return "OptionalLong.empty" if self.value is None else f"OptionalLong[{self.value}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a dump: a sentence, or fields with their names, after a mark if it is part of the line above."""
+    """One line of a dump: a text, or named fields, with a prefix if it is part of the previous line."""
 
     kind: str
-    """What it tells of, for programs: file, start, batch, record, entry, …"""
+    """Type of the line, for programs: file, start, batch, record, entry, …"""
     fields: Mapping[str, object] = field(default_factory=dict)
     sentence: str = ""
     mark: str = ""
     ending: str = ""
 
     def text(self) -> str:
-        """As Kafka's tool prints it."""
+        """The text that Kafka's tool prints."""
         told = self.sentence or " ".join(f"{name}: {_shown(value)}" for name, value in self.fields.items())
         return f"{self.mark} {told}{self.ending}" if self.mark else f"{told}{self.ending}"
 
     def plain(self) -> dict[str, object]:
-        """For JSON: the fields under their names; times are `timestampType` and `timestamp` whatever their kind."""
+        """The fields for JSON; times are `timestampType` and `timestamp`, whatever their type."""
         plain: dict[str, object] = {"kind": self.kind}
         for name, value in self.fields.items():
             if name in _STAMP_NAMES.values():
@@ -116,9 +116,9 @@ def _shown(value: object) -> str:
 
 @dataclass(slots=True)
 class Complaints:
-    """What is wrong with the files, gathered while they are dumped; `notes` are worth a look but no fault.
+    """Problems found while files are dumped. `notes` are not errors.
 
-    No faults are gaps, as compaction leaves them, and the index of an active segment that has room but no entry yet.
+    Gaps, which compaction leaves, are not errors, nor is the index of an active segment that has no entry yet.
     """
 
     faults: list[str] = field(default_factory=list)
@@ -126,7 +126,7 @@ class Complaints:
     _lists: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
     def listed(self, heading: str, path: Path, detail: str, *, fault: bool = True) -> None:
-        """Add a detail to a list that is told once for each file, under its heading."""
+        """Add a detail to a list that is printed once per file, under its heading."""
         details = self._lists.get((heading, str(path)))
         if details is None:
             details = self._lists[heading, str(path)] = []
@@ -134,12 +134,12 @@ class Complaints:
         (self.faults if fault else self.notes).append(detail)
 
     def told(self, path: Path, reason: str) -> None:
-        """Add a fault of a file as a whole."""
+        """Add a fault of a whole file."""
         self.faults.append(f"{path}: {reason}")
         self._lists[f"{path}: {reason}", ""] = []
 
     def lines(self) -> Iterator[str]:
-        """Everything, as it is printed after the dump."""
+        """All lines, as printed after the dump."""
         for (heading, path), details in self._lists.items():
             yield f"{heading}{path}"
             yield from (f"  {detail}" for detail in details)
@@ -151,7 +151,7 @@ class DumpOptions:
 
     deep: bool = False
     decoder: LogDecoder | None = None
-    """Shows keys and values; None: they are not shown."""
+    """Formats keys and values; None to omit them."""
     sanity_only: bool = False
     verify_only: bool = False
     max_bytes: int = ALL_BYTES
@@ -159,7 +159,7 @@ class DumpOptions:
 
 
 def dump_file(path: Path, options: DumpOptions, complaints: Complaints) -> Iterator[Line]:
-    """The lines of one file. Raises `StorageError`; what is wrong inside the file goes to `complaints`."""
+    """Yield the lines of one file. Raises `StorageError`; problems in its content go to `complaints`."""
     yield Line("file", {"file": str(path)}, sentence=f"Dumping {path}")
     dump = _SMALL_FILES.get(path.name) or _BY_SUFFIX.get(path.suffix)
     if dump is None:
@@ -258,7 +258,7 @@ def _record_lines(entry: Entry, options: DumpOptions) -> Iterator[tuple[Record, 
         if not options.skip_record_metadata:
             fields = _metadata(header, record)
             if checksums is not None:
-                # The brace is Kafka's: a slip of the pen that its readers have come to expect.
+                # The brace is Kafka's: a typo that parsers of its output expect.
                 fields |= {"isValid": True, "crc": f"{next(checksums)}}}"}
         if options.decoder is not None and not header.is_control:
             key, payload = options.decoder(record)
@@ -294,7 +294,7 @@ def _sequence(header: BatchHeader, record: Record) -> int:
 
 
 def _checksums(entry: Entry) -> list[int]:
-    """The CRC of each message that the entry holds: its own, or of a wrapper those of the messages inside."""
+    """Return the CRC of each message in the entry: its own, or those of the messages in a wrapper."""
     header, content = entry.header, entry.content
     if not header.codec:
         return [header.crc]
@@ -319,7 +319,7 @@ def _dump_index(path: Path, options: DumpOptions, complaints: Complaints) -> Ite
         return
     log = FILES.open(str(_log_of(path)), read_only=True)
     for place, (relative, position) in enumerate(entries):
-        # The rest of an active segment's file, which Kafka lengthens beforehand and cuts when it stops in order.
+        # The rest of the file of an active segment: Kafka extends it in advance and truncates it at a clean shutdown.
         if relative == 0 and place > 0:
             return
         offset = base_offset + relative
@@ -332,7 +332,7 @@ def _dump_index(path: Path, options: DumpOptions, complaints: Complaints) -> Ite
 
 
 def _last_offset_at(log: File, position: int) -> int:
-    """Last offset of the entry that begins at a position; -1 when none does."""
+    """Return the last offset of the entry at a position; -1 if none begins there."""
     try:
         return read_entry(log.pread(HEADER_SIZE, position)).last_offset
     except CorruptMessageError:
@@ -349,7 +349,7 @@ def _log_of(path: Path) -> Path:
 
 
 def _sanity(path: Path, content: bytes, entry_bytes: int, complaints: Complaints) -> Iterator[Line]:
-    """The look at the last entry and the length that decides whether a broker that starts makes an index anew."""
+    """Check the last entry and the length, from which a broker decides at start whether to rebuild an index."""
     if len(content) % entry_bytes:
         complaints.told(path, f"{len(content)} bytes are no whole number of entries of {entry_bytes} bytes")
         return
@@ -397,7 +397,7 @@ def _dump_time_index(path: Path, options: DumpOptions, complaints: Complaints) -
 
 
 class _Batches:
-    """Headers of a log in order, asked for by offsets that do not fall."""
+    """Headers of a log in order, looked up by increasing offsets."""
 
     def __init__(self, path: Path) -> None:
         self._entries = iter(Walk(path))
@@ -454,7 +454,7 @@ def _dump_snapshot(path: Path, _options: DumpOptions, complaints: Complaints) ->
 
 def _dump_offset_checkpoint(path: Path, _options: DumpOptions, complaints: Complaints) -> Iterator[Line]:
     content = read_whole(path)
-    # Kafka leaves an empty file where there never was anything to note.
+    # Kafka leaves an empty file if it never had anything to write.
     offsets = _decoded(lambda: checkpoints.decode_offsets(content, str(path)), path, complaints) if content else {}
     for topic_partition, offset in (offsets or {}).items():
         topic, partition = topic_partition

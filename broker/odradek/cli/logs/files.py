@@ -1,8 +1,7 @@
-"""The files of a log directory as the offline tools see them: which there are, and a walk over the entries of a log.
+"""The files of a log directory for the offline tools: lists them, and iterates over the entries of a log.
 
-Paths enter; sorted files, entries with their bytes and the reason why a walk ended leave. `log_dump`, `log_verify` and
-`log_compact` call it. Nothing is ever written. Invariant: a walk keeps one window of a file in memory, whatever its
-size, and never trusts a length further than the file reaches.
+`dump`, `verify` and `compact` use it. Nothing is written. Invariant: an iteration keeps one window of a file in memory,
+whatever its size, and never trusts a length beyond the end of the file.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from odradek.records.formats import MIN_ENTRY_SIZE, read_entry
 FILES: Final[Files] = SystemFiles()
 
 WINDOW_BYTES: Final = 1 << 20
-"""Read at once; a larger entry is read alone."""
+"""Size of a read; a larger entry is read separately."""
 
 UNPACKED_LIMIT_BYTES: Final = 1 << 30
-"""Unpacked records of one entry: no broker takes more, see `message.max.bytes`."""
+"""Maximum decompressed size of an entry: no broker accepts more, see `message.max.bytes`."""
 
 LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")
 
@@ -61,11 +60,11 @@ SEGMENT_FILES: Final = (
 
 
 class LogToolError(OdradekError):
-    """A tool was pointed at something that it can not work on; the text says what to do instead."""
+    """The tool cannot work on this path; the message says what to do instead."""
 
 
 class Entry(NamedTuple):
-    """One batch or old message: where it begins, its header, and all its bytes."""
+    """One batch or old message: its position, header and bytes."""
 
     position: int
     header: BatchHeader
@@ -73,22 +72,22 @@ class Entry(NamedTuple):
 
 
 class Walk:
-    """Goes through the entries of a `.log` file. Iterate once; then `end` and `problem` tell how it ended."""
+    """Iterates over the entries of a `.log` file. Iterate once; then `end` and `problem` tell how it ended."""
 
     def __init__(self, path: Path, *, limit_bytes: int | None = None) -> None:
-        """At most the first `limit_bytes` of the file are looked at. Raises `StorageError`."""
+        """Read at most the first `limit_bytes` of the file. Raises `StorageError`."""
         self._file = FILES.open(str(path), read_only=True)
         self.size = self._file.size()
-        """Bytes that are looked at."""
+        """Number of bytes to read."""
         if limit_bytes is not None:
             self.size = min(self.size, limit_bytes)
         self.end = 0
-        """Position after the last whole entry."""
+        """Position after the last complete entry."""
         self.problem: str | None = None
-        """Why the bytes from `end` on are no entry; None when there are none."""
+        """Why the bytes from `end` on are not an entry; None if there are none."""
 
     def __iter__(self) -> Iterator[Entry]:
-        """Entries in order. Raises `StorageError`."""
+        """Yield the entries in order. Raises `StorageError`."""
         try:
             yield from self._entries()
         finally:
@@ -125,7 +124,7 @@ class Walk:
 
 
 def base_offset_of(path: Path) -> int:
-    """The offset in a segment file's name. `LogToolError` when there is none."""
+    """Return the offset in a segment file's name. Raises `LogToolError` if there is none."""
     digits = path.name.split(".", 1)[0]
     if not digits.isdecimal():
         raise LogToolError(f"{path} is not named after an offset, as Kafka's segment files are")
@@ -133,15 +132,15 @@ def base_offset_of(path: Path) -> int:
 
 
 def is_partition_directory(directory: Path) -> bool:
-    """Whether it holds a log itself, rather than directories of logs."""
+    """Whether the directory contains a log itself, not directories of logs."""
     names = FILES.list(str(directory))
     return checkpoints.PARTITION_METADATA_FILE in names or any(name.endswith(LOG_SUFFIX) for name in names)
 
 
 def files_to_dump(paths: Sequence[Path]) -> list[Path]:
-    """Every file that can be dumped, directories taken apart: their own files first, then those of each partition.
+    """Return every file that can be dumped; for a directory, its files and then those of each partition.
 
-    Raises `LogToolError` for a path that is not there, or a directory with nothing to show.
+    Raises `LogToolError` for a path that does not exist, or a directory with nothing to show.
     """
     found: list[Path] = []
     for path in paths:
@@ -165,7 +164,8 @@ def _dumpable(directory: Path) -> list[Path]:
 
 
 def partitions_in(directory: Path) -> list[Path]:
-    """The directory itself when it holds a log, else those in it that do. Raises `LogToolError`, `StorageError`."""
+    """Return the directory if it contains a log, else its subdirectories that do. Raises `LogToolError`,
+    `StorageError`."""
     if not FILES.is_directory(str(directory)):
         raise LogToolError(f"{directory} is no directory")
     if is_partition_directory(directory):
@@ -175,7 +175,7 @@ def partitions_in(directory: Path) -> list[Path]:
 
 
 def read_whole(path: Path) -> bytes:
-    """Content of one of the smaller files; empty when there is none. Raises `StorageError`."""
+    """Return the content of a small file; empty if it does not exist. Raises `StorageError`."""
     try:
         return FILES.read(str(path))
     except StorageError as error:
@@ -185,7 +185,7 @@ def read_whole(path: Path) -> bytes:
 
 
 def lock_problem(directory: Path) -> str | None:
-    """Why a log directory can not be had alone; None when nobody uses it. Looks at an existing lock file only."""
+    """Return why a log directory cannot be locked; None if it is free. Only checks an existing lock file."""
     path = f"{directory}/{checkpoints.LOCK_FILE}"
     if not FILES.exists(path):
         return None

@@ -1,7 +1,7 @@
-"""What `odradek log verify` tells: findings with severity, place and advice, and the list that bounds them.
+"""The findings of `odradek log verify`, with severity, file and advice, in a list of limited size.
 
-The checks add to a `Findings`, the command shows it. Pure. Invariant: however broken a file is, a kind of finding is
-told at most `MOST_OF_A_KIND` times for it, and then counted.
+The checks add to a `Findings`; the command shows it. Pure. Invariant: a kind of finding is listed at most
+`MOST_OF_A_KIND` times per file, and counted beyond that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOST_OF_A_KIND: Final = 10
 
 
 class Severity(IntEnum):
-    """How bad: what a broker does about it by itself is a warning or a note."""
+    """Severity: a warning or a note needs no action, because the broker handles it."""
 
     NOTE = 0
     WARNING = 1
@@ -22,7 +22,7 @@ class Severity(IntEnum):
 
 
 class Finding(NamedTuple):
-    """One thing that was found; `position` is a byte in the file, None where it concerns the file as a whole."""
+    """One finding. `position` is a byte in the file, or None for the whole file."""
 
     severity: Severity
     check: str
@@ -43,13 +43,13 @@ LOOK: Final = "Nothing, unless you do not know why it is there."
 
 @dataclass(slots=True)
 class Findings:
-    """A list that takes only so many of a kind for each file."""
+    """A list with a limited number of findings of a kind per file."""
 
     found: list[Finding]
     _counts: dict[tuple[str, str], int]
 
     def __init__(self) -> None:
-        """Nothing found yet."""
+        """Without findings."""
         self.found = []
         self._counts = {}
 
@@ -63,14 +63,14 @@ class Findings:
         position: int | None = None,
         advice: str = NEXT_START,
     ) -> None:
-        """Take a finding, or count it when the file has enough of its kind."""
+        """Add a finding, or only count it if the file has too many of its kind."""
         key = (check, str(path))
         count = self._counts[key] = self._counts.get(key, 0) + 1
         if count <= MOST_OF_A_KIND:
             self.found.append(Finding(severity, check, str(path), position, text, advice))
 
     def all(self) -> list[Finding]:
-        """The findings, and for each kind of which there were more, how many."""
+        """The findings, and the number of unlisted ones by kind."""
         surplus = [
             Finding(Severity.NOTE, check, path, None, f"{count - MOST_OF_A_KIND} more of this kind", LOOK)
             for (check, path), count in self._counts.items()

@@ -1,7 +1,7 @@
-"""Checks of a segment's three indexes, made while its log is walked: each entry is held against the batch it is about.
+"""Checks the three indexes of a segment while its log is read: each entry must match its batch.
 
-Index files and the entries of the log, in order, enter; findings leave. `log_checks` makes one of each for every
-segment. Invariant: one pass over the log, and no more memory than the index files take.
+`checks` creates one check of each type per segment and passes the entries of the log in order. Invariant: one iteration
+over the log, and no more memory than the index files need.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _CONTROL_LIMIT_BYTES: Final = 1 << 16
 
 
 class OffsetIndexCheck:
-    """Every entry points at the begin of a batch and tells the last offset of it or of a later one; both rise."""
+    """Every entry has the position of a batch and the last offset of that or a later batch; both increase."""
 
     def __init__(self, path: Path, base_offset: int, findings: Findings, *, active: bool) -> None:
-        """`active`: the last segment of its log, whose index may have room behind its entries."""
+        """`active`: the last segment of its log, whose index may have unused space at its end."""
         self._path = path
         self._findings = findings
         self._base_offset = base_offset
@@ -39,7 +39,7 @@ class OffsetIndexCheck:
         self._next = 0
         self._last_offset = base_offset - 1
         self._pending: tuple[int, int] | None = None
-        """Offset of an entry whose batch is still to come, and where the entry stands."""
+        """Offset and position of an entry whose batch follows later."""
         for place, (earlier, later) in enumerate(zip(self._entries, self._entries[1:], strict=False), 1):
             if later[0] <= earlier[0] or later[1] <= earlier[1]:
                 self._error(place * OFFSET_ENTRY_BYTES, f"entry {later} does not follow {earlier}")
@@ -50,7 +50,7 @@ class OffsetIndexCheck:
         self._findings.add(Severity.ERROR, "offset index", self._path, text, position=position, advice=REMAKE_INDEX)
 
     def see(self, entry: Entry) -> None:
-        """Take in the next entry of the log."""
+        """Process the next entry of the log."""
         end = entry.position + entry.header.size
         while self._next < len(self._entries) and self._entries[self._next][1] < end:
             relative, position = self._entries[self._next]
@@ -64,7 +64,7 @@ class OffsetIndexCheck:
                 self._pending = (offset, at)
             self._next += 1
         self._last_offset = entry.header.last_offset
-        # An entry tells the last offset of what was appended at once, which may have been several batches.
+        # An entry has the last offset of one append, which may consist of several batches.
         if self._pending is not None and self._pending[0] <= self._last_offset:
             offset, at = self._pending
             if offset != self._last_offset:
@@ -72,7 +72,7 @@ class OffsetIndexCheck:
             self._pending = None
 
     def finish(self) -> None:
-        """The log is at its end."""
+        """The end of the log was reached."""
         for place in range(self._next, len(self._entries)):
             relative, position = self._entries[place]
             offset = self._base_offset + relative
@@ -83,14 +83,14 @@ class OffsetIndexCheck:
 
 
 def _without_room(entries: list[tuple[int, int]], *, active: bool) -> list[tuple[int, int]]:
-    """The entries without the zeros that Kafka keeps behind those of an active segment."""
+    """Return the entries without the zeros that Kafka appends for an active segment."""
     while active and entries and entries[-1] == (0, 0):
         entries.pop()
     return entries
 
 
 class TimeIndexCheck:
-    """An entry's timestamp is the largest up to its offset, and the batch there has it; both columns rise."""
+    """The timestamp of an entry is the largest up to its offset, and its batch has it; both increase."""
 
     def __init__(self, path: Path, base_offset: int, findings: Findings, *, active: bool) -> None:
         """`active`: see `OffsetIndexCheck`."""
@@ -114,7 +114,7 @@ class TimeIndexCheck:
         self._findings.add(severity, "time index", self._path, text, position=position, advice=REMAKE_INDEX)
 
     def see(self, entry: Entry) -> None:
-        """Take in the next entry of the log."""
+        """Process the next entry of the log."""
         header = entry.header
         self._newest = max(self._newest, header.max_timestamp)
         while self._next < len(self._entries):
@@ -132,7 +132,8 @@ class TimeIndexCheck:
             self._next += 1
 
     def finish(self, *, complete: bool) -> None:
-        """The log is at its end; `complete`: the index must hold its newest time, as that of a sealed segment does."""
+        """The end of the log was reached. `complete`: the index must contain its newest time, as for a sealed
+        segment."""
         if self._next < len(self._entries):
             offset = self._base_offset + self._entries[self._next][1]
             self._tell(Severity.ERROR, self._next * TIME_ENTRY_BYTES, f"offset {offset} is not in the log")
@@ -146,21 +147,21 @@ class TimeIndexCheck:
 
 
 class TransactionCheck:
-    """Every aborted transaction is in the index of the segment that holds its marker, and nothing else is.
+    """Every aborted transaction is in the index of the segment with its marker, and nothing else is.
 
-    One for a log: a transaction may span segments. Compaction may have taken records and markers, so only what is
-    there is held against the index.
+    One check per log: a transaction can span segments. Compaction may have removed records and markers, so only
+    existing ones are compared with the index.
     """
 
     def __init__(self, findings: Findings) -> None:
-        """Nothing seen of the log yet."""
+        """Nothing was read yet."""
         self._findings = findings
         self._running: dict[int, int] = {}
         self._path = Path()
         self._waiting: list[AbortedTransaction] = []
 
     def begin(self, path: Path, base_offset: int) -> None:
-        """The next segment, with the path of its index."""
+        """Begin the next segment, with the path of its index."""
         self._path = path
         index = TransactionIndex.decode(read_whole(path), base_offset)
         if index is None:
@@ -171,7 +172,7 @@ class TransactionCheck:
         self._findings.add(Severity.ERROR, "transaction index", self._path, text, position=position, advice=advice)
 
     def see(self, entry: Entry) -> None:
-        """Take in the next entry of the log."""
+        """Process the next entry of the log."""
         header = entry.header
         indexed = self._indexed_up_to(header.base_offset, header.last_offset)
         if header.is_control:
@@ -185,7 +186,7 @@ class TransactionCheck:
         found = None
         while self._waiting and self._waiting[-1].last_offset <= last_offset:
             entry = self._waiting.pop()
-            # An index may still tell of a marker that compaction took.
+            # The index may have an entry for a marker that compaction removed.
             found = entry if entry.last_offset >= base_offset else found
         return found
 
@@ -206,14 +207,14 @@ class TransactionCheck:
             self._error(None, f"{indexed} contradicts the marker of producer {header.producer_id}, begun at {begin}")
 
     def finish(self, next_offset: int) -> None:
-        """The segment is at its end, at `next_offset`."""
+        """The end of the segment, `next_offset`, was reached."""
         for left in self._waiting:
             if left.last_offset >= next_offset:
                 self._error(None, f"{left} ends behind the segment's last batch")
 
 
 def control_type(entry: Entry) -> ControlType | None:
-    """How a control batch ends its transaction; None when it has no record any more, or one that does not decode."""
+    """Return how a control batch ends its transaction; None if it has no record, or one that cannot be decoded."""
     try:
         for record in iterate_records(entry.content, 0, entry.header, limit=_CONTROL_LIMIT_BYTES):
             return read_control_type(record.key)

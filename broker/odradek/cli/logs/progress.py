@@ -1,4 +1,4 @@
-"""A bar on standard error for work that is counted in bytes; nothing where that is no terminal."""
+"""A progress bar on standard error for work that is counted in bytes. Only shown in a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Gives a function to call with bytes that are done and bytes in all."""
+    """Yield a function to call with the number of bytes done and in total."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

@@ -1,8 +1,8 @@
-"""What `odradek log verify` does: checks whole log directories, partition by partition and side by side.
+"""`odradek log verify`: checks log directories, several partitions at a time.
 
-Paths enter; a `VerifyReport` leaves, with its table and its JSON. `cli/logs/command` calls it. Nothing is written, also
-not the lock file. Partitions are checked in other processes when there is enough to read that it pays. Invariant: the
-order and the content of findings do not depend on which process was faster.
+`cli/logs/command` shows the `VerifyReport` as table or JSON. Nothing is written, not even the lock file. Partitions are
+checked in other processes if there is enough to read. Invariant: the order and content of findings do not depend on
+which process was faster.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ _DIRECTORIES: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class VerifyReport:
-    """Everything that was looked at and found."""
+    """All checked partitions and findings."""
 
     partitions: list[PartitionReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def count(self, severity: Severity) -> int:
-        """Findings of a severity."""
+        """Number of findings of a severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
     def summary(self) -> str:
-        """One sentence."""
+        """A one-line summary."""
         segments = sum(report.segments for report in self.partitions)
         batches = sum(report.batches for report in self.partitions)
         size = sum(report.size_bytes for report in self.partitions)
@@ -73,7 +73,7 @@ class VerifyReport:
         )
 
     def table(self, *, notes: bool) -> Table:
-        """The findings, errors first; notes only when asked for."""
+        """The findings, errors first; notes only on request."""
         shown = [finding for finding in self.findings if notes or finding.severity > Severity.NOTE]
         shown.sort(key=lambda finding: -finding.severity)
         rows = tuple(
@@ -93,7 +93,7 @@ class VerifyReport:
         return Table("", columns, rows, marked, empty="Nothing is wrong.")
 
     def plain(self) -> dict[str, object]:
-        """For JSON."""
+        """The report as JSON."""
         return {
             "partitions": [
                 {
@@ -123,13 +123,13 @@ class VerifyReport:
 
 
 Progress = Callable[[int, int], None]
-"""Told bytes that are done and bytes in all, after each partition."""
+"""Called with the number of bytes done and in total after each partition."""
 
 
 def verify(paths: Sequence[Path], *, deep: bool, jobs: int | None, progress: Progress) -> VerifyReport:
-    """Check the directories: partitions, or such that hold partitions. Raises `LogToolError`, `StorageError`.
+    """Check directories of partitions, or directories that contain them. Raises `LogToolError`, `StorageError`.
 
-    `jobs` processes at most; None: as many as there are processors, if there is enough to read.
+    `jobs`: maximum number of processes; None for the number of processors, if there is enough to read.
     """
     roots = {path: partitions_in(path) for path in paths}
     requests = [
@@ -157,7 +157,7 @@ def _was_clean(partition: Path) -> bool:
 
 
 def _size_of(path: str) -> int:
-    """Bytes of a directory's files; those that go meanwhile do not count."""
+    """Size of a directory's files; files that are deleted meanwhile do not count."""
     total = 0
     for name in FILES.list(path):
         try:
@@ -178,13 +178,13 @@ def _checked(requests: Sequence[CheckRequest], processes: int) -> Iterator[Parti
     if processes <= 1:
         yield from map(_check, requests)
         return
-    # Not forked: a fork of a program with threads, as a progress bar has, may stand still.
+    # Not forked: a fork of a program with threads, such as that of a progress bar, can deadlock.
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(_check, requests)
 
 
 def _check(request: CheckRequest) -> PartitionReport:
-    """A disk that refuses one partition does not end the look at the others."""
+    """Check one partition. If it cannot be read, the others are still checked."""
     try:
         return check_partition(request)
     except StorageError as error:
@@ -192,11 +192,11 @@ def _check(request: CheckRequest) -> PartitionReport:
         return PartitionReport(path=request.path, findings=[finding])
 
 
-# A whole entry of log.dirs
+# A log directory
 
 
 def _check_root(root: Path, reports: Sequence[PartitionReport]) -> list[Finding]:
-    """What stands beside the partitions; of a partition's own directory only whether somebody uses it."""
+    """Check the files next to the partitions; for a single partition, only whether its log directory is in use."""
     findings = Findings()
     alone = is_partition_directory(root)
     directory = root.resolve().parent if alone else root
