@@ -111,7 +111,7 @@ class MetaProperties:
         properties = _properties(content)
         version = properties.get("version", "0")
         if version != "0":
-            raise ConfigError(f"{path} has version {version}: only 0, of brokers on ZooKeeper, is supported")
+            raise ConfigError(f"{path} has version {version}: only 0 (ZooKeeper mode) is supported")
         cluster_id = properties.get("cluster.id")
         if cluster_id is not None and cluster_id != expected.cluster_id:
             raise ConfigError(

@@ -50,10 +50,10 @@ from odradek.records.formats import check_entry, iterate_records
 
 _KNOWN_FILES: Final = (checkpoints.LEADER_EPOCH_FILE, checkpoints.PARTITION_METADATA_FILE)
 _LEFTOVERS: Final = {
-    DELETED_SUFFIX: (Severity.NOTE, "a file that was to be removed"),
+    DELETED_SUFFIX: (Severity.NOTE, "a file that was about to be deleted"),
     CLEANED_SUFFIX: (Severity.WARNING, "compaction did not finish this segment"),
-    SWAP_SUFFIX: (Severity.WARNING, "a compacted segment was not put in its place yet"),
-    ".tmp": (Severity.NOTE, "a small file was not finished"),
+    SWAP_SUFFIX: (Severity.WARNING, "a compacted segment has not replaced the old one yet"),
+    ".tmp": (Severity.NOTE, "a small file was not written completely"),
 }
 
 
@@ -156,9 +156,9 @@ class _PartitionCheck:
             self._findings.add(Severity.ERROR, "batch", path, str(error), position=position, advice=REPLACE_REPLICA)
         problem = None
         if header.base_offset < self._next_offset:
-            problem = f"offset {header.base_offset} comes where {self._next_offset} or a later one belongs"
+            problem = f"offset {header.base_offset} is below the expected {self._next_offset}"
         elif successor is not None and header.last_offset >= successor:
-            problem = f"offset {header.last_offset} lies in the next segment, which begins at {successor}"
+            problem = f"offset {header.last_offset} is in the range of the next segment, which begins at {successor}"
         elif header.last_offset - base_offset > INT32_MAX:
             problem = f"offset {header.last_offset} is too far from the segment's base for the indexes"
         if problem is not None:
@@ -178,15 +178,16 @@ class _PartitionCheck:
             previous, newest = record.offset, max(newest, record.timestamp)
         if previous >= 0 and newest != header.max_timestamp and header.magic > 0:
             raise CorruptMessageError(
-                f"the batch at offset {header.base_offset} tells time {header.max_timestamp}, its newest has {newest}"
+                f"the batch at offset {header.base_offset} has max timestamp {header.max_timestamp}, but its newest "
+                f"record has {newest}"
             )
         if previous > header.last_offset:
-            raise CorruptMessageError(f"record {previous} lies behind its batch, which ends at {header.last_offset}")
+            raise CorruptMessageError(f"record {previous} is after the end of its batch, {header.last_offset}")
 
     def _tell_end(self, path: Path, walk: Walk, *, active: bool) -> None:
-        text = f"{walk.size - walk.end} bytes are no batch: {walk.problem}"
+        text = f"{walk.size - walk.end} bytes are not a batch: {walk.problem}"
         if active and not self._request.clean:
-            advice = "Nothing, after a crash: the broker cuts them at its next start."
+            advice = "None after a crash: the broker truncates them at its next start."
             self._findings.add(Severity.WARNING, "tail", path, text, position=walk.end, advice=advice)
         else:
             self._findings.add(Severity.ERROR, "tail", path, text, position=walk.end, advice=REPLACE_REPLICA)
@@ -199,7 +200,9 @@ class _PartitionCheck:
         if missing and (not active or self._request.clean):
             for suffix in missing:
                 name = f"{base_offset:020d}{suffix}"
-                self._tell(Severity.WARNING, "index", name, "it is missing: the segment is walked at the next start")
+                self._tell(
+                    Severity.WARNING, "index", name, "it is missing: the broker scans the segment at its next start"
+                )
         return not missing
 
     # Leader epochs
@@ -215,7 +218,7 @@ class _PartitionCheck:
             return None
         cache = EpochCache(entries)
         if cache.entries() != entries:
-            self._tell(Severity.ERROR, "leader epochs", path.name, "epochs or offsets do not rise", REMAKE_INDEX)
+            self._tell(Severity.ERROR, "leader epochs", path.name, "epochs or offsets do not increase", REMAKE_INDEX)
         return cache
 
     def _check_epoch(self, path: Path, entry: Entry) -> None:
@@ -234,9 +237,7 @@ class _PartitionCheck:
         if known not in (-1, header.leader_epoch):
             self._told_epochs.add(header.leader_epoch)
             severity = Severity.ERROR if self._request.clean else Severity.WARNING
-            text = (
-                f"offset {header.base_offset} was written in epoch {header.leader_epoch}, the checkpoint says {known}"
-            )
+            text = f"offset {header.base_offset} has leader epoch {header.leader_epoch}, but the checkpoint has {known}"
             self._findings.add(severity, "leader epochs", path, text, position=entry.position)
 
     # Names, snapshots, topic id
@@ -251,13 +252,13 @@ class _PartitionCheck:
                 if int(name.split(".")[0]) not in bases:
                     self._tell(Severity.WARNING, "leftover", name, "an index without its .log file")
             elif not _is_segment_file(name, SNAPSHOT_SUFFIX) and name not in _KNOWN_FILES:
-                self._tell(Severity.NOTE, "leftover", name, "no file of a log", LOOK)
+                self._tell(Severity.NOTE, "leftover", name, "not a file of a log", LOOK)
         if not bases:
             self._tell(Severity.WARNING, "segments", "", "there is no segment", LOOK)
 
     def _finish(self, bases: set[int]) -> None:
         if self._gaps:
-            text = f"offsets are missing in {self._gaps} places: compaction leaves them out, or they were lost"
+            text = f"there are {self._gaps} gaps between offsets: compaction leaves them, or records were lost"
             self._tell(Severity.NOTE, "offsets", "", text, LOOK)
         if self._epochs is None:
             if self._epoch >= 0 and checkpoints.LEADER_EPOCH_FILE not in self._names:
@@ -277,10 +278,10 @@ class _PartitionCheck:
             try:
                 ProducerState.decode(read_whole(self._directory / name), offset)
             except CorruptMessageError as error:
-                advice = "Remove it while the broker is stopped: an older one is used, and the log after it."
+                advice = "Stop the broker and remove it: the broker then uses an older one and scans the log after it."
                 self._tell(Severity.ERROR, "producer snapshot", name, str(error), advice)
             if offset > self._next_offset:
-                text = f"it is of offset {offset}, above the log end {self._next_offset}"
+                text = f"its offset {offset} is above the log end {self._next_offset}"
                 self._tell(Severity.WARNING, "producer snapshot", name, text)
             elif offset not in expected:
                 self._tell(Severity.NOTE, "producer snapshot", name, "no segment begins there")
@@ -293,7 +294,9 @@ class _PartitionCheck:
             checkpoints.decode_partition_metadata(read_whole(self._directory / name), name)
         except MalformedCheckpointError as error:
             severity = Severity.ERROR if self._request.clean else Severity.WARNING
-            self._tell(severity, "topic id", name, str(error), "Stop the broker and remove it: it is written anew.")
+            self._tell(
+                severity, "topic id", name, str(error), "Stop the broker and remove it: the broker creates it again."
+            )
 
 
 def _is_segment_file(name: str, suffix: str) -> bool:

@@ -28,7 +28,7 @@ _LINES_AT_ONCE: Final = 500
 
 @click.group()
 def log() -> None:
-    """Look into the files of a log, check them, or compact one, without a broker.
+    """Show and check the files of a log, or compact a log, without a broker.
 
     \b
     Example:
@@ -41,19 +41,29 @@ def log() -> None:
 @log.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIRECTORY…", type=click.Path(path_type=Path))
 @click.option("-d", "--deep-iteration", "deep", is_flag=True, help="Show every record, not only batches.")
-@click.option("-p", "--print-data-log", "contents", is_flag=True, help="Show keys and values too; implies the former.")
+@click.option(
+    "-p", "--print-data-log", "contents", is_flag=True, help="Also show keys and values; implies --deep-iteration."
+)
 @click.option(
     "--value-decoder",
     type=click.Choice([*_DECODERS, *_LOG_DECODERS]),
-    help="How values are shown; the last two show key and value of a broker's own topics. Implies --print-data-log.",
+    help="Format of values; the last two show key and value of internal topics. Implies --print-data-log.",
 )
-@click.option("--key-decoder", type=click.Choice(_DECODERS), help="How keys are shown. Implies --print-data-log.")
-@click.option("--index-sanity-check", "sanity_only", is_flag=True, help="Only ask whether a broker trusts each index.")
-@click.option("--verify-index-only", "verify_only", is_flag=True, help="Hold indexes against the log, show no entries.")
+@click.option("--key-decoder", type=click.Choice(_DECODERS), help="Format of keys. Implies --print-data-log.")
 @click.option(
-    "--max-bytes", type=click.IntRange(1), default=_ALL_BYTES, metavar="BYTES", help="Read no more of each .log file."
+    "--index-sanity-check", "sanity_only", is_flag=True, help="Only check whether a broker would accept each index."
 )
-@click.option("--skip-record-metadata", is_flag=True, help="Of records, show key and value alone.")
+@click.option(
+    "--verify-index-only", "verify_only", is_flag=True, help="Compare indexes with the log, without showing entries."
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(1),
+    default=_ALL_BYTES,
+    metavar="BYTES",
+    help="Read at most this much of each .log file.",
+)
+@click.option("--skip-record-metadata", is_flag=True, help="Show only key and value of records.")
 @output_option
 def dump(
     *,
@@ -64,7 +74,7 @@ def dump(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show what is in files of a log, in the words of Kafka's DumpLogSegments.
+    """Show the content of log files in the format of Kafka's DumpLogSegments.
 
     Of a directory all files are shown: .log, .index, .timeindex, .txnindex, .snapshot and the small checkpoint files,
     and those of the partitions in it. With --output json every line is a JSON object. What is wrong is told at the end
@@ -99,7 +109,7 @@ def _decoder(key: str | None, value: str | None) -> Any:
 
     if value in LOG_DECODERS:
         if key is not None:
-            raise click.UsageError(f"--value-decoder {value} shows the key too: leave out --key-decoder.")
+            raise click.UsageError(f"--value-decoder {value} also shows the key: omit --key-decoder.")
         return LOG_DECODERS[value]
     return by_field(DECODERS[key or "string"], DECODERS[value or "string"])
 
@@ -123,16 +133,12 @@ def _print(path: Path, lines: Iterable[Line], *, as_json: bool) -> None:
 
 @log.command()
 @click.argument("paths", nargs=-1, required=True, metavar="DIRECTORY…", type=click.Path(path_type=Path))
-@click.option("--deep", is_flag=True, help="Unpack and decode every record too; several times slower.")
-@click.option(
-    "--notes", is_flag=True, help="Also show what is no trouble: leftovers, gaps of compaction, and the like."
-)
-@click.option(
-    "-j", "--jobs", type=click.IntRange(1), help="Processes that check partitions.  [default: one a processor]"
-)
+@click.option("--deep", is_flag=True, help="Also decompress and decode every record; several times slower.")
+@click.option("--notes", is_flag=True, help="Also show harmless findings, such as leftovers and gaps of compaction.")
+@click.option("-j", "--jobs", type=click.IntRange(1), help="Number of processes.  [default: number of processors]")
 @output_option
 def verify(*, paths: tuple[Path, ...], deep: bool, notes: bool, jobs: int | None, as_json: bool) -> None:
-    """Check every byte of logs: nothing is written, nothing is mended.
+    """Check every byte of logs, without changing anything.
 
     A DIRECTORY is an entry of log.dirs or one partition in it. Looked at are CRCs, offsets, lengths, indexes against
     their log, aborted transactions, producer snapshots, leader epochs, checkpoints and leftovers. A finding is an
@@ -165,32 +171,38 @@ def verify(*, paths: tuple[Path, ...], deep: bool, notes: bool, jobs: int | None
 @log.command()
 @click.argument("paths", nargs=-1, required=True, metavar="DIRECTORY…", type=click.Path(path_type=Path))
 @click.option(
-    "--dirty-from", type=click.IntRange(0), metavar="OFFSET", help="Compacted below; default: as checkpointed."
+    "--dirty-from", type=click.IntRange(0), metavar="OFFSET", help="End of the compacted part; default: the checkpoint."
 )
-@click.option("--up-to", type=click.IntRange(0), metavar="OFFSET", help="Replicated below; default: as checkpointed.")
+@click.option(
+    "--up-to", type=click.IntRange(0), metavar="OFFSET", help="End of the replicated part; default: the checkpoint."
+)
 @click.option(
     "--delete-retention-ms",
     type=click.IntRange(0),
     default=86_400_000,
     show_default=True,
-    help="How long tombstones and transaction markers stay.",
+    help="Retention of tombstones and transaction markers.",
 )
 @click.option(
-    "--min-compaction-lag-ms", type=click.IntRange(0), default=0, show_default=True, help="Younger records stay."
+    "--min-compaction-lag-ms", type=click.IntRange(0), default=0, show_default=True, help="Keep younger records."
 )
 @click.option(
-    "--segment-bytes", type=click.IntRange(14), default=1 << 30, show_default=True, help="Largest segment that is made."
+    "--segment-bytes",
+    type=click.IntRange(14),
+    default=1 << 30,
+    show_default=True,
+    help="Maximum size of a new segment.",
 )
 @click.option(
     "--map-bytes",
     type=click.IntRange(1 << 16),
     default=128 << 20,
     show_default=True,
-    help="Memory for keys: 24 bytes each. With too little, a second run goes on.",
+    help="Memory for keys, 24 bytes each. If it is too small, run the command again.",
 )
 @output_option
 def compact(*, paths: tuple[Path, ...], as_json: bool, **options: Any) -> None:
-    """Compact the logs of partitions while their broker is stopped, as it would do it itself.
+    """Compact the logs of partitions as their broker would, while it is stopped.
 
     A DIRECTORY is that of one partition. The last segment is still written to and stays as it is, and so does what is
     not replicated or belongs to an open transaction. It is safe to stop this at any time: the next start settles it.
@@ -220,7 +232,7 @@ def _show_compacted(report: CompactReport) -> None:
     from odradek.cli.tables import Column, Table, show
 
     if report.reason:
-        click.echo(f"{report.path}: nothing was done, {report.reason}.")
+        click.echo(f"{report.path}: nothing to compact: {report.reason}.")
         return
     rows = (
         ("segments", f"{report.segments_before:,}", f"{report.segments_after:,}"),
@@ -228,6 +240,6 @@ def _show_compacted(report: CompactReport) -> None:
         ("records read and kept", f"{report.records_before:,}", f"{report.records_after:,}"),
     )
     if report.keyless_records:
-        click.echo(f"Warning: {report.keyless_records:,} records had no key and were dropped.", err=True)
+        click.echo(f"Warning: {report.keyless_records:,} records without a key were dropped.", err=True)
     done = f"dirty from {report.dirty_from}, now clean up to {report.clean_up_to}, in {report.seconds:.1f} s"
     show([Table(f"{report.path}: {done}", (Column(""), Column("BEFORE", True), Column("AFTER", True)), rows)])

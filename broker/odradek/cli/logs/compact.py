@@ -108,12 +108,12 @@ def compact(directory: Path, settings: CompactSettings, progress: Progress) -> C
     if topic_partition is None or not path.is_dir():
         raise LogToolError(f"{directory} is not the directory of a partition, such as orders-0")
     if not any(name.endswith(LOG_SUFFIX) for name in FILES.list(str(path))):
-        raise LogToolError(f"{directory} holds no segment")
+        raise LogToolError(f"{directory} contains no segment")
     root = path.parent
     try:
         release = FILES.lock(f"{root}/{checkpoints.LOCK_FILE}")
     except StorageError as error:
-        raise LogToolError(f"{root} is in use, stop its broker first: {error}") from error
+        raise LogToolError(f"{root} is in use: stop its broker first: {error}") from error
     try:
         report = _Compaction(root, path, topic_partition, settings).run(progress)
     finally:
@@ -235,12 +235,12 @@ class _Compaction:
     def _reason(self, log: PartitionLog, found: CleaningRange) -> str:
         active = log.active_segment.base_offset
         if found.first_dirty_offset >= active:
-            return f"it is clean up to its last segment, which begins at {active} and is still written to"
+            return f"it is clean up to the active segment, which begins at {active}"
         unstable = log.first_unstable_offset
         bound = f"it is replicated up to {log.high_watermark}"
-        bound += "" if unstable is None else f", a transaction is open since {unstable}"
+        bound += "" if unstable is None else f", a transaction is open from {unstable} on"
         return (
-            f"nothing from {found.first_dirty_offset} on may be cleaned: {bound}, its last segment begins at {active}"
+            f"nothing from {found.first_dirty_offset} on can be cleaned: {bound}, its active segment begins at {active}"
         )
 
     def _request(self, log: PartitionLog, sources: tuple[SegmentView, ...], found: CleaningRange) -> CleaningRequest:
@@ -272,7 +272,7 @@ class _Compaction:
         for group in result.groups:
             swap = CleanedSwap(generation=log.generation, replaced=group, cleaned=group[:1])
             if not log.swap_cleaned(swap):
-                raise LogToolError(f"the segments {group} of {self._path} are not there any more")
+                raise LogToolError(f"the segments {group} of {self._path} no longer exist")
 
     # Checkpoints
 
@@ -310,7 +310,7 @@ class _Host:
 
     def check_room(self, log: PartitionLog) -> None:
         """Reject appends."""
-        raise KafkaStorageError(f"{log.topic_partition} is only to be compacted")
+        raise KafkaStorageError(f"{log.topic_partition} is only open for compaction")
 
 
 class _CountingFiles(SystemFiles):

@@ -46,7 +46,7 @@ def _text(content: bytes) -> str:
 def _number(layout: Struct) -> FieldDecoder:
     def decode(content: bytes) -> str:
         if len(content) != layout.size:
-            return f"<{len(content)} bytes are no number of {layout.size}: {content.hex()}>"
+            return f"<{len(content)} bytes are not a number of {layout.size} bytes: {content.hex()}>"
         return str(layout.unpack(content)[0])
 
     return decode

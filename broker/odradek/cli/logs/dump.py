@@ -163,9 +163,8 @@ def dump_file(path: Path, options: DumpOptions, complaints: Complaints) -> Itera
     yield Line("file", {"file": str(path)}, sentence=f"Dumping {path}")
     dump = _SMALL_FILES.get(path.name) or _BY_SUFFIX.get(path.suffix)
     if dump is None:
-        raise LogToolError(
-            f"{path} is no file of a log: known are {', '.join(_BY_SUFFIX)} and {', '.join(sorted(_SMALL_FILES))}"
-        )
+        supported = f"{', '.join(_BY_SUFFIX)} and {', '.join(sorted(_SMALL_FILES))}"
+        raise LogToolError(f"{path} is not a file of a log: supported are {supported}")
     yield from dump(path, options, complaints)
 
 
@@ -200,7 +199,7 @@ def _dump_log(path: Path, options: DumpOptions, complaints: Complaints) -> Itera
             {"invalidBytes": trailing},
             sentence=f"Found {trailing} invalid bytes at the end of {path.name}",
         )
-        complaints.told(path, f"from position {walk.end} on {walk.problem}")
+        complaints.told(path, f"from position {walk.end} on: {walk.problem}")
 
 
 def _entry_line(entry: Entry, *, is_valid: bool) -> Line:
@@ -351,7 +350,7 @@ def _log_of(path: Path) -> Path:
 def _sanity(path: Path, content: bytes, entry_bytes: int, complaints: Complaints) -> Iterator[Line]:
     """Check the last entry and the length, from which a broker decides at start whether to rebuild an index."""
     if len(content) % entry_bytes:
-        complaints.told(path, f"{len(content)} bytes are no whole number of entries of {entry_bytes} bytes")
+        complaints.told(path, f"{len(content)} bytes are not a multiple of the entry size, {entry_bytes} bytes")
         return
     if entry_bytes == TIME_ENTRY_BYTES and content:
         first, last = _TIME_ENTRY.unpack_from(content), _TIME_ENTRY.unpack(content[-entry_bytes:])
@@ -415,7 +414,9 @@ class _Batches:
 def _dump_transaction_index(path: Path, _options: DumpOptions, complaints: Complaints) -> Iterator[Line]:
     index = TransactionIndex.decode(FILES.read(str(path)))
     if index is None:
-        complaints.told(path, "it is no transaction index: its size, a version or the order of its entries is wrong")
+        complaints.told(
+            path, "it is not a valid transaction index: its size, a version or the order of its entries is wrong"
+        )
         return
     for producer_id, first, last, stable in index.entries():
         fields = {"version": TRANSACTION_ENTRY_VERSION, "producerId": producer_id, "firstOffset": first}

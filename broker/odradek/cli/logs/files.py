@@ -105,7 +105,7 @@ class Walk:
                 self.problem = self._reason(window, at, str(error))
                 return
             if header.size > self.size - self.end:
-                self.problem = f"the entry takes {header.size} bytes, only {self.size - self.end} are there"
+                self.problem = f"the entry has {header.size} bytes, but only {self.size - self.end} are left"
                 return
             if header.size > len(window) - at:
                 window, start, at = self._read(max(WINDOW_BYTES, header.size)), self.end, 0
@@ -117,9 +117,9 @@ class Walk:
 
     def _reason(self, window: bytes, at: int, told: str) -> str:
         if self.size - self.end < MIN_ENTRY_SIZE:
-            return f"{self.size - self.end} bytes are less than any entry takes"
+            return f"{self.size - self.end} bytes are too few for an entry"
         if not any(window[at : at + HEADER_SIZE]):
-            return "the file was lengthened, but nothing was written there"
+            return "the file was extended, but nothing was written there"
         return told
 
 
@@ -127,7 +127,7 @@ def base_offset_of(path: Path) -> int:
     """Return the offset in a segment file's name. Raises `LogToolError` if there is none."""
     digits = path.name.split(".", 1)[0]
     if not digits.isdecimal():
-        raise LogToolError(f"{path} is not named after an offset, as Kafka's segment files are")
+        raise LogToolError(f"{path} does not have an offset as its name, as Kafka's segment files do")
     return int(digits)
 
 
@@ -145,7 +145,7 @@ def files_to_dump(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise LogToolError(f"{path} is not there")
+            raise LogToolError(f"{path} does not exist")
         if not path.is_dir():
             found.append(path)
             continue
@@ -153,7 +153,7 @@ def files_to_dump(paths: Sequence[Path]) -> list[Path]:
         for child in sorted(child for child in path.iterdir() if child.is_dir()):
             inside += _dumpable(child)
         if not inside:
-            raise LogToolError(f"{path} holds no file of a log")
+            raise LogToolError(f"{path} contains no file of a log")
         found += inside
     return found
 
@@ -167,7 +167,7 @@ def partitions_in(directory: Path) -> list[Path]:
     """Return the directory if it contains a log, else its subdirectories that do. Raises `LogToolError`,
     `StorageError`."""
     if not FILES.is_directory(str(directory)):
-        raise LogToolError(f"{directory} is no directory")
+        raise LogToolError(f"{directory} is not a directory")
     if is_partition_directory(directory):
         return [directory]
     children = [directory / name for name in FILES.list(str(directory))]

@@ -33,12 +33,12 @@ class Finding(NamedTuple):
 
 
 REPLACE_REPLICA: Final = (
-    "If other replicas are in sync: stop the broker, remove this partition's directory, and let it be copied again. "
-    "Otherwise restore it, or cut the segment here and lose what follows."
+    "If other replicas are in sync: stop the broker and remove this partition's directory; it is replicated again. "
+    "Otherwise restore it, or truncate the segment here and lose the rest."
 )
-REMAKE_INDEX: Final = "Stop the broker and remove the file: a start after that makes it anew."
-NEXT_START: Final = "Nothing: the broker settles it at its next start."
-LOOK: Final = "Nothing, unless you do not know why it is there."
+REMAKE_INDEX: Final = "Stop the broker and remove the file: the broker creates it again."
+NEXT_START: Final = "None: the broker repairs it at its next start."
+LOOK: Final = "None, if you know why it is there."
 
 
 @dataclass(slots=True)

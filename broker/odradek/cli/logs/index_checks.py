@@ -33,7 +33,7 @@ class OffsetIndexCheck:
         self._base_offset = base_offset
         content = read_whole(path)
         if len(content) % OFFSET_ENTRY_BYTES:
-            self._error(len(content), "the file ends within an entry")
+            self._error(len(content), "the last entry is incomplete")
         whole = len(content) - len(content) % OFFSET_ENTRY_BYTES
         self._entries = _without_room(list(_OFFSET_ENTRY.iter_unpack(content[:whole])), active=active)
         self._next = 0
@@ -59,7 +59,7 @@ class OffsetIndexCheck:
             if position != entry.position:
                 self._error(at, f"offset {offset} points to {position}, inside the batch at {entry.position}")
             elif offset < entry.header.last_offset:
-                self._error(at, f"offset {offset} points to {position}, where a batch ends later")
+                self._error(at, f"offset {offset} points to {position}, whose batch ends later")
             else:
                 self._pending = (offset, at)
             self._next += 1
@@ -68,7 +68,7 @@ class OffsetIndexCheck:
         if self._pending is not None and self._pending[0] <= self._last_offset:
             offset, at = self._pending
             if offset != self._last_offset:
-                self._error(at, f"offset {offset} is the last one of no batch")
+                self._error(at, f"offset {offset} is not the last offset of a batch")
             self._pending = None
 
     def finish(self) -> None:
@@ -76,7 +76,7 @@ class OffsetIndexCheck:
         for place in range(self._next, len(self._entries)):
             relative, position = self._entries[place]
             offset = self._base_offset + relative
-            self._error(place * OFFSET_ENTRY_BYTES, f"offset {offset} points to {position}, behind the last batch")
+            self._error(place * OFFSET_ENTRY_BYTES, f"offset {offset} points to {position}, after the last batch")
         if self._entries and self._base_offset + self._entries[-1][0] > self._last_offset:
             last = self._base_offset + self._entries[-1][0]
             self._error((len(self._entries) - 1) * OFFSET_ENTRY_BYTES, f"its last offset, {last}, is not in the log")
@@ -99,7 +99,7 @@ class TimeIndexCheck:
         self._base_offset = base_offset
         content = read_whole(path)
         if len(content) % TIME_ENTRY_BYTES:
-            self._tell(Severity.ERROR, len(content), "the file ends within an entry")
+            self._tell(Severity.ERROR, len(content), "the last entry is incomplete")
         whole = len(content) - len(content) % TIME_ENTRY_BYTES
         self._entries = _without_room(list(_TIME_ENTRY.iter_unpack(content[:whole])), active=active)
         self._next = 0
@@ -124,10 +124,12 @@ class TimeIndexCheck:
                 return
             at = self._next * TIME_ENTRY_BYTES
             if timestamp < self._newest:
-                text = f"time {timestamp} stands for offset {offset}, but a record up to there has time {self._newest}"
+                text = (
+                    f"the entry for offset {offset} has time {timestamp}, but an earlier record has time {self._newest}"
+                )
                 self._tell(Severity.ERROR, at, text)
             elif timestamp > self._newest:
-                text = f"no record up to offset {offset} has time {timestamp}, the newest has {self._newest}"
+                text = f"no record up to offset {offset} has time {timestamp}; the newest has {self._newest}"
                 self._tell(Severity.WARNING, at, text)
             self._next += 1
 
@@ -142,7 +144,7 @@ class TimeIndexCheck:
             self._tell(
                 Severity.WARNING,
                 len(self._entries) * TIME_ENTRY_BYTES,
-                f"it ends at time {last}, the newest record has {self._newest}: retention goes by the former",
+                f"it ends at time {last}, but the newest record has {self._newest}: retention uses the former",
             )
 
 
@@ -180,7 +182,7 @@ class TransactionCheck:
         elif header.is_transactional:
             self._running.setdefault(header.producer_id, header.base_offset)
         if indexed is not None and not header.is_control:
-            self._error(None, f"{indexed} ends at offset {indexed.last_offset}, where no marker is")
+            self._error(None, f"{indexed} ends at offset {indexed.last_offset}, which is not a marker")
 
     def _indexed_up_to(self, base_offset: int, last_offset: int) -> AbortedTransaction | None:
         found = None
@@ -202,15 +204,16 @@ class TransactionCheck:
                 text = (
                     f"the transaction of producer {header.producer_id} from {begin} to {header.last_offset} is missing"
                 )
-                self._error(None, f"{text}: consumers that read committed records would get it", REMAKE_INDEX)
+                self._error(None, f"{text}: read_committed consumers would get its records", REMAKE_INDEX)
         elif indexed.producer_id != header.producer_id or (begin is not None and indexed.first_offset > begin):
-            self._error(None, f"{indexed} contradicts the marker of producer {header.producer_id}, begun at {begin}")
+            marker = f"the marker of producer {header.producer_id}, whose transaction begins at {begin}"
+            self._error(None, f"{indexed} does not match {marker}")
 
     def finish(self, next_offset: int) -> None:
         """The end of the segment, `next_offset`, was reached."""
         for left in self._waiting:
             if left.last_offset >= next_offset:
-                self._error(None, f"{left} ends behind the segment's last batch")
+                self._error(None, f"{left} ends after the segment's last batch")
 
 
 def control_type(entry: Entry) -> ControlType | None:

@@ -38,15 +38,18 @@ PAYS_FROM_BYTES: Final = 64 << 20
 
 _CLEANER_FILE: Final = OFFSET_CHECKPOINTS[-1]
 _ABOVE_THE_END: Final = {
-    checkpoints.RECOVERY_POINT_FILE: (Severity.WARNING, "the log was cut since; what is written next is walked anyway"),
-    checkpoints.HIGH_WATERMARK_FILE: (Severity.ERROR, "committed records are gone"),
-    checkpoints.LOG_START_FILE: (Severity.ERROR, "the log begins where records are gone"),
-    _CLEANER_FILE: (Severity.WARNING, "compaction starts from the log's begin again"),
+    checkpoints.RECOVERY_POINT_FILE: (
+        Severity.WARNING,
+        "the log was truncated since; the broker scans what it writes next",
+    ),
+    checkpoints.HIGH_WATERMARK_FILE: (Severity.ERROR, "committed records are missing"),
+    checkpoints.LOG_START_FILE: (Severity.ERROR, "records at the start of the log are missing"),
+    _CLEANER_FILE: (Severity.WARNING, "compaction starts again at the beginning of the log"),
 }
 _DIRECTORIES: Final = {
-    DELETE_SUFFIX: (Severity.NOTE, "the log of a deleted topic, not removed yet"),
-    FUTURE_SUFFIX: (Severity.NOTE, "a replica on its way to another directory"),
-    STRAY_SUFFIX: (Severity.WARNING, "a replica that the cluster had no place for"),
+    DELETE_SUFFIX: (Severity.NOTE, "the log of a deleted topic, not yet removed"),
+    FUTURE_SUFFIX: (Severity.NOTE, "a replica being moved to another directory"),
+    STRAY_SUFFIX: (Severity.WARNING, "a replica that is not assigned to this broker"),
 }
 
 
@@ -188,7 +191,7 @@ def _check(request: CheckRequest) -> PartitionReport:
     try:
         return check_partition(request)
     except StorageError as error:
-        finding = Finding(Severity.ERROR, "disk", request.path, None, str(error), "Look at the disk and its log.")
+        finding = Finding(Severity.ERROR, "disk", request.path, None, str(error), "Check the disk and the kernel log.")
         return PartitionReport(path=request.path, findings=[finding])
 
 
@@ -202,12 +205,12 @@ def _check_root(root: Path, reports: Sequence[PartitionReport]) -> list[Finding]
     directory = root.resolve().parent if alone else root
     used = lock_problem(directory)
     if used is not None:
-        advice = "Stop the broker for a sure answer: files may have changed while they were read."
+        advice = "Stop the broker for a reliable result: files may have changed while they were read."
         findings.add(Severity.WARNING, "in use", directory, used, advice=advice)
     if alone:
         return findings.all()
     if used is None and reports and not FILES.exists(str(root / checkpoints.CLEAN_SHUTDOWN_FILE)):
-        text = "the broker did not stop in order: it walks the ends of the logs at its next start"
+        text = "the broker was not shut down cleanly: it scans the ends of the logs at its next start"
         findings.add(Severity.NOTE, "stop", root, text)
     _check_owner(root, findings)
     for name in OFFSET_CHECKPOINTS:
@@ -224,14 +227,14 @@ def _check_owner(root: Path, findings: Findings) -> None:
         for key, found, value in (line.partition("=") for line in content.splitlines())
         if found
     }
-    advice = "Without it any broker takes the directory for its own: restore it before the next start."
+    advice = "Without it, any broker would use the directory: restore it before the next start."
     if not content:
         findings.add(Severity.WARNING, "owner", path, "it is missing or empty", advice=advice)
     elif properties.get("version", "0") != "0":
-        text = f"it has version {properties['version']}: only 0, of brokers on ZooKeeper, is supported"
-        findings.add(Severity.ERROR, "owner", path, text, advice="Use a directory of a broker on ZooKeeper.")
+        text = f"it has version {properties['version']}: only 0 (ZooKeeper mode) is supported"
+        findings.add(Severity.ERROR, "owner", path, text, advice="Use a directory of a broker in ZooKeeper mode.")
     elif missing := [key for key in ("broker.id", "cluster.id") if key not in properties]:
-        findings.add(Severity.WARNING, "owner", path, f"it does not tell {' and '.join(missing)}", advice=advice)
+        findings.add(Severity.WARNING, "owner", path, f"it has no {' and no '.join(missing)}", advice=advice)
 
 
 def _check_offsets(root: Path, name: str, reports: Sequence[PartitionReport], findings: Findings) -> None:
@@ -242,7 +245,7 @@ def _check_offsets(root: Path, name: str, reports: Sequence[PartitionReport], fi
     try:
         offsets = checkpoints.decode_offsets(content, str(path))
     except MalformedCheckpointError as error:
-        advice = "Nothing, if the broker stopped in order; else it has to walk more at its next start."
+        advice = "None after a clean shutdown; otherwise the broker scans more at its next start."
         findings.add(Severity.ERROR, "checkpoint", path, str(error), advice=advice)
         return
     ends = {Path(report.path).name: report.end_offset for report in reports}
@@ -252,7 +255,7 @@ def _check_offsets(root: Path, name: str, reports: Sequence[PartitionReport], fi
             _tell_absent(path, topic_partition, findings)
         elif offset > end:
             severity, means = _ABOVE_THE_END[name]
-            text = f"{topic_partition} is at {offset}, but its log ends at {end}: {means}"
+            text = f"{topic_partition} has {offset}, but its log ends at {end}: {means}"
             advice = NEXT_START if severity is Severity.WARNING else "Compare with the other replicas before a start."
             findings.add(severity, "checkpoint", path, text, advice=advice)
 
@@ -271,6 +274,6 @@ def _check_others(root: Path, partitions: set[str], findings: Findings) -> None:
             severity, text = _DIRECTORIES[suffix]
             findings.add(severity, "directory", path, text, advice=LOOK)
         elif path.is_dir():
-            findings.add(Severity.NOTE, "directory", path, "no log of a partition; it is left alone", advice=LOOK)
+            findings.add(Severity.NOTE, "directory", path, "not the log of a partition; brokers ignore it", advice=LOOK)
         else:
-            findings.add(Severity.NOTE, "file", path, "no file of a broker", advice=LOOK)
+            findings.add(Severity.NOTE, "file", path, "not a file of a broker", advice=LOOK)

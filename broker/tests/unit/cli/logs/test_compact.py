@@ -108,7 +108,7 @@ def test_a_second_pass_has_nothing_to_do(customers: Path) -> None:
     before = {path: path.read_bytes() for path in customers.iterdir()}
     result = run(customers)
     assert result.exit_code == 0
-    assert "nothing was done, it is clean up to its last segment" in result.stdout
+    assert "nothing to compact: it is clean up to the active segment" in result.stdout
     assert {path: path.read_bytes() for path in customers.iterdir()} == before
     again = json.loads(run(customers, "--dirty-from", 0, "--output", "json").stdout)
     assert again["records"][1] == 4
@@ -119,11 +119,11 @@ def test_records_that_are_not_replicated_stay(customers: Path) -> None:
     report = json.loads(run(customers, "--up-to", bases[2] + 1, "--output", "json").stdout)
     assert report["cleanUpTo"] == bases[2]
     nothing = run(customers, "--up-to", 1, "--dirty-from", 0).stdout
-    assert "nothing from 0 on may be cleaned: it is replicated up to 1" in nothing
+    assert "nothing from 0 on can be cleaned: it is replicated up to 1" in nothing
 
 
 def test_young_records_stay(customers: Path) -> None:
-    assert "nothing was done" in run(customers, "--min-compaction-lag-ms", 10**15).stdout
+    assert "nothing to compact" in run(customers, "--min-compaction-lag-ms", 10**15).stdout
 
 
 def test_tombstones_go_when_their_time_is_over(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_directory_in_use_is_refused(customers: Path) -> None:
     finally:
         release()
     assert result.exit_code == 1
-    assert "is in use, stop its broker first" in result.stderr
+    assert "is in use: stop its broker first" in result.stderr
     assert read(customers) == before
     assert run(customers).exit_code == 0
 
@@ -187,7 +187,7 @@ def test_records_without_a_key_are_counted(tmp_path: Path) -> None:
     write(directory, [(None, b"value")] * 3 + PAIRS)
     result = run(directory)
     assert result.exit_code == 0
-    assert result.stderr == "Warning: 3 records had no key and were dropped.\n"
+    assert result.stderr == "Warning: 3 records without a key were dropped.\n"
 
 
 def test_an_unsound_log_is_left_as_it_is(customers: Path) -> None:

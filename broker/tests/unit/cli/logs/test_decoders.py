@@ -41,7 +41,7 @@ def record(key: bytes | None, value: bytes | None) -> Record:
         ("long", pack(">q", 1 << 40), str(1 << 40)),
         ("double", pack(">d", 1.5), "1.5"),
         ("hex", b"\x00\xff", "00ff"),
-        ("long", b"x", "<1 bytes are no number of 8: 78>"),
+        ("long", b"x", "<1 bytes are not a number of 8 bytes: 78>"),
     ],
 )
 def test_fields(kind: str, content: bytes, shown: str) -> None:

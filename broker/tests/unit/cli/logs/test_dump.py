@@ -47,7 +47,7 @@ def test_records_with_and_without_content(partition: Path) -> None:
     assert "| key: key 0 payload: value 0.0" in dump(path, "-p", "--skip-record-metadata").stdout.splitlines()
     hexadecimal = dump(path, "--key-decoder", "hex", "--value-decoder", "string").stdout
     assert f"key: {b'key 0'.hex()} payload: value 0.0" in hexadecimal
-    assert "key: <5 bytes are no number of 4: 6b65792030>" in dump(path, "--key-decoder", "integer").stdout
+    assert "key: <5 bytes are not a number of 4 bytes: 6b65792030>" in dump(path, "--key-decoder", "integer").stdout
 
 
 def test_a_directory_is_taken_apart(log_root: Path) -> None:
@@ -93,7 +93,7 @@ def test_bytes_at_the_end_that_are_no_batch(partition: Path) -> None:
     result = dump(path)
     assert result.exit_code == 1
     assert f"Found 70 invalid bytes at the end of {FIRST}.log" in result.stdout
-    assert "the file was lengthened, but nothing was written there" in result.stderr
+    assert "the file was extended, but nothing was written there" in result.stderr
 
 
 def test_no_more_is_read_than_was_asked_for(partition: Path) -> None:
@@ -140,7 +140,7 @@ def test_indexes_against_their_log(partition: Path) -> None:
 @pytest.mark.parametrize(
     ("suffix", "content", "words"),
     [
-        (".index", bytes(9), "9 bytes are no whole number of entries of 8 bytes"),
+        (".index", bytes(9), "9 bytes are not a multiple of the entry size, 8 bytes"),
         (".index", bytes.fromhex("ffffffff00000000"), "the last offset is 1 below the base offset"),
         (".timeindex", bytes(7) + b"\x05" + bytes(16), "the last timestamp, 0, is less than the first, 5"),
     ],
@@ -184,10 +184,10 @@ def test_a_checkpoint_that_is_none(log_root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("none", "none is not there."),
-        ("empty", "empty holds no file of a log."),
-        ("notes.txt", "notes.txt is no file of a log: known are .log, .index"),
-        ("part.log", "part.log is not named after an offset, as Kafka's segment files are."),
+        ("none", "none does not exist."),
+        ("empty", "empty contains no file of a log."),
+        ("notes.txt", "notes.txt is not a file of a log: supported are .log, .index"),
+        ("part.log", "part.log does not have an offset as its name, as Kafka's segment files do."),
     ],
 )
 def test_what_can_not_be_dumped_is_an_error_without_a_trace(tmp_path: Path, name: str, words: str) -> None:
@@ -202,4 +202,4 @@ def test_what_can_not_be_dumped_is_an_error_without_a_trace(tmp_path: Path, name
 def test_a_decoder_of_both_leaves_no_choice_of_another(partition: Path) -> None:
     result = dump(partition, "--value-decoder", "offsets-topic", "--key-decoder", "hex")
     assert result.exit_code == 2
-    assert "leave out --key-decoder" in result.stderr
+    assert "omit --key-decoder" in result.stderr

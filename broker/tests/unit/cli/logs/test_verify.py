@@ -302,7 +302,7 @@ def test_a_table_for_people(log_root: Path) -> None:
 def test_what_is_no_directory_is_an_error_without_a_trace(tmp_path: Path) -> None:
     result = CliRunner().invoke(log, ["verify", str(tmp_path / "none")])
     assert result.exit_code == 1
-    assert result.stderr == f"Error: {tmp_path / 'none'} is no directory.\n"
+    assert result.stderr == f"Error: {tmp_path / 'none'} is not a directory.\n"
 
 
 def test_a_kind_of_finding_is_told_so_many_times_and_then_counted() -> None:
