@@ -1,4 +1,4 @@
-"""Asks a ZooKeeper server one of its four-letter words. Called at probes and scrapes, and by the operator."""
+"""Sends four-letter words to a ZooKeeper server, for probes, scrapes and the operator."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 from typing import Final
 
 ANSWER_SECONDS: Final = 3.0
-"""For the whole exchange: shorter than a probe's own time-out, so that the reason is told."""
+"""Timeout of the whole exchange; shorter than that of a probe, so that the reason is reported."""
 
 MAX_ANSWER_BYTES: Final = 1 << 20
-"""`mntr` has some 20 KB."""
+"""An answer to `mntr` has about 20 KB."""
 
 
 class NoAnswerError(Exception):
-    """The server did not answer. The text says in which way."""
+    """The server did not answer; the message says why."""
 
 
 async def ask(host: str, port: int, word: str, *, timeout_seconds: float = ANSWER_SECONDS) -> str:
-    """The answer to a word. Raises `NoAnswerError`."""
+    """Return the answer to a word. Raises `NoAnswerError`."""
     try:
         async with asyncio.timeout(timeout_seconds):
             reader, writer = await asyncio.open_connection(host, port)
@@ -25,7 +25,7 @@ async def ask(host: str, port: int, word: str, *, timeout_seconds: float = ANSWE
                 writer.write(word.encode("ascii"))
                 return (await _all_of(reader)).decode("utf-8", "replace")
             finally:
-                # Nothing is left to be sent; an orderly end would wait for a server that may hang.
+                # Nothing is left to send, and an orderly close would wait for a server that may hang.
                 writer.transport.abort()
     except TimeoutError as error:
         raise NoAnswerError(f"no answer to {word} within {timeout_seconds:g} s") from error

@@ -1,8 +1,7 @@
-"""Finds a Java that is new enough, and the jars that a ZooKeeper server needs.
+"""Finds a recent Java, and the jars that a ZooKeeper server needs.
 
-Enters: the environment and, from `--zookeeper-jars`, a folder. Leaves: a command and a class path, or an
-`EmbeddedError` that says what is missing. Called by `embedded/zookeeper_process` alone. Starts nothing but `java
--version`.
+`embedded/zookeeper_process` gets a command and a class path from the environment and the folder in `--zookeeper-jars`,
+or an `EmbeddedError` that says what is missing. It only runs `java -version`.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from typing import Final
 from odradek_operator.errors import EmbeddedError
 
 MINIMUM_JAVA: Final = 17
-"""What Spark 4 asks for; the jars of its distribution are the default class path."""
+"""Required by Spark 4, whose jars are the default class path."""
 
 _VERSION_TIMEOUT_SECONDS: Final = 30
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 _NEEDED: Final = ("zookeeper-*.jar", "slf4j-api-*.jar")
-"""Without these there is no server. The other patterns are taken as far as they are there."""
+"""Jars without which the server does not start. Those of the other patterns are used if they exist."""
 
 CLASS_PATH: Final = (
     "zookeeper-[0-9]*.jar",
@@ -41,11 +40,11 @@ CLASS_PATH: Final = (
     "commons-*.jar",
     "audience-annotations-*.jar",
 )
-"""A small class path: all 270 jars of a Spark distribution would cost half a second of start-up."""
+"""A short class path: all 270 jars of a Spark distribution would add half a second to the start."""
 
 
 def java_command() -> str:
-    """The path of `java` from `JAVA_HOME` or `PATH`; `EmbeddedError` when missing or older than Java 17."""
+    """Return the path of `java` from `JAVA_HOME` or `PATH`. Raises `EmbeddedError` if missing or older than Java 17."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None:
@@ -71,13 +70,13 @@ def java_command() -> str:
 
 
 def java_version(banner: str) -> int | None:
-    """The feature release in what `java -version` says (8 for `1.8.0_402`), None when it says none."""
+    """Return the feature release in the output of `java -version` (8 for `1.8.0_402`), or None."""
     match = _VERSION.search(banner)
     return int(match.group(1)) if match else None
 
 
 def zookeeper_class_path(folder: Path | None) -> str:
-    """The class path of a ZooKeeper server from `folder`, else from the jars of the installed PySpark."""
+    """Return the class path of a ZooKeeper server, from `folder` or the jars of the installed PySpark."""
     jars = folder if folder is not None else _pyspark_jars()
     if not jars.is_dir():
         raise EmbeddedError(f"There is no folder {jars} with ZooKeeper's jars: see --zookeeper-jars.")

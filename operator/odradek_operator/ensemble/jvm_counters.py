@@ -1,8 +1,8 @@
-"""Counters of a running Java process, from the file that every HotSpot JVM keeps for tools like `jstat`. Pure.
+"""Reads counters of a running Java process from the file that every HotSpot JVM writes for `jstat`. Pure.
 
-Enters: the bytes of `/tmp/hsperfdata_<user>/<pid>`. Leaves: garbage collections, their number and their time. The file
-is shared memory that the JVM writes as it goes; its layout is that of the JDK's `perfMemory.hpp`, version 2.0: a header
-of 32 bytes, then entries with a name and one value. Called by `pod/zookeeper_pod` at each scrape.
+`pod/zookeeper_pod` uses it at each scrape for the number and time of garbage collections. The file,
+`/tmp/hsperfdata_<user>/<pid>`, is shared memory that the JVM updates. Its layout is that of the JDK's `perfMemory.hpp`,
+version 2.0: a header of 32 bytes, then entries with a name and one value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FREQUENCY: Final = "sun.os.hrt.frequency"
 
 
 class Collections(NamedTuple):
-    """One collector of a JVM."""
+    """One garbage collector of a JVM."""
 
     collector: str
     times: int
@@ -32,11 +32,11 @@ class Collections(NamedTuple):
 
 
 class LayoutError(Exception):
-    """The bytes are no such file, or one that is just being made."""
+    """The bytes are not such a file, or the JVM is still creating it."""
 
 
 def counters(data: bytes) -> dict[str, int | str]:
-    """Every value of the file that is a whole number or a text. Raises `LayoutError`."""
+    """Return all values of the file that are integers or strings. Raises `LayoutError`."""
     if data[:4] != _MAGIC or len(data) < 32 or data[5] != _VERSION:
         raise LayoutError("this is no performance data of version 2")
     order = "<" if data[4] == 1 else ">"
@@ -60,7 +60,7 @@ def counters(data: bytes) -> dict[str, int | str]:
 
 
 def collections(values: Mapping[str, int | str]) -> list[Collections]:
-    """The garbage collectors that a JVM's counters tell of."""
+    """Return the garbage collectors in the counters of a JVM."""
     frequency = values.get(_FREQUENCY)
     if not isinstance(frequency, int) or frequency <= 0:
         return []

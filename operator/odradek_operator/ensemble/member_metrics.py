@@ -1,7 +1,7 @@
-"""What a member of an ensemble tells over HTTP: its series, whether it lives, whether it serves.
+"""Metrics and probes of an ensemble member over HTTP.
 
-Enters: the port of its clients and the id of its Java process. Leaves: routes for `odradek.metrics.http`. Called by
-`pod/zookeeper_pod`. Each scrape asks the server anew: nothing is kept, so nothing can be old.
+It provides routes for `odradek.metrics.http`; `pod/zookeeper_pod` uses it. Each scrape queries the server, and nothing
+is cached.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Member:
     server_id: int
     members: int
     temporary: Path = Path("/tmp")
-    """Where the JVM keeps its counters, whatever its own folder for temporary files is."""
+    """Location of the JVM's counters, whatever its directory for temporary files."""
 
     def routes(self) -> dict[str, Route]:
-        """The paths to serve."""
+        """The routes by path."""
         return {"/metrics": self._metrics, "/livez": self._alive, "/healthz": self._alive, "/readyz": self._serving}
 
     async def _metrics(self, request: Request) -> Response:
@@ -49,7 +49,7 @@ class Member:
         registry.register(_Told(told, self))
         registry.register(_JavaProcess(self))
         ProcessCollector(pid=lambda: self.process_id, registry=registry)
-        # Reading /proc takes a moment of disk-less work; off the loop it holds up no probe.
+        # Reading /proc takes a moment; outside the loop it does not delay probes.
         return await asyncio.to_thread(_rendered, registry, request)
 
     async def _alive(self, request: Request) -> Response:
@@ -79,7 +79,7 @@ def _rendered(registry: CollectorRegistry, request: Request) -> Response:
 
 
 class _Told(Collector):
-    """The series that one answer of `mntr` makes."""
+    """Return the series of one answer to `mntr`."""
 
     def __init__(self, told: Mapping[str, str], member: Member) -> None:
         self._told = told
@@ -95,7 +95,7 @@ class _Told(Collector):
 
 
 class _JavaProcess(Collector):
-    """The `jvm_*` series of the Java process, from /proc and from the JVM's own counters; none where it is gone."""
+    """Return the `jvm_*` series of the Java process, from /proc and the JVM's counters; none if it has ended."""
 
     def __init__(self, member: Member) -> None:
         self._member = member

@@ -1,8 +1,8 @@
-"""What ZooKeeper's `mntr` tells, as the series that dashboards made for its JMX exporter ask for. Pure.
+"""Converts ZooKeeper's `mntr` into the series that dashboards for its JMX exporter query. Pure.
 
-Enters: the text of an answer. Leaves: samples, by the table `SERIES`, and nothing for keys that the text has not: a
-server that does not serve yet tells one line that says so. Called by `pod/zookeeper_pod` at each scrape. Names, labels
-and kinds follow the exporter's usual rules for ZooKeeper's beans.
+`pod/zookeeper_pod` uses it at each scrape. The table `SERIES` has the series; keys that are not in the answer are left
+out, because a server that is not serving yet answers with one line that says so. Names, labels and types follow the
+common exporter rules for ZooKeeper's beans.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final, NamedTuple
 
 
 class SeriesKind(Enum):
-    """What a series is to Prometheus."""
+    """Type of a series in Prometheus."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
 
 
 class Of(Enum):
-    """Which labels a series has."""
+    """The labels of a series."""
 
     ENSEMBLE = ()
     MEMBER = ("replicaId", "memberType")
 
 
 class MntrSeries(NamedTuple):
-    """One series and the key of `mntr` that it is made of."""
+    """One series and its key in `mntr`."""
 
     key: str
     name: str
@@ -127,18 +127,18 @@ MEMBER_TYPES: Final = {
     "observer": "Observer",
     "standalone": "Leader",
 }
-"""`zk_server_state`, and the bean that the member has then. A standalone server has none; it leads itself."""
+"""`zk_server_state`, and the bean of a member in that state. A standalone server has none; it leads itself."""
 
 
 def parse(text: str) -> dict[str, str]:
-    """The answer's lines, `key TAB value`; lines that are none are left out."""
+    """Return the lines of the answer, `key TAB value`. Other lines are ignored."""
     pairs = (line.partition("\t") for line in text.splitlines())
     return {key: value.strip() for key, tab, value in pairs if tab and key.startswith("zk_")}
 
 
 def samples(told: Mapping[str, str], *, server_id: int, members: int) -> Iterator[Sample]:
-    """The samples of one member. What `mntr` tells of the ensemble only where it is known, a standalone one does not:
-    then `members` stands for it. A value that is no number is left out.
+    """Return the samples of one member. A standalone member does not report values of the ensemble: `members` replaces
+    them. Values that are not numbers are ignored.
     """
     state = told.get("zk_server_state")
     if state is None:
@@ -162,7 +162,7 @@ def _number(text: str | None) -> float | None:
 
 
 def mode(srvr: str) -> str | None:
-    """The mode that `srvr` tells: leader, follower, observer, standalone; None while the member does not serve."""
+    """Return the mode in an answer to `srvr`: leader, follower, observer or standalone; None if it does not serve."""
     for line in srvr.splitlines():
         key, colon, value = line.partition(":")
         if colon and key == "Mode":

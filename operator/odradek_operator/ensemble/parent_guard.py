@@ -1,10 +1,10 @@
-"""Becomes another program that dies together with the process that started it.
+"""Runs another program that is killed when the process that started it dies.
 
-Run as a script, by path, with nothing but the standard library: `guard.py PARENT COMMAND…`. On Linux it asks the
-kernel to send SIGKILL to it when its parent ends (prctl(2), PR_SET_PDEATHSIG), which survives exec; then it turns into
-the command, so process id and signals are the command's own. Elsewhere it only turns into the command.
+Run as a script with the standard library only: `guard.py PARENT COMMAND…`. On Linux it requests SIGKILL for the end of
+its parent (prctl(2), PR_SET_PDEATHSIG), which survives exec. Then it executes the command, so that process id and
+signals are those of the command. On other systems it only executes the command.
 
-The kernel watches the *thread* that forked: whoever starts children does it from a thread that lives as long as they.
+The kernel watches the *thread* that forked, so children must be started from a thread that lives as long as they do.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
 EXIT_CANNOT_RUN: Final = 127
-"""What a shell gives for a command that cannot be run."""
+"""Exit code of a shell for a command that cannot be executed."""
 
 
 def main(arguments: list[str]) -> int:
-    """Never returns when all goes well; else 1 when the parent is gone already, 127 when there is no such command."""
+    """Does not return on success. Returns 1 if the parent has ended already, 127 if the command does not exist."""
     parent, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # It ended before the kernel was asked.
+        if os.getppid() != parent:  # It ended before the signal was requested.
             return 1
     try:
         os.execvp(command[0], command)

@@ -1,1 +1,1 @@
-"""Runs inside pods: what `odradek-pod` does before and beside the process that the pod is for."""
+"""Commands that run in pods: they prepare the main process of the pod and accompany it."""

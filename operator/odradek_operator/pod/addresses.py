@@ -1,7 +1,7 @@
-"""What a broker advertises on each of its listeners, and in which rack it is. Pure.
+"""The advertised addresses of a broker's listeners, and its rack. Pure.
 
-Enters: the pod, its node and its Services as the API server tells them. Leaves: addresses; or `AddressPending` for what
-Kubernetes has not given yet; or a `PodError` for what will not come by itself. Called by `pod/broker`.
+`pod/broker` calls it with the pod, its node and its Services from the API server. It returns addresses, or
+`AddressPending` for one that Kubernetes has not assigned yet; `PodError` means that somebody has to act.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from odradek_operator.objects import names
 from odradek_operator.pod.identity import INTERNAL, NODE_PORT, BrokerPod, PodListener
 
 Json = Mapping[str, object]
-"""An object of Kubernetes, as it comes."""
+"""A Kubernetes object as JSON."""
 
 NODE_ADDRESSES: Final = ("ExternalIP", "InternalIP")
-"""Kinds of a node's addresses, the better one first."""
+"""Types of node addresses, by preference."""
 
 
 class Address(NamedTuple):
-    """Where clients find a listener."""
+    """Address of a listener for clients."""
 
     host: str
     port: int
 
 
 class AddressPending(NamedTuple):
-    """An address that is not there yet, and for what it waits."""
+    """An address that does not exist yet, and what is missing."""
 
     reason: str
 
 
 def rack(node: Json, key: str) -> str:
-    """The rack that the node's label tells. Brokers with and without one cannot be told topics, so none is an error."""
+    """Return the rack in the node's label. A missing label is an error: brokers with and without racks cannot be
+    mixed."""
     value = _mapping(_mapping(node, "metadata"), "labels").get(key)
     if not isinstance(value, str) or not value:
         raise PodError(
@@ -45,7 +46,7 @@ def rack(node: Json, key: str) -> str:
 
 
 def node_address(node: Json) -> str:
-    """The address of a node by which clients reach its node ports."""
+    """Return the address of a node at which clients reach its node ports."""
     entries = _mapping(node, "status").get("addresses")
     found = {entry.get("type"): entry.get("address") for entry in _mappings(entries)}
     for kind in NODE_ADDRESSES:
@@ -56,12 +57,12 @@ def node_address(node: Json) -> str:
 
 
 def internal_address(pod: BrokerPod, port: int) -> Address:
-    """The pod's own name in DNS."""
+    """Return the DNS name of the pod."""
     return Address(names.host(pod.name, names.brokers_service(pod.cluster), pod.namespace), port)
 
 
 def service_name(pod: BrokerPod, listener: PodListener) -> str | None:
-    """The Service of this broker that leads to the listener from outside; None for an internal one."""
+    """Return the name of this broker's Service for an external listener; None for an internal one."""
     if listener.type == INTERNAL:
         return None
     return names.external_broker_service(pod.cluster, listener.name, pod.broker_id)
@@ -70,7 +71,7 @@ def service_name(pod: BrokerPod, listener: PodListener) -> str | None:
 def advertised(
     pod: BrokerPod, listener: PodListener, node: Json | None, service: Json | None
 ) -> Address | AddressPending:
-    """What clients of this listener are told. Node and Service are given when the listener's type asks for them."""
+    """Return the advertised address. `node` and `service` must be given if the listener's type needs them."""
     if listener.type == INTERNAL:
         return internal_address(pod, listener.port)
     assert service is not None
@@ -87,7 +88,7 @@ def advertised(
 
 
 def _node_port(service: Json, listener: PodListener) -> int | None:
-    """The node port of the Service's port; where it has one port only, of that, whatever its number."""
+    """Return the node port of the Service's port; if it has only one port, of that one, whatever its number."""
     ports = _mappings(_mapping(service, "spec").get("ports"))
     fitting = [entry for entry in ports if entry.get("port") == listener.port] or (ports if len(ports) == 1 else [])
     found = fitting[0].get("nodePort") if fitting else None

@@ -1,8 +1,7 @@
-"""Reads single objects from the API server with the pod's own service account; nothing but GET, nothing but urllib.
+"""Reads single objects from the API server with the service account of the pod, using only urllib.
 
-Enters: the files that Kubernetes mounts, and paths. Leaves: objects; `ApiReadError` for a failure that may pass by
-itself, which `read_within` retries for a bounded time. Called by `pod/broker`, which needs two or three objects once: a
-client library would be more than the rest of the pod's start.
+`pod/broker` needs two or three objects once at start, so a client library would take longer than the rest of the start.
+An `ApiReadError` is a failure that may be temporary; `read_within` retries it for a limited time.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 REQUEST_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 120.0
-"""How long an API server that does not answer is tried before the pod ends, to be started again by its kubelet."""
+"""How long to retry before the pod ends and is restarted by its kubelet."""
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 8.0
@@ -37,11 +36,11 @@ MAX_ANSWER_BYTES: Final = 4 << 20
 
 
 class ApiReadError(Exception):
-    """One request failed, in a way that may pass by itself. The text says how."""
+    """A request failed, possibly temporarily. The message says how."""
 
 
 class ApiReader:
-    """The API server, as the pod's account sees it."""
+    """The API server, with the permissions of the pod's account."""
 
     def __init__(
         self,
@@ -51,11 +50,11 @@ class ApiReader:
         context: ssl.SSLContext | None = None,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
-        """`url` without a slash at the end. The token is read for each request: Kubernetes renews it."""
+        """`url` without trailing slash. The token file is read for each request, because Kubernetes renews it."""
         self._url: Final = url
         self._token: Final = token
         self._request_seconds: Final = request_seconds
-        # Without proxies: the API server is never behind one of the pod's environment.
+        # No proxies: the proxy settings of the pod's environment do not apply to the API server.
         handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)]
         self._opener: Final = urllib.request.build_opener(*handlers)
 
@@ -67,7 +66,7 @@ class ApiReader:
         *,
         request_seconds: float = REQUEST_SECONDS,
     ) -> ApiReader:
-        """As every pod finds it. Raises `PodError` where the pod has no account's token mounted."""
+        """Return the API server of this pod. Raises `PodError` if no service account token is mounted."""
         host, port = (needed(environment, f"KUBERNETES_SERVICE_{name}") for name in ("HOST", "PORT"))
         try:
             context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
@@ -80,7 +79,7 @@ class ApiReader:
         return cls(url, token=folder / "token", context=context, request_seconds=request_seconds)
 
     def read(self, path: str) -> Json:
-        """The object at a path of the API. Raises `ApiReadError`."""
+        """Return the object at an API path. Raises `ApiReadError`."""
         request = urllib.request.Request(self._url + path, headers={"Accept": "application/json"})
         try:
             if self._token is not None:
@@ -97,11 +96,11 @@ class ApiReader:
         return _parsed(body)
 
     def node(self, name: str) -> Json:
-        """A node."""
+        """Return a node."""
         return self.read(f"/api/v1/nodes/{name}")
 
     def service(self, namespace: str, name: str) -> Json:
-        """A Service."""
+        """Return a Service."""
         return self.read(f"/api/v1/namespaces/{namespace}/services/{name}")
 
 
@@ -132,7 +131,7 @@ def read_within(
     pause: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Json:
-    """What `read` gives, tried at least once and again with growing pauses; the last `ApiReadError` after `seconds`."""
+    """Call `read` at least once, with growing pauses. Raises the last `ApiReadError` after `seconds`."""
     deadline, wait, reported = clock() + seconds, FIRST_PAUSE_SECONDS, ""
     while True:
         try:
@@ -155,7 +154,7 @@ def read_patiently(
     pause: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Json:
-    """What `read` gives, tried for `PATIENCE_SECONDS`; then a `PodError`."""
+    """Call `read` for up to `PATIENCE_SECONDS`, then raise `PodError`."""
     try:
         return read_within(PATIENCE_SECONDS, what, read, pause=pause, clock=clock)
     except ApiReadError as error:

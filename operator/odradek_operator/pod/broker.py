@@ -1,9 +1,8 @@
-"""`odradek-pod broker`: finds out what only the pod can know, writes the properties, and becomes the broker.
+"""`odradek-pod broker`: finds the addresses and rack of the pod, writes the properties, and executes the broker.
 
-Enters: the mounted properties, the environment, the API server. Leaves: the broker in this process's place, so that
-signals reach it directly: SIGTERM hands its partitions over before it ends. Everything that is decided is in
-`addresses` and `properties`; here is the reading, the waiting and the exec. What was read is kept on the data volumes
-(`remembered`), so that a broker can restart while the API server refuses or does not answer.
+The broker replaces this process, so that it gets signals directly: on SIGTERM it moves its leaders away before it ends.
+The decisions are in `addresses` and `pod_properties`; this module reads, waits and executes. The objects it has read
+are saved on the data volumes (`remembered`), so that a broker can restart while the API server is not available.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ from odradek_operator.pod.remembered import Remembered, load, save
 logger = logging.getLogger(__name__)
 
 ADDRESS_PAUSE_SECONDS: Final = 2.0
-"""Between two looks for an address that a load balancer has not given yet. How long that may take, the start-up probe
-of the pod says."""
+"""Pause between two checks for an address that a load balancer has not assigned yet. The start-up probe of the pod
+limits the total time."""
 
 API_SECONDS: Final = 20.0
-"""How long the API server is asked for objects whose last answer is known, before that answer is used."""
+"""How long to try the API server before the last known answer is used."""
 
 REMINDER_SECONDS: Final = 60.0
-"""After so long it is told again for what the pod waits."""
+"""Interval between log messages that say what the pod waits for."""
 
 _HELD_BACK: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Api(Protocol):
-    """What of the API server is read."""
+    """The requests to the API server."""
 
     def node(self, name: str) -> Json:
-        """A node; `ApiReadError`."""
+        """Return a node. Raises `ApiReadError`."""
         ...
 
     def service(self, namespace: str, name: str) -> Json:
-        """A Service; `ApiReadError`."""
+        """Return a Service. Raises `ApiReadError`."""
         ...
 
 
@@ -63,10 +62,10 @@ def broker_properties(
     pause: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
-    """The broker's final properties. Waits for addresses; `make_api` is called only when something has to be read.
+    """Return the final properties of the broker. Waits for addresses; `make_api` is only called if objects are needed.
 
-    Where the API server gives no answer for `api_seconds`, its last good answer counts, which is on the data volumes.
-    With `remembers` the answers are saved there; only a start that has found every address saves anything.
+    If the API server does not answer within `api_seconds`, its last answers are used, which are on the data volumes.
+    With `remembers`, answers are saved there, but only once all addresses are known.
     """
     if not pod.reads_node and all(service_name(pod, listener) is None for listener in pod.listeners):
         return final_properties(text, pod, [_own(pod, listener) for listener in pod.listeners], None)
@@ -84,13 +83,13 @@ def broker_properties(
 
 
 def volume_roots(text: str) -> list[Path]:
-    """The roots of the broker's volumes: the operator puts each log directory one level below."""
+    """The root directories of the broker's volumes: the operator puts each log directory one level below."""
     directories = (value_of(text, "log.dirs") or "").split(",")
     return [Path(directory.strip()).parent for directory in directories if directory.strip()]
 
 
 class _Answers:
-    """Objects as the API server has them, or, when it refuses or does not answer, as it last had them."""
+    """Objects from the API server, or, if it is not available, its last answers."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class _Answers:
         self._until = clock() + seconds
 
     def node(self) -> Json:
-        """The pod's node. Rack and address of another node are wrong here, so its last answer is not used."""
+        """Return the pod's node. Rack and address of another node would be wrong, so its saved answer is not used."""
         name, known = self._pod.node, self._known
         same = known.node if known.node_name == name else None
         if known.node is not None and same is None:
@@ -122,7 +121,7 @@ class _Answers:
         return same
 
     def service(self, name: str) -> Json:
-        """One of the broker's Services."""
+        """Return one of the broker's Services."""
         last = self._known.services.get(name)
         fresh = self._fresh(f"Service {name}", lambda: self._api.service(self._pod.namespace, name), last)
         if fresh is not None:
@@ -133,7 +132,7 @@ class _Answers:
         return last
 
     def _fresh(self, what: str, read: Callable[[], Json], last: Json | None) -> Json | None:
-        """The object as it is now; None where `last` has to do. Raises `PodError` without either."""
+        """Return the current object; None if `last` must be used. Raises `PodError` if there is neither."""
         if last is None:
             return read_patiently(what, read, pause=self._pause, clock=self._clock)
         try:
@@ -172,7 +171,7 @@ def _wait_for_address(
 
 
 def read_text(path: Path) -> str:
-    """A mounted file. Raises `PodError`."""
+    """Read a mounted file. Raises `PodError`."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -181,10 +180,10 @@ def read_text(path: Path) -> str:
 
 
 def read_secrets(folder: Path) -> dict[str, str]:
-    """The properties of all mounted Secrets: each file is named by its property. Raises `PodError`.
+    """Read the properties of all mounted Secrets: the name of each file is a property. Raises `PodError`.
 
-    Of a property in several Secrets the last one in the order of the resource counts. Kubernetes keeps the files of a
-    Secret behind links that begin with two dots, which are no entries.
+    If several Secrets have a property, the last one in the order of the resource counts. Kubernetes stores the files of
+    a Secret behind links whose names begin with two dots; these are ignored.
     """
     found: dict[str, str] = {}
     mounted = sorted((path for path in folder.iterdir()), key=lambda path: int(path.name)) if folder.is_dir() else []
@@ -196,7 +195,7 @@ def read_secrets(folder: Path) -> dict[str, str]:
 
 
 def write_properties(path: Path, text: str) -> None:
-    """Write the final properties, readable by the broker alone. Raises `PodError`."""
+    """Write the final properties, readable only by the broker. Raises `PodError`."""
     try:
         path.unlink(missing_ok=True)
         path.touch(mode=0o600)
@@ -206,7 +205,7 @@ def write_properties(path: Path, text: str) -> None:
 
 
 def end_on_signals() -> None:
-    """Let SIGTERM and SIGINT end this process. The first process of a container ignores what it has no handler for."""
+    """Let SIGTERM and SIGINT end this process: the first process of a container ignores signals without a handler."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -216,10 +215,11 @@ def end_on_signals() -> None:
 
 
 def become_broker(properties: Path, text: str, environment: Mapping[str, str]) -> NoReturn:
-    """Exec `odradek broker`.
+    """Execute `odradek broker`.
 
-    Signals are held back over the exec: before the new program has its handlers they would be lost, and the kubelet
-    would wait for the whole grace period. The broker's parent process lets them in; without one nobody would.
+    Signals are blocked during the exec: they would be lost before the new program has handlers, and the kubelet would
+    wait for the whole grace period. The broker's parent process unblocks them; without a parent process they are not
+    blocked.
     """
     command = str(Path(sys.executable).with_name("odradek"))
     if supervised(text):

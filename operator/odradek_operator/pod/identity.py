@@ -1,7 +1,7 @@
-"""Who a pod is, from the environment that its StatefulSet gives it. Pure.
+"""The identity of a pod, from the environment that its StatefulSet sets. Pure.
 
-Enters: environment variables (`docs/design/0009`). Leaves: frozen values, or a `PodError` that names the variable.
-Called by `pod/broker` and `pod/zookeeper_pod` before anything else.
+`pod/broker` and `pod/zookeeper_pod` call it first. Variables: `docs/design/0009`. A missing or invalid one raises a
+`PodError` with its name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LISTENER_TYPES: Final = (INTERNAL, NODE_PORT, LOAD_BALANCER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodListener:
-    """A listener as `LISTENERS` tells it."""
+    """A listener in `LISTENERS`."""
 
     name: str
     port: int
@@ -31,7 +31,7 @@ class PodListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPod:
-    """The pod of one broker."""
+    """The pod of a broker."""
 
     cluster: str
     name: str
@@ -39,34 +39,34 @@ class BrokerPod:
     node: str
     broker_id: int
     listeners: tuple[PodListener, ...]
-    """Those for clients, in the order of the resource."""
+    """Listeners for clients, in the order of the resource."""
     rack_key: str | None
-    """The label of nodes that says in which rack they are."""
+    """The label of nodes with their rack."""
 
     @property
     def reads_node(self) -> bool:
-        """Whether it has to look at its node before it can start."""
+        """Whether the pod needs to read its node before it can start."""
         return self.rack_key is not None or any(listener.type == NODE_PORT for listener in self.listeners)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPod:
-    """The pod of one member of a ZooKeeper ensemble."""
+    """The pod of a member of a ZooKeeper ensemble."""
 
     cluster: str
     namespace: str
     ordinal: int
     members: int
-    """Of the whole ensemble."""
+    """Number of members of the ensemble."""
 
     @property
     def server_id(self) -> int:
-        """ZooKeeper's own number for it, from 1 on."""
+        """ZooKeeper's server id, from 1 on."""
         return self.ordinal + 1
 
 
 def broker_pod(environment: Mapping[str, str]) -> BrokerPod:
-    """The broker's pod. Raises `PodError` for what is missing or wrong."""
+    """Return the pod of a broker. Raises `PodError` if a variable is missing or invalid."""
     name = needed(environment, "POD_NAME")
     return BrokerPod(
         cluster=needed(environment, "CLUSTER"),
@@ -80,7 +80,7 @@ def broker_pod(environment: Mapping[str, str]) -> BrokerPod:
 
 
 def member_pod(environment: Mapping[str, str]) -> MemberPod:
-    """The ensemble member's pod. Raises `PodError` for what is missing or wrong."""
+    """Return the pod of an ensemble member. Raises `PodError` if a variable is missing or invalid."""
     text = needed(environment, "ENSEMBLE_REPLICAS")
     members = int(text) if text.isdecimal() else 0
     if not 1 <= members <= MAX_MEMBERS:
@@ -97,7 +97,7 @@ def member_pod(environment: Mapping[str, str]) -> MemberPod:
 
 
 def needed(environment: Mapping[str, str], name: str) -> str:
-    """A variable's value; `PodError` when it is missing or empty."""
+    """Return the value of a variable. Raises `PodError` if it is missing or empty."""
     value = environment.get(name)
     if not value:
         raise PodError(f"The environment variable {name} is not set: the operator's StatefulSet sets it.")
@@ -105,7 +105,7 @@ def needed(environment: Mapping[str, str], name: str) -> str:
 
 
 def ordinal(pod: str) -> int:
-    """The number at the end of a StatefulSet pod's name."""
+    """Return the ordinal in the name of a StatefulSet pod."""
     digits = pod.rpartition("-")[2]
     if not digits.isdecimal() or digits == pod:
         raise PodError(f"POD_NAME={pod!r} does not end in a number, as the names of StatefulSets' pods do.")
@@ -113,7 +113,7 @@ def ordinal(pod: str) -> int:
 
 
 def pod_listeners(text: str) -> tuple[PodListener, ...]:
-    """The listeners of the JSON text in `LISTENERS`."""
+    """Parse the JSON in `LISTENERS`."""
     try:
         entries: object = json.loads(text)
     except ValueError as error:

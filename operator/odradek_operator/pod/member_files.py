@@ -1,7 +1,7 @@
-"""The files and the command of one ensemble member. Pure.
+"""The files and the Java options of an ensemble member. Pure.
 
-Enters: the mounted properties, the pod, the memory that the container may use. Leaves: `zoo.cfg`, `myid`, the options
-of Java. The mounted text stays as it is; the list of members follows it.
+It generates `zoo.cfg` and `myid` from the mounted properties and the pod; the list of members is appended to the
+mounted text, which stays unchanged. The heap follows from the memory limit of the container.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 SMALLEST_HEAP_MIB: Final = 96
 DEFAULT_HEAP_MIB: Final = 512
-"""Where the container has no limit."""
+"""Default if the container has no memory limit."""
 LARGEST_HEAP_MIB: Final = 4_096
-"""All of Kafka's metadata is some hundred megabytes; more heap would only be swept."""
+"""Kafka's metadata needs at most some hundred megabytes; a larger heap would only take longer to collect."""
 PARALLEL_FROM_MIB: Final = 1_024
-"""From here on the heap is worth a collector with threads of its own."""
+"""From this size on, a concurrent garbage collector is worth its threads."""
 
 INITIALIZE: Final = "initialize"
-"""File in a member's data folder by which it may begin without data; ZooKeeper removes it at its start."""
+"""A file in the data directory that lets a member start without data; ZooKeeper removes it at start."""
 SNAPSHOTS: Final = "version-2"
-"""Folder of snapshots and logs in a member's data folder."""
+"""Directory of snapshots and logs in the data directory."""
 EPOCHS: Final = ("acceptedEpoch", "currentEpoch")
-"""What a member that never had data may have left there."""
+"""Files that a member without data may have left there."""
 
 _MIB: Final = 1 << 20
 _UNLIMITED: Final = 1 << 50
-"""Version 1 of control groups tells no limit as a number near 2**63."""
+"""Control groups of version 1 report no limit as a number near 2**63."""
 
 LOGGING: Final = """\
 status = error
@@ -48,13 +48,13 @@ logger.words.level = warn
 rootLogger.level = info
 rootLogger.appenderRef.out.ref = out
 """
-"""log4j2 to standard output: the root file system cannot be written to, and logs belong to the pod. What it
-says of each probe's four-letter word is left out."""
+"""log4j2 to standard output: the root file system is read-only, and logs belong to the pod. The messages about each
+probe's four-letter word are suppressed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """How members find one another."""
+    """How members reach each other."""
 
     hosts: tuple[str, ...]
     """By ordinal."""
@@ -63,17 +63,17 @@ class Peers:
 
 
 def peers(pod: MemberPod) -> Peers:
-    """The members by their names in DNS, which stay when pods and addresses change."""
+    """The members by their DNS names, which stay when pods and addresses change."""
     service = names.zookeeper_nodes_service(pod.cluster)
     pods = (names.zookeeper_pod(pod.cluster, member) for member in range(pod.members))
     return Peers(hosts=tuple(names.host(name, service, pod.namespace) for name in pods))
 
 
 def zoo_cfg(text: str, members: Peers, *, protected: bool) -> str:
-    """The mounted properties and the list of members. With `protected` a member without data does not vote.
+    """Return the mounted properties with the list of members. With `protected`, a member without data cannot vote.
 
-    It follows a leader that others have elected, and has their data and a vote from then on. A new ensemble begins with
-    the file `INITIALIZE`, by which ZooKeeper takes no data for all there is.
+    It follows a leader that others have elected, copies their data, and votes from then on. In a new ensemble, the file
+    `INITIALIZE` tells ZooKeeper that there is no data yet.
     """
     servers = "".join(
         f"server.{number}={host}:{members.peer_port}:{members.election_port}\n"
@@ -88,7 +88,7 @@ def zoo_cfg(text: str, members: Peers, *, protected: bool) -> str:
 
 
 def data_folder(text: str) -> Path:
-    """`dataDir` of the properties. Raises `PodError` when they have none."""
+    """Return `dataDir` of the properties. Raises `PodError` if it is missing."""
     folder = value_of(text, "dataDir")
     if not folder:
         raise PodError(f"{names.ZOOKEEPER_PROPERTIES} has no dataDir.")
@@ -96,7 +96,7 @@ def data_folder(text: str) -> Path:
 
 
 def client_port(text: str) -> int:
-    """`clientPort` of the properties. Raises `PodError` when they have none."""
+    """Return `clientPort` of the properties. Raises `PodError` if it is missing."""
     port = value_of(text, "clientPort") or ""
     if not port.isdecimal():
         raise PodError(f"{names.ZOOKEEPER_PROPERTIES} has clientPort={port!r}, which is no port.")
@@ -104,12 +104,12 @@ def client_port(text: str) -> int:
 
 
 def has_data(files: Iterable[str]) -> bool:
-    """Whether these files of the folder `SNAPSHOTS` hold anything of the ensemble's."""
+    """Whether these files in the directory `SNAPSHOTS` contain data of the ensemble."""
     return any(name.startswith(("snapshot.", "log.")) for name in files)
 
 
 def check_member(noted: str | None, pod: MemberPod) -> None:
-    """`PodError` when the data folder is another member's: two members with one id, or one with two, lose writes."""
+    """Raise `PodError` if the data belongs to another member: two members with one id would lose writes."""
     if noted is not None and noted.strip() != str(pod.server_id):
         raise PodError(
             f"The data folder belongs to member {noted.strip()!r}, but this pod is member {pod.server_id}: "
@@ -118,7 +118,8 @@ def check_member(noted: str | None, pod: MemberPod) -> None:
 
 
 def heap_mib(wanted: str | None, limit_bytes: int | None) -> int:
-    """Java's heap: as wanted, else half of what the container may use; the rest is for threads, buffers and caches."""
+    """Return the Java heap: the given size, else half of the container's memory, because threads and buffers need
+    memory."""
     if wanted:
         if not wanted.isdecimal() or int(wanted) < SMALLEST_HEAP_MIB:
             raise PodError(f"ZOOKEEPER_HEAP_MIB={wanted!r} is no number of at least {SMALLEST_HEAP_MIB}.")
@@ -129,7 +130,7 @@ def heap_mib(wanted: str | None, limit_bytes: int | None) -> int:
 
 
 def memory_limit(text: str) -> int | None:
-    """The bytes that a control group's file allows, either version; None for no limit."""
+    """Return the memory limit in a control group's file of either version; None for no limit."""
     number = text.strip()
     if not number.isdecimal() or int(number) >= _UNLIMITED:
         return None
@@ -137,15 +138,15 @@ def memory_limit(text: str) -> int | None:
 
 
 def java_options(heap: int, logging: Path) -> Sequence[str]:
-    """Options of Java, without class path and main class."""
+    """Return the options of Java without class path and main class."""
     return (
         f"-Xms{heap}m",
         f"-Xmx{heap}m",
         "-XX:+UseG1GC" if heap >= PARALLEL_FROM_MIB else "-XX:+UseSerialGC",
-        "-XX:+UsePerfData",  # The number and time of collections are read from there.
-        "-XX:+ExitOnOutOfMemoryError",  # A member that cannot work shall be started anew.
+        "-XX:+UsePerfData",  # Provides the number and time of collections.
+        "-XX:+ExitOnOutOfMemoryError",  # Restart a member that cannot work.
         "-Djava.awt.headless=true",
-        # Members that come back have new addresses; Java would remember the old one, or that there was none.
+        # Members that come back have new addresses; Java would cache the old address, or that there was none.
         "-Dsun.net.inetaddr.ttl=5",
         "-Dsun.net.inetaddr.negative.ttl=1",
         f"-Dlog4j2.configurationFile={logging}",

@@ -1,7 +1,7 @@
-"""`odradek-pod`: what runs in the cluster's pods. Sub-commands are imported when they are run, and no earlier.
+"""`odradek-pod`: the commands that run in the pods of a cluster. Each is imported when it runs.
 
-Enters: a command line and the environment that the operator's objects set. Leaves: an exit code: 1 with a sentence when
-the pod cannot work, 2 for wrong usage. A broker's command never returns: it becomes the broker.
+The environment comes from the operator's objects. Exit code 1 with a message means that the pod cannot work, 2 wrong
+usage. The broker's command does not return: it executes the broker.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _SEPARATE: Final = {
         "Tell lag, partitions and sizes of one cluster.",
     ),
 }
-"""Commands that live elsewhere: where, and their one-line help."""
+"""Commands in other modules, with their one-line help."""
 
 
 class _Group(click.Group):
-    """Imports the separate commands when they are run; the ZooKeeper image has not what they need."""
+    """Imports the other commands when they run; the ZooKeeper image does not have their dependencies."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *_SEPARATE})

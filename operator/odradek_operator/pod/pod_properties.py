@@ -1,7 +1,6 @@
-"""A broker's final properties: those of its cluster, and below them what only its pod knows. Pure.
+"""The final properties of a broker: those of its cluster, followed by those that only its pod knows. Pure.
 
-Enters: the text of the mounted file and what was found out. Leaves: the text of the file that the broker is started
-with. Of a key given twice the last value holds, so the mounted text stays as it is and the pod's lines follow it.
+The mounted text stays unchanged and the pod's lines are appended: if a key occurs twice, the last value counts.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ _UNSAFE: Final = re.compile(r"[\\\r\n]")
 
 
 def value_of(text: str, key: str) -> str | None:
-    """The last value of a plain key in a file that the operator wrote; no continued lines, no escapes."""
+    """Return the last value of a key in a file written by the operator, without continuation lines and escapes."""
     found = [match[2] for match in _LINE.finditer(text) if match[1] == key]
     return found[-1] if found else None
 
 
 def with_secrets(text: str, secrets: Mapping[str, str]) -> str:
-    """The mounted text, and below it the properties that the Secrets hold."""
+    """Return the mounted text, followed by the properties in the Secrets."""
     if not secrets:
         return text
     return f"{text.rstrip()}\n\n{render(secrets, header='From the Secrets of spec.brokers.configFrom')}"
 
 
 def final_properties(text: str, pod: BrokerPod, found: Sequence[Address], rack: str | None) -> str:
-    """The mounted text and the pod's own lines; `found` has an address for each of the pod's listeners, in order."""
+    """Return the mounted text and the pod's lines. `found` has an address per listener of the pod, in order."""
     own = own_properties(pod, found, rack)
     lines = "".join(f"{key}={value}\n" for key, value in own.items())
     return f"{text.rstrip()}\n\n# Found out by the pod {pod.name} at its start\n{lines}"
 
 
 def own_properties(pod: BrokerPod, found: Sequence[Address], rack: str | None) -> dict[str, str]:
-    """What differs from broker to broker. Raises `PodError` for a rack that no properties file can hold.
+    """Return the settings that differ between brokers. Raises `PodError` for a rack that properties cannot contain.
 
-    Kafka knows listeners by names in capitals.
+    Kafka's listener names are in capitals.
     """
     replication = names.REPLICATION_LISTENER.upper()
     client_names = [listener.name.upper() for listener in pod.listeners]
@@ -69,7 +68,7 @@ def own_properties(pod: BrokerPod, found: Sequence[Address], rack: str | None) -
 
 
 def supervised(text: str) -> bool:
-    """Whether the broker runs under a parent process, which is the default."""
+    """Whether the broker runs under a parent process, as it does by default."""
     return (value_of(text, "process.supervision.enable") or "true").lower() != "false"
 
 

@@ -1,8 +1,7 @@
-"""What the API server last said to a broker's pod, kept on the broker's data volumes.
+"""The last answers of the API server for a broker's pod, saved on the broker's data volumes.
 
-Enters: folders and objects that were read from the API server. Leaves: the parts of these objects that a start needs,
-in one small file in the root of each volume, beside the log directory and never in it. Called by `pod/broker`: a broker
-that restarts while the API server refuses or does not answer starts with these values.
+`pod/broker` saves the parts of nodes and Services that a start needs, in a small file in the root of each volume, next
+to the log directory. A broker that restarts while the API server is not available uses them.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ _SERVICE_PARTS: Final = {"metadata": ("name",), "spec": ("ports",), "status": ("
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """The last good answers for one pod."""
+    """The last answers for one pod."""
 
     node: Json | None = None
-    """The node that the pod ran on, whichever that was."""
+    """The node that the pod ran on."""
     services: Mapping[str, Json] = field(default_factory=dict)
-    """By name."""
+    """Services by name."""
     saved: str = ""
-    """When, for people."""
+    """When they were saved, for people."""
 
     @property
     def node_name(self) -> str:
-        """The name of the node; empty where none is known."""
+        """Name of the node; empty if none is known."""
         metadata = (self.node or {}).get("metadata")
         return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
 
     def updated(self, node: Json | None, services: Mapping[str, Json]) -> Remembered:
-        """With newer answers; what was not asked for stays."""
+        """Return a copy with newer answers; other objects stay."""
         return Remembered(
             node=self.node if node is None else _reduced(node, _NODE_PARTS),
             services={**self.services, **{name: _reduced(one, _SERVICE_PARTS) for name, one in services.items()}},
@@ -54,7 +53,7 @@ class Remembered:
 
 
 def load(folders: Sequence[Path], pod: BrokerPod) -> Remembered:
-    """What the first volume with a readable file says about this pod; nothing where there is none."""
+    """Return the answers for this pod from the first volume with a readable file; empty if there is none."""
     for folder in folders:
         path = folder / FILE
         try:
@@ -72,7 +71,7 @@ def load(folders: Sequence[Path], pod: BrokerPod) -> Remembered:
 
 
 def save(folders: Sequence[Path], pod: BrokerPod, values: Remembered) -> None:
-    """Write the values to every volume. One that cannot be written costs a warning: the broker reports bad disks."""
+    """Save the answers on every volume. A failure is only logged: the broker reports bad disks."""
     document = {
         "version": _VERSION,
         "pod": _identity(pod),
@@ -89,7 +88,7 @@ def save(folders: Sequence[Path], pod: BrokerPod, values: Remembered) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all, whenever the machine stops."""
+    """Replace a file atomically."""
     unfinished = path.with_suffix(".tmp")
     with unfinished.open("w", encoding="utf-8") as file:
         file.write(text)

@@ -1,8 +1,7 @@
-"""`odradek-pod zookeeper`: one member of an ensemble, as a Java process, and its metrics beside it.
+"""`odradek-pod zookeeper`: runs a member of an ensemble as a Java process, and serves its metrics.
 
-Enters: the mounted properties, the environment, a folder of jars. Leaves: the exit code of the Java process, 0 when it
-was told to stop. SIGTERM and SIGINT are handed on to it; what it has written lies on its volume. Java ends with this
-process, however that ends.
+The exit code is that of the Java process, 0 after a requested stop. SIGTERM and SIGINT are forwarded to it. Java ends
+with this process, however that ends.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from odradek_operator.pod.identity import MemberPod, member_pod
 logger = logging.getLogger(__name__)
 
 MEMORY_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Where the container's control group tells its limit: version 2, version 1."""
+"""Files with the memory limit of the container's control group: version 2, version 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """What the command line says; the defaults are those of pods."""
+    """The options of the command line; the defaults are for pods."""
 
     properties: Path
     folder: Path
-    """For the files that are made at each start."""
+    """Directory for the files that are generated at each start."""
     metrics_host: str
     metrics_port: int
     peers: ensemble.Peers | None = None
-    """Other than the names in DNS that follow from the pod's."""
+    """Addresses instead of the DNS names that follow from the pod's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ class Prepared:
 
 
 def prepare(options: MemberOptions, environment: Mapping[str, str]) -> Prepared:
-    """Write the files and make the command. Raises `PodError` or `EmbeddedError` for what is missing or wrong."""
+    """Write the files and return the command. Raises `PodError` or `EmbeddedError`."""
     pod = member_pod(environment)
     try:
         text = options.properties.read_text(encoding="utf-8")
@@ -88,9 +87,9 @@ def prepare(options: MemberOptions, environment: Mapping[str, str]) -> Prepared:
 
 
 def _guard_against_empty_members(data: Path, state: Path) -> bool:
-    """Let this member begin without data only in a new ensemble; whether empty members are kept from voting.
+    """Allow this member to start without data only in a new ensemble. Returns whether empty members must not vote.
 
-    `state` is written by the operator; one of an earlier version writes none, and then it is as it was.
+    The operator writes `state`. An operator of an earlier version does not, and then members are not restricted.
     """
     if not state.exists():
         return False
@@ -98,7 +97,7 @@ def _guard_against_empty_members(data: Path, state: Path) -> bool:
     files = [path.name for path in snapshots.iterdir()] if snapshots.is_dir() else []
     if state.read_text(encoding="ascii").strip() == names.FORMING and not ensemble.has_data(files):
         for name in ensemble.EPOCHS:
-            # Of an attempt to join while the ensemble was taken for an old one: ZooKeeper would not start with these.
+            # Left by an attempt to join what was taken for an existing ensemble: ZooKeeper would not start with them.
             (snapshots / name).unlink(missing_ok=True)
         initialize.touch()
         logger.info("the ensemble is new: this member begins without data")
@@ -110,17 +109,17 @@ def _guard_against_empty_members(data: Path, state: Path) -> bool:
 
 
 def memory_limit() -> int | None:
-    """The bytes that the container may use; None for no limit."""
+    """Return the memory limit of the container in bytes; None for no limit."""
     for path in MEMORY_LIMITS:
         try:
             return ensemble.memory_limit(path.read_text(encoding="ascii"))
         except OSError:
-            continue  # The other version's file.
+            continue  # The file of the other version.
     return None
 
 
 async def run(options: MemberOptions, environment: Mapping[str, str]) -> int:
-    """Run the member to its end; the exit code."""
+    """Run the member until it ends and return the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
