@@ -49,7 +49,7 @@ def java_command() -> str:
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None:
         raise EmbeddedError(
-            f"Java {MINIMUM_JAVA} or newer is needed to run ZooKeeper, and there is no `java` on the PATH: "
+            f"Java {MINIMUM_JAVA} or newer is needed to run ZooKeeper, but no `java` is on the PATH: "
             "install one or set JAVA_HOME."
         )
     try:
@@ -58,13 +58,13 @@ def java_command() -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         origin = f"JAVA_HOME={home}" if home else "PATH"
-        raise EmbeddedError(f"The Java of {origin} does not run ({command}: {error}).") from error
+        raise EmbeddedError(f"The Java of {origin} cannot be executed ({command}: {error}).") from error
     version = java_version(answer.stderr + answer.stdout)
     if version is None or version < MINIMUM_JAVA:
         found = "an unknown version" if version is None else f"Java {version}"
         raise EmbeddedError(
             f"Java {MINIMUM_JAVA} or newer is needed to run ZooKeeper, but {command} is {found}: "
-            "put a newer one on the PATH or set JAVA_HOME."
+            "install a newer one or set JAVA_HOME."
         )
     return command
 
@@ -79,10 +79,10 @@ def zookeeper_class_path(folder: Path | None) -> str:
     """Return the class path of a ZooKeeper server, from `folder` or the jars of the installed PySpark."""
     jars = folder if folder is not None else _pyspark_jars()
     if not jars.is_dir():
-        raise EmbeddedError(f"There is no folder {jars} with ZooKeeper's jars: see --zookeeper-jars.")
+        raise EmbeddedError(f"The folder {jars} with ZooKeeper's jars does not exist: see --zookeeper-jars.")
     for pattern in _NEEDED:
         if not any(jars.glob(pattern)):
-            raise EmbeddedError(f"The folder {jars} holds no {pattern}: name one that does with --zookeeper-jars.")
+            raise EmbeddedError(f"The folder {jars} contains no {pattern}: set another folder with --zookeeper-jars.")
     found = sorted({str(path) for pattern in CLASS_PATH for path in jars.glob(pattern)})
     return os.pathsep.join(found)
 
@@ -92,6 +92,6 @@ def _pyspark_jars() -> Path:
     if spec is None or spec.origin is None:
         raise EmbeddedError(
             "ZooKeeper's jars are taken from PySpark, which is not installed: "
-            "install odradek[spark] or name a folder of jars with --zookeeper-jars."
+            "install odradek[spark] or set a folder of jars with --zookeeper-jars."
         )
     return Path(spec.origin).parent / "jars"

@@ -38,7 +38,7 @@ class LayoutError(Exception):
 def counters(data: bytes) -> dict[str, int | str]:
     """Return all values of the file that are integers or strings. Raises `LayoutError`."""
     if data[:4] != _MAGIC or len(data) < 32 or data[5] != _VERSION:
-        raise LayoutError("this is no performance data of version 2")
+        raise LayoutError("not performance data of version 2")
     order = "<" if data[4] == 1 else ">"
     header, entry, long = Struct(f"{order}ii"), Struct(f"{order}iii4Bi"), Struct(f"{order}q")
     found: dict[str, int | str] = {}

@@ -62,7 +62,7 @@ class Member:
         try:
             answer = await ask(_HOST, self.client_port, word)
         except NoAnswerError as error:
-            probe = Probe(False, f"ZooKeeper gives {error}.")
+            probe = Probe(False, f"ZooKeeper: {error}.")
         else:
             found = mode(answer)
             said = f"it is {found}" if found else (answer.strip().splitlines() or ["nothing"])[0]

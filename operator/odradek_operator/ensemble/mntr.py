@@ -61,28 +61,28 @@ SERIES: Final = (
         "zookeeper_outstandingrequests",
         SeriesKind.GAUGE,
         Of.MEMBER,
-        "Requests not answered yet.",
+        "Outstanding requests.",
     ),
     MntrSeries(
         "zk_avg_latency",
         "zookeeper_avgrequestlatency",
         SeriesKind.GAUGE,
         Of.MEMBER,
-        "Mean milliseconds until an answer.",
+        "Average latency in milliseconds.",
     ),
     MntrSeries(
         "zk_min_latency",
         "zookeeper_minrequestlatency",
         SeriesKind.GAUGE,
         Of.MEMBER,
-        "Fewest milliseconds until an answer.",
+        "Minimum latency in milliseconds.",
     ),
     MntrSeries(
         "zk_max_latency",
         "zookeeper_maxrequestlatency",
         SeriesKind.GAUGE,
         Of.MEMBER,
-        "Most milliseconds until an answer.",
+        "Maximum latency in milliseconds.",
     ),
     MntrSeries(
         "zk_znode_count", "zookeeper_inmemorydatatree_nodecount", SeriesKind.GAUGE, Of.MEMBER, "Znodes in memory."
@@ -100,7 +100,7 @@ SERIES: Final = (
         "zookeeper_inmemorydatatree_approximatedatasize",
         SeriesKind.GAUGE,
         Of.MEMBER,
-        "Bytes of all znodes, about.",
+        "Approximate size of all znodes in bytes.",
     ),
     MntrSeries(
         "zk_packets_received", "zookeeper_packetsreceived", SeriesKind.COUNTER, Of.MEMBER, "Packets from clients."
@@ -111,13 +111,17 @@ SERIES: Final = (
         "zookeeper_syncedfollowers",
         SeriesKind.GAUGE,
         Of.MEMBER,
-        "Followers in step with this leader.",
+        "Followers in sync with this leader.",
     ),
     MntrSeries(
-        "zk_learners", "zookeeper_learners", SeriesKind.GAUGE, Of.MEMBER, "Members that learn from this leader."
+        "zk_learners", "zookeeper_learners", SeriesKind.GAUGE, Of.MEMBER, "Followers and observers of this leader."
     ),
     MntrSeries(
-        "zk_uptime", "zookeeper_uptimemilliseconds", SeriesKind.GAUGE, Of.MEMBER, "Milliseconds since it serves."
+        "zk_uptime",
+        "zookeeper_uptimemilliseconds",
+        SeriesKind.GAUGE,
+        Of.MEMBER,
+        "Milliseconds since the member began to serve.",
     ),
 )
 

@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        sys.stderr.write(f"{command[0]} cannot be run: {error.strerror}\n")
+        sys.stderr.write(f"{command[0]} cannot be executed: {error.strerror}\n")
         return EXIT_CANNOT_RUN
 
 

@@ -1,7 +1,7 @@
 """The advertised addresses of a broker's listeners, and its rack. Pure.
 
 `pod/broker` calls it with the pod, its node and its Services from the API server. It returns addresses, or
-`AddressPending` for one that Kubernetes has not assigned yet; `PodError` means that somebody has to act.
+`AddressPending` for one that Kubernetes has not assigned yet. A `PodError` needs a change by the user.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def rack(node: Json, key: str) -> str:
     value = _mapping(_mapping(node, "metadata"), "labels").get(key)
     if not isinstance(value, str) or not value:
         raise PodError(
-            f"The node {_name(node)} has no label {key}, which tells the rack of its brokers: "
-            "label every node that brokers may run on, or take spec.brokers.rack away."
+            f"The node {_name(node)} has no label {key} with the rack of its brokers: "
+            "label every node that brokers may run on, or remove spec.brokers.rack."
         )
     return value
 
@@ -53,7 +53,7 @@ def node_address(node: Json) -> str:
         address = found.get(kind)
         if isinstance(address, str) and address:
             return address
-    raise PodError(f"The node {_name(node)} has no address of the kinds {' and '.join(NODE_ADDRESSES)}.")
+    raise PodError(f"The node {_name(node)} has no address of type {' or '.join(NODE_ADDRESSES)}.")
 
 
 def internal_address(pod: BrokerPod, port: int) -> Address:

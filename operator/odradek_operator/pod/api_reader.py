@@ -88,7 +88,7 @@ class ApiReader:
                 body = answer.read(MAX_ANSWER_BYTES + 1)
         except urllib.error.HTTPError as error:
             error.close()
-            raise ApiReadError(f"it answers {error.code} {error.reason}{_HINTS.get(error.code, '')}") from error
+            raise ApiReadError(f"status {error.code} {error.reason}{_HINTS.get(error.code, '')}") from error
         except urllib.error.URLError as error:
             raise ApiReadError(f"it cannot be reached ({error.reason})") from error
         except (OSError, HTTPException, ValueError) as error:
@@ -105,21 +105,21 @@ class ApiReader:
 
 
 _HINTS: Final = {
-    401: ": the pod's token is not accepted",
-    403: ": the pod's account may not read it (its Role or ClusterRole comes from the operator and its chart)",
-    404: ": it is not there (the operator makes it)",
+    401: ": the pod's token was rejected",
+    403: ": the pod's service account may not read it (the operator and its chart create its Role or ClusterRole)",
+    404: ": it does not exist (the operator creates it)",
 }
 
 
 def _parsed(body: bytes) -> Json:
     if len(body) > MAX_ANSWER_BYTES:
-        raise ApiReadError(f"its answer is longer than {MAX_ANSWER_BYTES} bytes")
+        raise ApiReadError(f"the response is longer than {MAX_ANSWER_BYTES} bytes")
     try:
         value: object = json.loads(body)
     except ValueError as error:
-        raise ApiReadError(f"its answer is no JSON ({error})") from error
+        raise ApiReadError(f"the response is not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise ApiReadError("its answer is no object")
+        raise ApiReadError("the response is not a JSON object")
     return value
 
 
@@ -141,7 +141,7 @@ def read_within(
             if clock() + wait > deadline:
                 raise
         if reason != reported:
-            logger.warning("asking the API server for %s: %s; trying again", what, reason)
+            logger.warning("reading %s from the API server failed: %s; trying again", what, reason)
             reported = reason
         pause(wait)
         wait = min(2 * wait, LONGEST_PAUSE_SECONDS)
@@ -158,4 +158,6 @@ def read_patiently(
     try:
         return read_within(PATIENCE_SECONDS, what, read, pause=pause, clock=clock)
     except ApiReadError as error:
-        raise PodError(f"The API server was asked for {what} for {PATIENCE_SECONDS:.0f} s: {error}.") from error
+        raise PodError(
+            f"{what} could not be read from the API server for {PATIENCE_SECONDS:.0f} s: {error}."
+        ) from error

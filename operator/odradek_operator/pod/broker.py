@@ -112,7 +112,9 @@ class _Answers:
         name, known = self._pod.node, self._known
         same = known.node if known.node_name == name else None
         if known.node is not None and same is None:
-            logger.info("the last known rack and address are of node %s; this pod runs on %s", known.node_name, name)
+            logger.info(
+                "the saved rack and address are those of node %s, but this pod runs on %s", known.node_name, name
+            )
         fresh = self._fresh(f"node {name}", lambda: self._api.node(name), same)
         if fresh is not None:
             self.fresh_node = fresh
@@ -140,7 +142,7 @@ class _Answers:
         except ApiReadError as error:
             saved, shown = self._known.saved, json.dumps(last, sort_keys=True)
             logger.warning(
-                "asking the API server for %s: %s; starting with its last answer, saved at %s: %s",
+                "reading %s from the API server failed: %s; starting with its last answer, saved at %s: %s",
                 *(what, error, saved, shown),
             )
             return None
@@ -201,7 +203,7 @@ def write_properties(path: Path, text: str) -> None:
         path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise PodError(f"{path} cannot be written: {error.strerror}; /tmp must be writable.") from error
+        raise PodError(f"{path} cannot be written: {error.strerror}. /tmp must be writable.") from error
 
 
 def end_on_signals() -> None:
@@ -227,4 +229,4 @@ def become_broker(properties: Path, text: str, environment: Mapping[str, str]) -
     try:
         os.execve(command, [command, "broker", str(properties)], dict(environment))
     except OSError as error:
-        raise PodError(f"{command} cannot be run: {error.strerror}.") from error
+        raise PodError(f"{command} cannot be executed: {error.strerror}.") from error

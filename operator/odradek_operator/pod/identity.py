@@ -84,10 +84,12 @@ def member_pod(environment: Mapping[str, str]) -> MemberPod:
     text = needed(environment, "ENSEMBLE_REPLICAS")
     members = int(text) if text.isdecimal() else 0
     if not 1 <= members <= MAX_MEMBERS:
-        raise PodError(f"ENSEMBLE_REPLICAS={text!r} is no number from 1 to {MAX_MEMBERS}.")
+        raise PodError(f"ENSEMBLE_REPLICAS={text!r} must be a number from 1 to {MAX_MEMBERS}.")
     found = ordinal(needed(environment, "POD_NAME"))
     if found >= members:
-        raise PodError(f"POD_NAME ends in {found}, but ENSEMBLE_REPLICAS={members}: the last member is {members - 1}.")
+        raise PodError(
+            f"POD_NAME ends in {found}, but with ENSEMBLE_REPLICAS={members} the last member is {members - 1}."
+        )
     return MemberPod(
         cluster=needed(environment, "CLUSTER"),
         namespace=needed(environment, "POD_NAMESPACE"),
@@ -108,7 +110,7 @@ def ordinal(pod: str) -> int:
     """Return the ordinal in the name of a StatefulSet pod."""
     digits = pod.rpartition("-")[2]
     if not digits.isdecimal() or digits == pod:
-        raise PodError(f"POD_NAME={pod!r} does not end in a number, as the names of StatefulSets' pods do.")
+        raise PodError(f"POD_NAME={pod!r} does not end in a number, as the names of StatefulSet pods do.")
     return int(digits)
 
 
@@ -117,9 +119,9 @@ def pod_listeners(text: str) -> tuple[PodListener, ...]:
     try:
         entries: object = json.loads(text)
     except ValueError as error:
-        raise PodError(f"LISTENERS is no JSON: {error}.") from error
+        raise PodError(f"LISTENERS is not JSON: {error}.") from error
     if not isinstance(entries, list):
-        raise PodError("LISTENERS is no JSON list.")
+        raise PodError("LISTENERS is not a JSON list.")
     return tuple(_listener(entry) for entry in entries)
 
 
@@ -129,4 +131,4 @@ def _listener(entry: object) -> PodListener:
         if isinstance(name, str) and name and type(port) is int and 0 < port < 65_536 and kind in LISTENER_TYPES:
             return PodListener(name=name, port=port, type=kind)
     kinds = ", ".join(LISTENER_TYPES)
-    raise PodError(f"LISTENERS has {json.dumps(entry)}: an entry has a name, a port, and a type of {kinds}.")
+    raise PodError(f"LISTENERS has {json.dumps(entry)}: an entry must have a name, a port, and a type: {kinds}.")

@@ -99,7 +99,7 @@ def client_port(text: str) -> int:
     """Return `clientPort` of the properties. Raises `PodError` if it is missing."""
     port = value_of(text, "clientPort") or ""
     if not port.isdecimal():
-        raise PodError(f"{names.ZOOKEEPER_PROPERTIES} has clientPort={port!r}, which is no port.")
+        raise PodError(f"{names.ZOOKEEPER_PROPERTIES} has clientPort={port!r}, which is not a port.")
     return int(port)
 
 
@@ -113,7 +113,7 @@ def check_member(noted: str | None, pod: MemberPod) -> None:
     if noted is not None and noted.strip() != str(pod.server_id):
         raise PodError(
             f"The data folder belongs to member {noted.strip()!r}, but this pod is member {pod.server_id}: "
-            "its volume was bound to the wrong claim."
+            "its volume is bound to the wrong claim."
         )
 
 
@@ -122,7 +122,7 @@ def heap_mib(wanted: str | None, limit_bytes: int | None) -> int:
     memory."""
     if wanted:
         if not wanted.isdecimal() or int(wanted) < SMALLEST_HEAP_MIB:
-            raise PodError(f"ZOOKEEPER_HEAP_MIB={wanted!r} is no number of at least {SMALLEST_HEAP_MIB}.")
+            raise PodError(f"ZOOKEEPER_HEAP_MIB={wanted!r} must be a number of at least {SMALLEST_HEAP_MIB}.")
         return int(wanted)
     if limit_bytes is None:
         return DEFAULT_HEAP_MIB

@@ -24,7 +24,7 @@ _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _SEPARATE: Final = {
     "exporter": (
         "odradek_operator.exporter.exporter_command:exporter",
-        "Tell lag, partitions and sizes of one cluster.",
+        "Export lag, partitions and sizes of one cluster.",
     ),
 }
 """Commands in other modules, with their one-line help."""
@@ -54,7 +54,7 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings={"max_content_width": 110})
 @click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", help="Of log.")
 def main(log_level: str) -> None:
-    """Run what a pod of an Odradek cluster is for. The operator sets the environment that each command reads."""
+    """Run the main process of a pod. The operator sets the environment variables of each command."""
     logging.basicConfig(level=log_level, format=_LOG_FORMAT, stream=sys.stderr)
 
 
@@ -64,23 +64,23 @@ def main(log_level: str) -> None:
     type=click.Path(path_type=Path),
     default=Path("/etc/odradek/server.properties"),
     show_default=True,
-    help="The cluster's properties, mounted.",
+    help="Mounted file with the cluster's properties.",
 )
 @click.option(
     "--secrets",
     type=click.Path(path_type=Path),
     default=Path("/etc/odradek-secrets"),
     show_default=True,
-    help="A folder for each mounted Secret with more properties; none need be there.",
+    help="Folder with one folder per mounted Secret with properties; may be missing.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
     default=Path("/tmp/server.properties"),
     show_default=True,
-    help="Where the broker's own properties are written.",
+    help="File to write the broker's properties to.",
 )
-@click.option("--print", "only_print", is_flag=True, help="Print the properties and end, for looking at them.")
+@click.option("--print", "only_print", is_flag=True, help="Print the properties and exit.")
 @click.option(
     "--api-seconds",
     envvar="API_SECONDS",
@@ -88,13 +88,13 @@ def main(log_level: str) -> None:
     default=20.0,
     show_default=True,
     show_envvar=True,
-    help="How long to ask the API server before the broker starts with the rack and addresses of its last start.",
+    help="How long to try the API server before starting with the rack and addresses of the last start.",
 )
 def broker(properties: Path, secrets: Path, output: Path, *, only_print: bool, api_seconds: float) -> None:
-    """Find this pod's rack and addresses, write its properties, and become its broker.
+    """Find this pod's rack and addresses, write its properties, and execute its broker.
 
-    Reads CLUSTER, POD_NAME, POD_NAMESPACE, NODE_NAME, LISTENERS and, when set, RACK_TOPOLOGY_KEY. What the API server
-    says is kept in the root of each data volume, for starts at which it refuses or does not answer.
+    Reads CLUSTER, POD_NAME, POD_NAMESPACE, NODE_NAME, LISTENERS and, if set, RACK_TOPOLOGY_KEY. The answers of the API
+    server are saved in the root of each data volume, for starts while it is not available.
     """
     from odradek_operator.pod.api_reader import REQUEST_SECONDS, ApiReader
     from odradek_operator.pod.broker import (
@@ -135,26 +135,32 @@ def broker(properties: Path, secrets: Path, output: Path, *, only_print: bool, a
     type=click.Path(path_type=Path),
     default=Path("/etc/odradek/zookeeper.properties"),
     show_default=True,
-    help="The ensemble's properties, mounted.",
+    help="Mounted file with the ensemble's properties.",
 )
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("/tmp"),
     show_default=True,
-    help="Where files are written that are made at each start.",
+    help="Folder for the files that are generated at each start.",
 )
 @click.option("--metrics-host", default="0.0.0.0", show_default=True, help="Address of metrics and probes.")
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), default=9404, show_default=True, help="Their port.")
-@click.option("--hosts", help="Hosts of the members, by commas, instead of their names in Kubernetes' DNS.")
-@click.option("--peer-port", type=click.IntRange(1, 65_535), default=2888, show_default=True, help="Beside --hosts.")
+@click.option("--hosts", help="Comma-separated hosts of the members, instead of their DNS names in Kubernetes.")
+@click.option(
+    "--peer-port",
+    type=click.IntRange(1, 65_535),
+    default=2888,
+    show_default=True,
+    help="Port between members, with --hosts.",
+)
 @click.option("--election-port", type=click.IntRange(1, 65_535), default=3888, show_default=True, help="Likewise.")
 def zookeeper(
     properties: Path, folder: Path, *, metrics_host: str, metrics_port: int, hosts: str | None, **ports: int
 ) -> None:
     """Run one member of the ensemble and serve its metrics and probes.
 
-    Reads CLUSTER, POD_NAME, POD_NAMESPACE, ENSEMBLE_REPLICAS and, when set, ZOOKEEPER_HEAP_MIB and ZOOKEEPER_JARS.
+    Reads CLUSTER, POD_NAME, POD_NAMESPACE, ENSEMBLE_REPLICAS and, if set, ZOOKEEPER_HEAP_MIB and ZOOKEEPER_JARS.
     """
     from odradek_operator.pod.member_files import Peers
     from odradek_operator.pod.zookeeper_pod import MemberOptions, run

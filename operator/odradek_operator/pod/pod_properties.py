@@ -30,14 +30,14 @@ def with_secrets(text: str, secrets: Mapping[str, str]) -> str:
     """Return the mounted text, followed by the properties in the Secrets."""
     if not secrets:
         return text
-    return f"{text.rstrip()}\n\n{render(secrets, header='From the Secrets of spec.brokers.configFrom')}"
+    return f"{text.rstrip()}\n\n{render(secrets, header='Secrets of spec.brokers.configFrom')}"
 
 
 def final_properties(text: str, pod: BrokerPod, found: Sequence[Address], rack: str | None) -> str:
     """Return the mounted text and the pod's lines. `found` has an address per listener of the pod, in order."""
     own = own_properties(pod, found, rack)
     lines = "".join(f"{key}={value}\n" for key, value in own.items())
-    return f"{text.rstrip()}\n\n# Found out by the pod {pod.name} at its start\n{lines}"
+    return f"{text.rstrip()}\n\n# Determined by the pod {pod.name} at start\n{lines}"
 
 
 def own_properties(pod: BrokerPod, found: Sequence[Address], rack: str | None) -> dict[str, str]:
@@ -62,7 +62,7 @@ def own_properties(pod: BrokerPod, found: Sequence[Address], rack: str | None) -
     }
     if rack is not None:
         if _UNSAFE.search(rack):
-            raise PodError(f"The rack {rack!r} has letters that cannot stand in properties.")
+            raise PodError(f"The rack {rack!r} has characters that are not allowed in properties.")
         own["broker.rack"] = rack
     return own
 

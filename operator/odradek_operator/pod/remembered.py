@@ -66,7 +66,7 @@ def load(folders: Sequence[Path], pod: BrokerPod) -> Remembered:
         found = _parsed(value, pod)
         if found is not None:
             return found
-        logger.warning("%s is not about the pod %s/%s and is not used", path, pod.namespace, pod.name)
+        logger.warning("%s is for another pod than %s/%s and is not used", path, pod.namespace, pod.name)
     return Remembered()
 
 

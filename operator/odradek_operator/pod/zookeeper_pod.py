@@ -100,11 +100,11 @@ def _guard_against_empty_members(data: Path, state: Path) -> bool:
             # Left by an attempt to join what was taken for an existing ensemble: ZooKeeper would not start with them.
             (snapshots / name).unlink(missing_ok=True)
         initialize.touch()
-        logger.info("the ensemble is new: this member begins without data")
+        logger.info("the ensemble is new: this member starts without data")
     else:
         initialize.unlink(missing_ok=True)
         if not ensemble.has_data(files):
-            logger.info("this member has no data: it copies it from the leader that the others elect, and votes then")
+            logger.info("this member has no data: it copies the data of the leader before it votes")
     return True
 
 
@@ -153,12 +153,12 @@ async def _until_end(process: asyncio.subprocess.Process, stop: asyncio.Event) -
     try:
         await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
-            logger.info("told to stop: ZooKeeper is told, too")
+            logger.info("stop requested: stopping ZooKeeper")
             process.terminate()
             await ended
             return 0
     finally:
         asked.cancel()
     code = ended.result()
-    logger.error("ZooKeeper ended by itself with %d: its own lines above say why", code)
+    logger.error("ZooKeeper ended with exit code %d: see its log above", code)
     return code if code > 0 else 1

@@ -86,7 +86,7 @@ def test_a_command_that_does_not_exist_is_told(tmp_path: Path) -> None:
     one = ChildProcess("child", ["/no/such/program"], tmp_path / "log")
     one.start()
     assert one.wait(DEADLINE_SECONDS)
-    assert one.epitaph().startswith("ended with 127 after saying: /no/such/program cannot be run: No such file")
+    assert one.epitaph().startswith("ended with 127 after saying: /no/such/program cannot be executed: No such file")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part of it is Linux")

@@ -56,10 +56,10 @@ def test_an_old_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ba
 def test_a_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EmbeddedError, match="no `java` on the PATH"):
+    with pytest.raises(EmbeddedError, match="no `java` is on the PATH"):
         java_command()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(EmbeddedError, match=r"The Java of JAVA_HOME=.* does not run"):
+    with pytest.raises(EmbeddedError, match=r"The Java of JAVA_HOME=.* cannot be executed"):
         java_command()
 
 
@@ -78,9 +78,9 @@ def test_the_class_path_has_what_a_server_needs_and_no_more(tmp_path: Path) -> N
 
 
 def test_missing_jars_are_told(tmp_path: Path) -> None:
-    with pytest.raises(EmbeddedError, match=r"holds no zookeeper-\*\.jar"):
+    with pytest.raises(EmbeddedError, match=r"contains no zookeeper-\*\.jar"):
         zookeeper_class_path(tmp_path)
-    with pytest.raises(EmbeddedError, match="There is no folder"):
+    with pytest.raises(EmbeddedError, match="does not exist: see --zookeeper-jars"):
         zookeeper_class_path(tmp_path / "none")
 
 

@@ -57,7 +57,7 @@ def test_the_nodes_address(addresses: list[tuple[str, str]], expected: str) -> N
 
 @pytest.mark.parametrize("what", [node(), node(("Hostname", "a")), {}, {"status": {"addresses": None}}])
 def test_a_node_without_address_is_told(what: dict[str, Any]) -> None:
-    with pytest.raises(PodError, match="no address of the kinds ExternalIP and InternalIP"):
+    with pytest.raises(PodError, match="no address of type ExternalIP or InternalIP"):
         node_address(what)
 
 

@@ -73,12 +73,12 @@ def test_objects_are_read_with_the_accounts_token(server: Server, tmp_path: Path
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (403, b"{}", "403 Forbidden: the pod's account may not read it"),
-        (404, b"{}", "404 Not Found: it is not there"),
+        (403, b"{}", "403 Forbidden: the pod's service account may not read it"),
+        (404, b"{}", "404 Not Found: it does not exist"),
         (500, b"", "500 Internal Server Error"),
-        (200, b"<html>", "no JSON"),
-        (200, b"[]", "no object"),
-        (200, b"\xff", "no JSON"),
+        (200, b"<html>", "not JSON"),
+        (200, b"[]", "not a JSON object"),
+        (200, b"\xff", "not JSON"),
     ],
 )
 def test_what_is_no_object_is_told(server: Server, status: int, body: bytes, said: str) -> None:
@@ -146,6 +146,8 @@ def test_patience_ends_with_the_last_reason() -> None:
     def read() -> Json:
         raise ApiReadError("it answers 403 Forbidden")
 
-    with pytest.raises(PodError, match="asked for node a for 120 s: it answers 403 Forbidden"):
+    with pytest.raises(
+        PodError, match="node a could not be read from the API server for 120 s: it answers 403 Forbidden"
+    ):
         read_patiently("node a", read, pause=time.pause, clock=time.clock)
     assert 110 < time.now <= 120

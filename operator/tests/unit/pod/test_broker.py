@@ -162,7 +162,9 @@ def test_a_restart_that_the_api_server_refuses_uses_the_last_answers(
 
 
 def test_a_first_start_that_the_api_server_refuses_says_so_and_saves_nothing(volume: Path) -> None:
-    with pytest.raises(PodError, match="asked for node a for 120 s: it answers 403 Forbidden"):
+    with pytest.raises(
+        PodError, match="node a could not be read from the API server for 120 s: it answers 403 Forbidden"
+    ):
         start(volume, pod(NODE_PORT, rack_key="zone"), Refusing("it answers 403 Forbidden"))
     assert list(volume.iterdir()) == []
 
@@ -172,9 +174,9 @@ def test_rack_and_address_of_another_node_are_not_used(volume: Path, caplog: pyt
     which = pod(INSIDE, BALANCED, rack_key="zone")
     start(volume, which, Api(demo_kafka_lb_0=[BALANCER]))
     saved = (volume / FILE).read_bytes()
-    with pytest.raises(PodError, match="asked for node b for 120 s"):
+    with pytest.raises(PodError, match="node b could not be read from the API server for 120 s"):
         start(volume, replace(which, node="b"), Refusing("it answers 403 Forbidden"))
-    assert "are of node a; this pod runs on b" in caplog.text
+    assert "are those of node a, but this pod runs on b" in caplog.text
     assert (volume / FILE).read_bytes() == saved
     # What does not depend on the node is used on each.
     properties, _ = start(volume, replace(which, node="b", rack_key=None), Refusing("it answers 403 Forbidden"))
@@ -197,7 +199,7 @@ def test_answers_of_another_pod_and_broken_files_are_not_used(volume: Path, capl
     other = replace(which, name="other-kafka-0", cluster="other")
     with pytest.raises(PodError, match="120 s"):
         start(volume, other, Refusing("it answers 403 Forbidden"))
-    assert "is not about the pod events/other-kafka-0" in caplog.text
+    assert "is for another pod than events/other-kafka-0" in caplog.text
     (volume / FILE).write_text("{")
     with pytest.raises(PodError, match="120 s"):
         start(volume, which, Refusing("it answers 403 Forbidden"))

@@ -90,14 +90,14 @@ def test_a_name_without_a_number_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "no JSON"),
-        ("{}", "no JSON list"),
+        ("{", "not JSON"),
+        ("{}", "not a JSON list"),
         ("[1]", "has 1:"),
-        ('[{"name": "a", "port": "9092", "type": "internal"}]', "an entry has"),
-        ('[{"name": "a", "port": true, "type": "internal"}]', "an entry has"),
-        ('[{"name": "a", "port": 0, "type": "internal"}]', "an entry has"),
-        ('[{"name": "", "port": 1, "type": "internal"}]', "an entry has"),
-        ('[{"name": "a", "port": 1, "type": "ingress"}]', "an entry has"),
+        ('[{"name": "a", "port": "9092", "type": "internal"}]', "an entry must have"),
+        ('[{"name": "a", "port": true, "type": "internal"}]', "an entry must have"),
+        ('[{"name": "a", "port": 0, "type": "internal"}]', "an entry must have"),
+        ('[{"name": "", "port": 1, "type": "internal"}]', "an entry must have"),
+        ('[{"name": "a", "port": 1, "type": "ingress"}]', "an entry must have"),
     ],
 )
 def test_listeners_that_are_none_are_refused(text: str, said: str) -> None:

@@ -71,7 +71,7 @@ def test_an_address_of_version_6_is_bracketed() -> None:
 
 @pytest.mark.parametrize("rack", ["a\nb", "a\\b"])
 def test_a_rack_that_a_file_cannot_hold_is_refused(rack: str) -> None:
-    with pytest.raises(PodError, match="cannot stand in properties"):
+    with pytest.raises(PodError, match="not allowed in properties"):
         own_properties(POD, FOUND, rack)
 
 
