@@ -1,6 +1,6 @@
 """The codecs of record batches: one call to pack a batch's records, one to unpack them within a bound.
 
-Bytes of the records section of a batch enter and leave; `records/batch` and `records/record` call it. Invariant: a
+Bytes of the records section of a batch enter and leave; `v2/batch` and `v2/record` call it. Invariant: a
 call to `decompress` never holds an output buffer larger than its `limit`, whatever the input claims about itself.
 
 What Java clients write differs from each codec's plain form, so it is fixed here:

@@ -24,11 +24,11 @@ from odradek.protocol.hotpath_produce import (
     decode_produce_response,
     encode_produce_request,
 )
-from odradek.records.batch import HEADER_SIZE, MAGIC, BatchBuilder, BatchHeader, assemble, read_header
 from odradek.records.formats import iterate_entries, iterate_records
-from odradek.records.message_set import encode_set, encode_wrapper
-from odradek.records.record import Record
-from odradek.records.varint import encode_varint
+from odradek.records.legacy.writing import encode_set, encode_wrapper
+from odradek.records.v2.batch import HEADER_SIZE, MAGIC, BatchBuilder, BatchHeader, assemble, read_header
+from odradek.records.v2.record import Record
+from odradek.records.v2.varint import encode_varint
 
 BY_BROKER: Final = -(1 << 62)
 """Stands for the time at which the broker appended."""

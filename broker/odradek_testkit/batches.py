@@ -8,7 +8,7 @@ from typing import Final
 
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_EPOCH
-from odradek.records.batch import HEADER_SIZE, BatchBuilder, BatchHeader, ControlType, read_header
+from odradek.records.v2.batch import HEADER_SIZE, BatchBuilder, BatchHeader, ControlType, read_header
 
 _CONTROL_KEY: Final = Struct(">hh")
 _END_TRANSACTION_VALUE: Final = Struct(">hi")

@@ -13,7 +13,7 @@ from odradek.log.compaction.decisions import CleaningRequest, CleaningResult, La
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import CleanedSwap
 from odradek.records.formats import iterate_entries, iterate_records
-from odradek.records.record import Record
+from odradek.records.v2.record import Record
 
 LIMIT = 1 << 24
 

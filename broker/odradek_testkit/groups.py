@@ -30,7 +30,7 @@ from odradek.coordinator.requests import (
     SyncResult,
 )
 from odradek.coordinator.shard import GroupShard
-from odradek.records.batch import BatchBuilder, read_header
+from odradek.records.v2.batch import BatchBuilder, read_header
 from odradek.timer.purgatory import Purgatory
 from odradek_testkit.loop import ManualClock
 

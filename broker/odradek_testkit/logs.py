@@ -18,8 +18,8 @@ from odradek.compression import Codec
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.values import LogContext
-from odradek.records.batch import BatchBuilder, ControlType
-from odradek.records.message_set import encode_set
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch
 
 T = TypeVar("T")

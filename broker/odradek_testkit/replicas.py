@@ -38,7 +38,7 @@ from odradek.protocol.hotpath import (
     encode_fetch_request,
     encode_fetch_response,
 )
-from odradek.records.batch import BatchBuilder
+from odradek.records.v2.batch import BatchBuilder
 from odradek.replication.follower.fetch_loop import LeaderChannel
 from odradek.replication.manager import ReplicaManager
 from odradek.replication.partition import EpochEnd, LeaderAndIsrState

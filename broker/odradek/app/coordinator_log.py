@@ -9,8 +9,8 @@ from typing import Final
 from odradek.base.errors import KafkaStorageError, NotLeaderOrFollowerError, StorageError, error_for
 from odradek.base.types import Offset, TopicPartition
 from odradek.metrics.topics import BrokerTopicStats
+from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries
-from odradek.records.validate import AppendOrigin
 from odradek.replication.manager import ReplicaManager
 from odradek.replication.requests import AppendRequest, AppendResult
 from odradek.server.data.appended import count_append

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from odradek.cli.formats import Render
     from odradek.client.consumer.consumer import Consumer
     from odradek.client.settings import ClientSettings
-    from odradek.records.record import Record
+    from odradek.records.v2.record import Record
 
 _POLL_MS: Final = 500
 

@@ -24,14 +24,11 @@ from odradek.coordinator.log_records import (
     decode_key,
     decode_offset_value,
 )
-from odradek.records.batch import BatchHeader, ControlType, read_control_type
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
-from odradek.records.record import Record
+from odradek.records.v2.batch import BatchHeader, ControlType, read_control_type
+from odradek.records.v2.record import UNPACKED_LIMIT_BYTES, Record
 
 logger = logging.getLogger(__name__)
-
-UNPACKED_LIMIT_BYTES: Final = 128 << 20
-"""Largest batch after decompression; far above what `message.max.bytes` lets a coordinator write."""
 
 GroupPartition = tuple[str, TopicPartition]
 

@@ -30,7 +30,7 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.types import Offset, TopicPartition
 from odradek.coordinator.ports import KeyValue, PartitionReader, PartitionWriter, RecordLog, Respond, Shard
-from odradek.records.batch import HEADER_SIZE, BatchBuilder
+from odradek.records.v2.batch import HEADER_SIZE, BatchBuilder
 
 logger = logging.getLogger(__name__)
 

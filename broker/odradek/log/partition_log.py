@@ -35,12 +35,12 @@ from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.log.state import LogState
 from odradek.log.values import AppendInfo, CleanedSwap, LogSlice, SegmentView, TimestampOffset
 from odradek.records.admission import prepare
-from odradek.records.batch import MAGIC, BatchHeader, TimestampType
-from odradek.records.validate import AppendOrigin, AppendRules, check_append
+from odradek.records.checks.validate import AppendOrigin, AppendRules, check_append
+from odradek.records.v2.batch import MAGIC, BatchHeader, TimestampType
 
 _CLIENT = AppendOrigin.CLIENT
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
-"""Module-level names are faster to look up; see `records.validate`."""
+"""Module-level names are faster to look up; see `checks/validate`."""
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from odradek.log.recovery.log_recovery import LoadedLog
 from odradek.log.segments.segment import Segment
 from odradek.log.storage import LogStorage
 from odradek.log.values import LogContext, LogHost, LogT
-from odradek.records.batch import TimestampType
-from odradek.records.validate import rules_of_topic
+from odradek.records.checks.validate import rules_of_topic
+from odradek.records.v2.batch import TimestampType
 
 
 class LogState(Generic[LogT]):

@@ -1,1 +1,6 @@
-"""Record batches and old message sets: headers, builders, decoders, validation, conversions, numpy columns."""
+"""Record batches and old message sets in memory.
+
+`formats` reads entries of every format, `v2` is the current format and `legacy` the two older ones. `checks` validates
+what goes into a log, `conversion` converts between formats, `admission` does both for an append by a leader. `columns`
+decodes batches into numpy columns.
+"""

@@ -16,7 +16,13 @@ from typing import Final, NamedTuple
 
 from odradek.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError
 from odradek.compression import Codec, compress
-from odradek.records.batch import (
+from odradek.records.checks.structure import check_messages, check_records
+from odradek.records.checks.validate import AppendOrigin, AppendRules, check_append, check_size, usual_batch
+from odradek.records.conversion.up import up_messages, up_plain
+from odradek.records.formats import MAGIC_AT, iterate_entries
+from odradek.records.legacy.message_set import UNKNOWN_COUNT, read_set
+from odradek.records.legacy.writing import encode_set, stamp_timestamp
+from odradek.records.v2.batch import (
     CODEC_MASK,
     HEADER_SIZE,
     LOG_APPEND_TIME_FLAG,
@@ -26,12 +32,7 @@ from odradek.records.batch import (
     assemble,
     read_header,
 )
-from odradek.records.convert import up_messages, up_plain
-from odradek.records.formats import MAGIC_AT, iterate_entries
-from odradek.records.message_set import UNKNOWN_COUNT, encode_set, read_set, stamp_timestamp
-from odradek.records.record import MIN_RECORD_BYTES, Message, iterate_batch, record_bytes
-from odradek.records.structure import check_messages, check_records
-from odradek.records.validate import AppendOrigin, AppendRules, check_append, check_size, usual_batch
+from odradek.records.v2.record import MIN_RECORD_BYTES, Message, iterate_batch, record_bytes
 
 _TAKEN_APART_LIMIT_BYTES: Final = 16 << 20
 _TAKEN_APART_RECORDS: Final = 1 << 18
@@ -41,7 +42,7 @@ _TAKEN_APART_RECORDS: Final = 1 << 18
 _CLIENT: Final = AppendOrigin.CLIENT
 _REPLICATION: Final = AppendOrigin.REPLICATION
 _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
-"""Module-level constants are faster to look up; see `validate`."""
+"""Module-level constants are faster to look up; see `checks/validate`."""
 
 _LOG_OVERHEAD: Final = 12
 

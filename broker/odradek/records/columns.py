@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
-from odradek.records.batch import MAGIC, BatchHeader, ControlType, check_crc, read_control_type, read_header
-from odradek.records.convert import up_entry
+from odradek.records.conversion.up import up_entry
 from odradek.records.formats import iterate_entries
-from odradek.records.record import decode_batch, record_bytes
-from odradek.records.record_starts import find_record_starts
-from odradek.records.varint import decode_varint
+from odradek.records.v2.batch import MAGIC, BatchHeader, ControlType, check_crc, read_control_type, read_header
+from odradek.records.v2.record import decode_batch, record_bytes
+from odradek.records.v2.record_starts import find_record_starts
+from odradek.records.v2.varint import decode_varint
 
 Integers = NDArray[np.int64]
 Unpacked = tuple[BatchHeader, bytes | memoryview]

@@ -18,15 +18,15 @@ from typing import Final
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
-from odradek.records.batch import HEADER_SIZE, MAGIC, BatchHeader, check_crc, read_header
-from odradek.records.message_set import (
+from odradek.records.legacy.message_set import (
     MIN_MESSAGE_SIZE,
     check_message_crc,
     first_message_offset,
     iterate_message,
     read_message,
 )
-from odradek.records.record import Record, iterate_batch
+from odradek.records.v2.batch import HEADER_SIZE, MAGIC, BatchHeader, check_crc, read_header
+from odradek.records.v2.record import Record, iterate_batch
 
 MIN_ENTRY_SIZE: Final = MIN_MESSAGE_SIZE
 """Minimum size of an entry of any format, and enough bytes to read the header of an old message."""

@@ -14,7 +14,7 @@ from uuid import UUID
 from odradek.base.errors import RecordFault
 from odradek.base.types import NO_BROKER, NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from odradek.log.values import LogSlice
-from odradek.records.validate import AppendOrigin
+from odradek.records.checks.validate import AppendOrigin
 from odradek.replication.sessions.resting import Rest
 
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from odradek.base.types import TopicPartition
 from odradek.log.partition_log import PartitionLog
-from odradek.records.batch import check_crc
-from odradek.records.record import iterate_batch
+from odradek.records.v2.batch import check_crc
+from odradek.records.v2.record import iterate_batch
 from odradek_testkit.batches import iterate
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.history import Answer, GroupHistory, History, ProducerHistory, Reading

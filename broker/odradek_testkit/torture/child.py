@@ -20,7 +20,7 @@ from odradek.base.system import SystemClock, SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
-from odradek.records.batch import BatchBuilder
+from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.cleaning import compact
 from odradek_testkit.loop import WALL_START_MS
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from odradek.log.partition_log import PartitionLog
-from odradek.records.batch import BatchHeader, ControlType
 from odradek.records.formats import iterate_entries, iterate_records
+from odradek.records.v2.batch import BatchHeader, ControlType
 
 READ_BYTES: Final = 1 << 20
 _LIMIT: Final = 1 << 24

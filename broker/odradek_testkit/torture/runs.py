@@ -27,9 +27,9 @@ from odradek.log.checkpoints import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import SNAPSHOT_SUFFIX
-from odradek.records.batch import BatchBuilder, ControlType
-from odradek.records.message_set import encode_set
-from odradek.records.validate import AppendOrigin
+from odradek.records.checks.validate import AppendOrigin
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch
 from odradek_testkit.cleaning import compact
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles, PowerCutError

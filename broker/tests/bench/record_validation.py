@@ -21,8 +21,8 @@ from odradek.base.system import SystemFiles
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.values import LogContext
-from odradek.records import structure
-from odradek.records.batch import BatchBuilder, read_header
+from odradek.records.checks import structure
+from odradek.records.v2.batch import BatchBuilder, read_header
 from odradek_testkit.logs import TP, RecordingHost
 from odradek_testkit.loop import ManualClock
 

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.compression import Codec
-from odradek.records.batch import LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, ControlType
-from odradek.records.varint import encode_varint
+from odradek.records.v2.batch import LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, ControlType
+from odradek.records.v2.varint import encode_varint
 from odradek.testing.cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 from odradek_testkit.apache import ApacheBroker, jars

@@ -22,9 +22,9 @@ from odradek.cli.logs.command import log as log_command
 from odradek.cli.logs.compact import CompactSettings, compact
 from odradek.compression import Codec
 from odradek.log import checkpoints
-from odradek.records.batch import BatchBuilder, ControlType
+from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries, iterate_records
-from odradek.records.validate import AppendOrigin
+from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek.testing.waiting import wait_until
 from odradek_testkit.apache import QUICK_START, ApacheBroker, jars, run_tool
 from odradek_testkit.batches import control_batch

@@ -11,8 +11,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from odradek.base.errors import CorruptMessageError
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
-from odradek.records import batch, columns
-from odradek.records.batch import BatchBuilder, Headers
+from odradek.records import columns
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder, Headers
 from pyspark_odradek.schema import BatchMaker, row_schema
 
 LIMIT = 1 << 24

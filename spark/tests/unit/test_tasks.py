@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from odradek.base.errors import CorruptMessageError, OffsetOutOfRangeError, RequestTimedOutError
 from odradek.base.types import TopicPartition
 from odradek.client.models import AbortedTransaction, RawFetch
-from odradek.records.batch import BatchBuilder, ControlType
+from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch, iterate
 from pyspark_odradek import tasks
 from pyspark_odradek.offsets import DataLossError, OffsetRange

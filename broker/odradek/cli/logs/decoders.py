@@ -26,7 +26,7 @@ from odradek.coordinator.log_records import (
     decode_offset_value,
 )
 from odradek.protocol.wire import Reader
-from odradek.records.record import Record
+from odradek.records.v2.record import Record
 
 FieldDecoder = Callable[[bytes], str]
 LogDecoder = Callable[[Record], tuple[str | None, str | None]]

@@ -40,16 +40,16 @@ from odradek.log.segments.segment import (
     file_name,
 )
 from odradek.log.segments.transaction_index import TRANSACTION_ENTRY_VERSION, TransactionIndex
-from odradek.records.batch import (
+from odradek.records.formats import check_entry, iterate_entries, iterate_records, read_entry
+from odradek.records.legacy.message_set import timestamp_type_of
+from odradek.records.v2.batch import (
     HEADER_SIZE,
     BatchHeader,
     TimestampType,
     read_control_type,
     read_coordinator_epoch,
 )
-from odradek.records.formats import check_entry, iterate_entries, iterate_records, read_entry
-from odradek.records.message_set import timestamp_type_of
-from odradek.records.record import Record
+from odradek.records.v2.record import Record
 
 _T = TypeVar("_T")
 

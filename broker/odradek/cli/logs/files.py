@@ -24,8 +24,8 @@ from odradek.log.segments.segment import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
-from odradek.records.batch import HEADER_SIZE, BatchHeader
 from odradek.records.formats import MIN_ENTRY_SIZE, read_entry
+from odradek.records.v2.batch import HEADER_SIZE, BatchHeader
 
 FILES: Final[Files] = SystemFiles()
 

@@ -15,8 +15,8 @@ from odradek.cli.logs.files import Entry, read_whole
 from odradek.cli.logs.findings import REMAKE_INDEX, REPLACE_REPLICA, Findings, Severity
 from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
-from odradek.records.batch import ControlType, read_control_type
 from odradek.records.formats import iterate_records
+from odradek.records.v2.batch import ControlType, read_control_type
 
 _OFFSET_ENTRY: Final = Struct(">iI")
 _TIME_ENTRY: Final = Struct(">qi")

@@ -9,7 +9,7 @@ from odradek.base.types import TopicPartition
 from odradek.client.blocking.loop_thread import LoopThread
 from odradek.client.consumer.consumer import Consumer, RebalanceListener
 from odradek.client.models import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
-from odradek.records.record import Record
+from odradek.records.v2.record import Record
 
 
 class BlockingConsumer:

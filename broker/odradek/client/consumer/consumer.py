@@ -34,7 +34,7 @@ from odradek.client.models import ConsumerRecord, OffsetAndMetadata, OffsetAndTi
 from odradek.client.offsets import Membership, commit_offsets, fetch_committed, list_offsets
 from odradek.client.settings import ClientSettings, as_settings
 from odradek.client.tasks import TaskOwner, finish
-from odradek.records.record import Record
+from odradek.records.v2.record import Record
 
 _LOG: Final = logging.getLogger(__name__)
 

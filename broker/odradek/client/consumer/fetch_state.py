@@ -21,7 +21,7 @@ from odradek.base.errors import CorruptMessageError, InvalidRecordError, Protoco
 from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
 from odradek.client.consumer.fetched import iterate_records
 from odradek.client.models import RawFetch
-from odradek.records.record import Record
+from odradek.records.v2.record import Record
 
 BUFFERED_FETCHES: Final = 2
 

@@ -15,8 +15,8 @@ from odradek.base.types import TopicPartition
 from odradek.client.models import AbortedTransaction, RawFetch
 from odradek.protocol.hotpath import FetchedPartition
 from odradek.records import formats
-from odradek.records.batch import BatchHeader, ControlType, read_control_type
-from odradek.records.record import Record
+from odradek.records.v2.batch import BatchHeader, ControlType, read_control_type
+from odradek.records.v2.record import Record
 
 _UNPACKED_LIMIT_BYTES: Final = 1 << 28
 """Maximum size of a decompressed batch. Brokers limit the compressed size only; real clients stay far below."""

@@ -34,7 +34,7 @@ from odradek.client.models import RawFetch
 from odradek.client.offsets import list_offsets
 from odradek.client.tasks import TaskOwner
 from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest, ForgottenPartition
-from odradek.records.record import Record
+from odradek.records.v2.record import Record
 
 _NO_ANSWER: Final = -1
 _PURPOSE: Final = "fetch"

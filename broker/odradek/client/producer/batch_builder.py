@@ -1,4 +1,4 @@
-"""The accumulator's builder on top of `records.batch`: appends many records at once and can change the numbers.
+"""The accumulator's builder on top of `v2/batch`: appends many records at once and can change the numbers.
 
 `accumulator` and `sender` use it. Invariant: records are compressed once; if the producer id or the sequence of a batch
 changes, the bytes of its records stay the same.
@@ -12,7 +12,7 @@ from odradek.base.types import NO_TIMESTAMP
 from odradek.client.models import Headers, KeyValueTime
 from odradek.client.producer.sequences import Numbers
 from odradek.compression import Codec
-from odradek.records.batch import HEADER_SIZE, BatchBuilder, assemble, read_header
+from odradek.records.v2.batch import HEADER_SIZE, BatchBuilder, assemble, read_header
 
 CODECS: Final = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 """Codec of each value of `compression.type`."""

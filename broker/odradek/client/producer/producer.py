@@ -25,7 +25,7 @@ from odradek.client.producer.partitioning import DefaultPartitioner
 from odradek.client.producer.sender import Sender
 from odradek.client.settings import ClientSettings, as_settings
 from odradek.client.tasks import finish
-from odradek.records.batch import HEADER_SIZE
+from odradek.records.v2.batch import HEADER_SIZE
 
 _BULK_CHUNK: Final = 2_000
 """Records of a bulk send that are processed before other tasks get their turn: some milliseconds of work."""

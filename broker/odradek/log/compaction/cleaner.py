@@ -42,8 +42,8 @@ from odradek.log.compaction.decisions import (
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import CleanedSwap, SegmentView
-from odradek.records.batch import HEADER_SIZE
 from odradek.records.formats import read_entry
+from odradek.records.v2.batch import HEADER_SIZE
 
 logger = logging.getLogger(__name__)
 

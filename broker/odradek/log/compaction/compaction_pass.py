@@ -48,9 +48,9 @@ from odradek.log.segments.segment import (
 )
 from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.log.values import SegmentView
-from odradek.records.batch import MAGIC, BatchHeader, ControlType, read_control_type
 from odradek.records.formats import check_entry, iterate_entries, read_entry
-from odradek.records.record import decode_batch, record_bytes
+from odradek.records.v2.batch import MAGIC, BatchHeader, ControlType, read_control_type
+from odradek.records.v2.record import decode_batch, record_bytes
 
 _MARKER_LIMIT_BYTES: Final = 64 * 1024
 """Size limit of a transaction marker, which is one small record."""

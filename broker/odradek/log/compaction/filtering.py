@@ -27,7 +27,8 @@ from odradek.base.ports import Buffer
 from odradek.base.types import NO_TIMESTAMP
 from odradek.compression import compress
 from odradek.log.compaction.decisions import LastRecord
-from odradek.records.batch import (
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
@@ -39,10 +40,9 @@ from odradek.records.batch import (
     assemble,
     assemble_pieces,
 )
-from odradek.records.message_set import encode_set
-from odradek.records.record import Message
-from odradek.records.record_starts import find_record_starts
-from odradek.records.varint import decode_varint, encode_varint
+from odradek.records.v2.record import Message
+from odradek.records.v2.record_starts import find_record_starts
+from odradek.records.v2.varint import decode_varint, encode_varint
 
 Integers = NDArray[np.int64]
 

@@ -16,16 +16,13 @@ from numpy.typing import NDArray
 
 from odradek.base.ports import Buffer
 from odradek.log.compaction.offset_map import Integers
-from odradek.records.batch import MAGIC, BatchHeader
 from odradek.records.columns import KeyColumns, decode, decode_keys
 from odradek.records.formats import check_entry
-from odradek.records.message_set import read_messages
-from odradek.records.record import Message, record_bytes
+from odradek.records.legacy.message_set import read_messages
+from odradek.records.v2.batch import MAGIC, BatchHeader
+from odradek.records.v2.record import UNPACKED_LIMIT_BYTES, Message, record_bytes
 
 Flags = NDArray[np.bool_]
-
-UNPACKED_LIMIT: Final = 128 << 20
-"""Largest entry that is unpacked, in decompressed bytes."""
 
 GROUP_BYTES: Final = 4 << 20
 GROUP_RECORDS: Final = 1 << 16
@@ -70,9 +67,9 @@ class Entry:
         header = self.header
         check_entry(self.raw, 0, header)
         if header.magic == MAGIC:
-            self.section = record_bytes(self.raw, 0, header, limit=UNPACKED_LIMIT)
+            self.section = record_bytes(self.raw, 0, header, limit=UNPACKED_LIMIT_BYTES)
             return len(self.section)
-        self.messages = read_messages(self.raw, 0, header, limit=UNPACKED_LIMIT)
+        self.messages = read_messages(self.raw, 0, header, limit=UNPACKED_LIMIT_BYTES)
         return sum(len(key or b"") + len(value or b"") for _, _, key, value in self.messages)
 
 

@@ -16,8 +16,8 @@ from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Files
 from odradek.log.producers.producer_state import Marker, ProducerState
 from odradek.log.segments.segment import SNAPSHOT_SUFFIX, Segment, file_name, offset_of
-from odradek.records.batch import BatchHeader, read_control_type, read_coordinator_epoch
-from odradek.records.record import decode_batch
+from odradek.records.v2.batch import BatchHeader, read_control_type, read_coordinator_epoch
+from odradek.records.v2.record import decode_batch
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from odradek.log.producers.producer_snapshot import (
     pack_snapshot,
     unpack_snapshot,
 )
-from odradek.records.batch import BatchHeader, ControlType
+from odradek.records.v2.batch import BatchHeader, ControlType
 
 REMEMBERED_BATCHES: Final = 5
 """Batches per producer that are recognized as duplicates; a Java producer has at most five in flight."""

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from odradek.base.types import NO_TIMESTAMP
 from odradek.log.producers.producer_files import read_marker
 from odradek.log.producers.producer_state import NO_MARKERS, Marker
-from odradek.records.batch import (
+from odradek.records.legacy.writing import stamp_offset, stamp_timestamp
+from odradek.records.v2.batch import (
     CONTROL_FLAG,
     LOG_APPEND_TIME_FLAG,
     MAGIC,
@@ -24,7 +25,6 @@ from odradek.records.batch import (
     stamp,
     stamp_log_append_time,
 )
-from odradek.records.message_set import stamp_offset, stamp_timestamp
 
 _LENGTH_OVERHEAD = 12
 """Bytes of an entry that its length field does not count; a constant, because a property call per entry costs more."""

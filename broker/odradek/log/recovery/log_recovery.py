@@ -57,8 +57,8 @@ from odradek.log.segments.segment import (
     offset_of,
 )
 from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
-from odradek.records.batch import HEADER_SIZE, BatchHeader
 from odradek.records.formats import MIN_ENTRY_SIZE, check_entry, read_entry
+from odradek.records.v2.batch import HEADER_SIZE, BatchHeader
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,10 @@ from odradek.base.ports import Buffer, File, Files
 from odradek.base.types import NO_TIMESTAMP
 from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
-from odradek.records.batch import HEADER_SIZE, MAGIC, BatchHeader
 from odradek.records.formats import ENTRY_PREFIX, MAGIC_AT, MIN_ENTRY_SIZE, first_offset, read_entry
-from odradek.records.message_set import UNKNOWN_COUNT
+from odradek.records.legacy.message_set import UNKNOWN_COUNT
+from odradek.records.v2.batch import HEADER_SIZE, MAGIC, BatchHeader
+from odradek.records.v2.record import UNPACKED_LIMIT_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +45,6 @@ INT32_MAX: Final = 2**31 - 1
 
 SCAN_BYTES: Final = 8192
 """Bytes per read when batch headers are scanned; twice the default distance between index entries."""
-
-UNPACKED_LIMIT: Final = 128 << 20
-"""Largest decompressed batch or wrapper that is read."""
 
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
 _PREFIX: Final = struct.Struct(">qi4xB6xi")
@@ -371,7 +369,7 @@ class Segment:
         if header.record_count != UNKNOWN_COUNT:
             return place.base_offset
         try:
-            return first_offset(self.read_batch(place.position, header), 0, header, limit=UNPACKED_LIMIT)
+            return first_offset(self.read_batch(place.position, header), 0, header, limit=UNPACKED_LIMIT_BYTES)
         except (CorruptMessageError, InvalidRecordError) as error:
             # The entry is removed anyway. The caller ends the log at the requested offset at most.
             logger.warning("%s has an unreadable wrapper at position %d: %s", self.path(), place.position, error)

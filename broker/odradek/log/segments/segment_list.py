@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.log.retention import SegmentFacts
-from odradek.log.segments.segment import UNPACKED_LIMIT, Segment
+from odradek.log.segments.segment import Segment
 from odradek.log.values import LogSlice, TimestampOffset
 from odradek.records.formats import iterate_records
+from odradek.records.v2.record import UNPACKED_LIMIT_BYTES
 
 
 class ReadBounds(NamedTuple):
@@ -163,7 +164,7 @@ class SegmentList:
 def _search(segment: Segment, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
     for position, header in segment.batches_for_timestamp(timestamp_ms, start_offset):
         batch = segment.read_batch(position, header)
-        for record in iterate_records(batch, 0, header, limit=UNPACKED_LIMIT):
+        for record in iterate_records(batch, 0, header, limit=UNPACKED_LIMIT_BYTES):
             if record.timestamp >= timestamp_ms and record.offset >= start_offset:
                 return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
     return None

@@ -29,8 +29,8 @@ from odradek.base.types import TopicPartition
 from odradek.metrics.topics import BrokerTopicStats
 from odradek.network.connection import Request
 from odradek.protocol.hotpath import FetchedPartition
-from odradek.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC
-from odradek.records.convert import converted_down
+from odradek.records.conversion.down import converted_down
+from odradek.records.v2.batch import CODEC_MASK, HEADER_SIZE, MAGIC
 from odradek.server.failures import wire_error
 
 FORMAT_1_SINCE: Final = 2

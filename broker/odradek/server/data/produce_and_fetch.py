@@ -58,9 +58,9 @@ from odradek.protocol.hotpath import (
     encode_produce_response,
 )
 from odradek.protocol.messages.fetch import ListOffsetsRequest, ListOffsetsRequestPartition, OffsetForLeaderEpochRequest
-from odradek.records.batch import MAGIC, TRANSACTIONAL_FLAG
+from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import MAGIC_AT
-from odradek.records.validate import AppendOrigin
+from odradek.records.v2.batch import MAGIC, TRANSACTIONAL_FLAG
 from odradek.replication.manager import ReplicaManager
 from odradek.replication.requests import AppendRequest, AppendResult, FetchParams, FetchResult
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchContext, FetchPartition, FetchSessions
@@ -96,7 +96,7 @@ LATEST_TIERED_TIMESTAMP: Final = -5
 """Of tiered storage (KIP-405): without it the local start is the start, and nothing is tiered."""
 
 _CLIENT: Final = AppendOrigin.CLIENT
-"""By a name of its own: see `records.validate`."""
+"""Module-level names are faster to look up; see `checks/validate`."""
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from odradek.records.varint import encode_varint
+from odradek.records.v2.varint import encode_varint
 
 Keys = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]

@@ -19,7 +19,7 @@ from odradek.coordinator.log_records import (
     encode_offset_value,
 )
 from odradek.coordinator.replay import Replay
-from odradek.records.record import Record, decode_batch
+from odradek.records.v2.record import Record, decode_batch
 from odradek_testkit.batches import iterate
 
 SEGMENT = (Path(__file__).parent / "consumer_offsets_kafka_3.9.1.log").read_bytes()

@@ -19,7 +19,7 @@ from odradek.log.checkpoints import MetaProperties
 from odradek.log.partition_log import PartitionLog
 from odradek.log.producers.producer_snapshot import unpack_snapshot
 from odradek.log.values import TimestampOffset
-from odradek.records.record import decode_batch
+from odradek.records.v2.record import decode_batch
 from odradek_testkit.batches import iterate
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import DIRECTORY, open_log, small_segments

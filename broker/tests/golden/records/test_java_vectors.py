@@ -11,7 +11,7 @@ import pytest
 
 from odradek.compression import Codec
 from odradek.records import columns
-from odradek.records.batch import (
+from odradek.records.v2.batch import (
     BatchBuilder,
     ControlType,
     check_crc,
@@ -19,7 +19,7 @@ from odradek.records.batch import (
     read_coordinator_epoch,
     read_header,
 )
-from odradek.records.record import Record, decode_batch
+from odradek.records.v2.record import Record, decode_batch
 from odradek_testkit.batches import control_batch, iterate
 
 FOLDER = Path(__file__).parent

@@ -14,11 +14,12 @@ import pytest
 
 from odradek.base.errors import CorruptMessageError
 from odradek.compression import Codec, decompress
-from odradek.records import convert
-from odradek.records.batch import LOG_APPEND_TIME_FLAG, TimestampType
+from odradek.records.conversion.down import down
+from odradek.records.conversion.up import up
 from odradek.records.formats import check_entry, first_offset, iterate_entries, iterate_records, read_entry
-from odradek.records.message_set import encode_set
-from odradek.records.record import Record
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import LOG_APPEND_TIME_FLAG, TimestampType
+from odradek.records.v2.record import Record
 
 FOLDER = Path(__file__).parent
 PREFIX = "old_java_3_9_1_"
@@ -104,7 +105,7 @@ def test_conversion_down_is_java_s(name: str) -> None:
     vector = load(name)
     theirs = bytes.fromhex(vector["bytes"])
     source = bytes.fromhex(vector["source"])
-    converted = convert.down(source, magic=int(name[5]), first_offset=43)
+    converted = down(source, magic=int(name[5]), first_offset=43)
     assert unpacked(converted.records) == unpacked(theirs)
     rewritten = 0 if read_entry(source).magic == int(name[5]) else len(vector["records"])
     assert (converted.record_count, converted.consumed_bytes) == (rewritten, len(source))
@@ -115,7 +116,7 @@ def test_conversion_up_keeps_all_there_is(name: str) -> None:
     raw = bytes.fromhex(load(name)["bytes"])
     header = read_entry(raw)
     append_time_ms = header.max_timestamp if header.attributes & LOG_APPEND_TIME_FLAG else None
-    batch = convert.up(raw, append_time_ms=append_time_ms)
+    batch = up(raw, append_time_ms=append_time_ms)
     (entry,) = iterate_entries(batch)
     assert entry[1].codec is header.codec
     expected = TimestampType.CREATE_TIME if append_time_ms is None else TimestampType.LOG_APPEND_TIME

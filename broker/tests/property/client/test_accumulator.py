@@ -13,8 +13,8 @@ from odradek.client.producer.accumulator import Accumulator, Limits, ProducerBat
 from odradek.client.producer.batch_builder import ClientBatchBuilder
 from odradek.client.producer.sequences import Numbers
 from odradek.compression import Codec
-from odradek.records.batch import read_header
-from odradek.records.record import decode_batch
+from odradek.records.v2.batch import read_header
+from odradek.records.v2.record import decode_batch
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 LIMITS = Limits(batch_size=150, linger_ms=10, buffer_memory=2_000, delivery_timeout_ms=500, max_in_flight=3)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from odradek.compression import Codec
 from odradek.log.segments.segment import SNAPSHOT_SUFFIX
-from odradek.records.batch import BatchBuilder, ControlType
+from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
-from odradek.records.message_set import encode_set
-from odradek.records.record import Record
-from odradek.records.validate import AppendOrigin
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import BatchBuilder, ControlType
+from odradek.records.v2.record import Record
 from odradek_testkit.batches import control_batch
 from odradek_testkit.cleaning import LIMIT, compact, settle
 from odradek_testkit.disk import MemoryFiles

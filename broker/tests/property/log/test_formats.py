@@ -15,7 +15,7 @@ from odradek.log.checkpoints import MalformedCheckpointError
 from odradek.log.epoch_cache import UNDEFINED, EpochCache, EpochEndOffset
 from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.indexes import OffsetIndex, TimeIndex
-from odradek.records.batch import TRANSACTIONAL_FLAG, BatchHeader
+from odradek.records.v2.batch import TRANSACTIONAL_FLAG, BatchHeader
 
 RELATIVE = st.integers(0, 2**31 - 1)
 OFFSET = st.integers(0, 2**63 - 1)

@@ -21,10 +21,10 @@ from odradek.log.compaction.cleaned_segment import SegmentWriter
 from odradek.log.epoch_cache import EpochEndOffset
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import CleanedSwap
-from odradek.records.batch import BatchHeader, ControlType, read_control_type
+from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries, iterate_records
-from odradek.records.record import Record
-from odradek.records.validate import AppendOrigin
+from odradek.records.v2.batch import BatchHeader, ControlType, read_control_type
+from odradek.records.v2.record import Record
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, marker, old_set, open_log, roll, small_segments
 from odradek_testkit.loop import ManualClock

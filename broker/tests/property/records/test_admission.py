@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from odradek.base.errors import PeerError
 from odradek.compression import Codec
 from odradek.log.producers.stamping import stamp_offsets, stamp_time
-from odradek.records import admission, batch
+from odradek.records import admission
 from odradek.records.admission import prepare
-from odradek.records.batch import BatchBuilder, TimestampType
+from odradek.records.checks.structure import _inspect, _is_plain, _read_record
+from odradek.records.checks.survey import NOTHING, survey
+from odradek.records.checks.validate import AppendRules
 from odradek.records.formats import check_entry, first_offset, iterate_entries, iterate_records
-from odradek.records.message_set import encode_set
-from odradek.records.record import Record, decode_batch
-from odradek.records.structure import _inspect, _is_plain, _read_record
-from odradek.records.survey import NOTHING, survey
-from odradek.records.validate import AppendRules
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder, TimestampType
+from odradek.records.v2.record import Record, decode_batch
 
 NOW_MS = 1_700_000_000_000
 LIMIT = 1 << 20

@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 
 from odradek.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedCompressionTypeError
 from odradek.compression import Codec
-from odradek.records import batch, columns, convert
-from odradek.records.batch import BatchBuilder, TimestampType
+from odradek.records import columns
+from odradek.records.conversion.down import down
+from odradek.records.conversion.up import up
 from odradek.records.formats import check_entry, first_offset, iterate_entries, iterate_records, read_entry
-from odradek.records.message_set import encode_set, read_set
-from odradek.records.record import Message, Record
+from odradek.records.legacy.message_set import read_set
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder, TimestampType
+from odradek.records.v2.record import Message, Record
 
 LIMIT = 1 << 20
 unhurried = settings(deadline=None)
@@ -85,11 +89,11 @@ def test_what_is_written_is_read(messages: list[Message], magic: int, codec: Cod
 def test_up_and_down_again_is_the_same(raw: bytes, codec: Codec | None) -> None:
     header = read_entry(raw)
     append_time_ms = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-    batch_bytes = convert.up(raw, codec=codec, append_time_ms=append_time_ms)
+    batch_bytes = up(raw, codec=codec, append_time_ms=append_time_ms)
     assert [record[:4] for record in decode(batch_bytes)] == [record[:4] for record in decode(raw)]
     assert read_entry(batch_bytes).timestamp_type == header.timestamp_type
     if codec is None:
-        assert decode(convert.down(batch_bytes, magic=header.magic).records) == decode(raw)
+        assert decode(down(batch_bytes, magic=header.magic).records) == decode(raw)
 
 
 @unhurried
@@ -97,7 +101,7 @@ def test_up_and_down_again_is_the_same(raw: bytes, codec: Codec | None) -> None:
 def test_down_keeps_what_an_old_format_can_hold(raw: bytes, magic: int, skipped: int) -> None:
     header = batch.read_header(raw)
     wanted = header.base_offset + skipped
-    converted = convert.down(raw, magic=magic, first_offset=wanted)
+    converted = down(raw, magic=magic, first_offset=wanted)
     kind = header.timestamp_type if magic else TimestampType.NONE
     expected = [
         record._replace(headers=(), timestamp=record.timestamp if magic else -1, timestamp_type=kind)
@@ -161,8 +165,8 @@ def down_everything(raw: bytes) -> None:
     for position, header in iterate_entries(raw):
         section = raw[position + batch.HEADER_SIZE : position + header.size]
         entry = batch.assemble(header, section) if header.magic == 2 else raw[position : position + header.size]
-        convert.down(entry, magic=0, limit=LIMIT)
+        down(entry, magic=0, limit=LIMIT)
 
 
 def up_everything(raw: bytes) -> None:
-    assert read_entry(convert.up(raw, base_offset=5, limit=LIMIT)).base_offset == 5
+    assert read_entry(up(raw, base_offset=5, limit=LIMIT)).base_offset == 5

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from odradek.base.errors import CorruptMessageError
 from odradek.compression import Codec, compress, decompress
-from odradek.records import batch, columns
-from odradek.records.batch import BatchBuilder
-from odradek.records.record import Record, decode_batch
-from odradek.records.varint import decode_varint, encode_varint
+from odradek.records import columns
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder
+from odradek.records.v2.record import Record, decode_batch
+from odradek.records.v2.varint import decode_varint, encode_varint
 from odradek_testkit.batches import iterate
 
 LIMIT = 1 << 20

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
 from odradek.log.partition_log import PartitionLog
-from odradek.records.batch import stamp
 from odradek.records.formats import iterate_entries, iterate_records
+from odradek.records.v2.batch import stamp
 from odradek.replication.partition import LeaderAndIsrState
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import TOPIC_ID, MemoryBroker, MemoryCluster, record_set

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.compression import Codec
-from odradek.records.batch import BatchBuilder
-from odradek.records.convert import converted_down
+from odradek.records.conversion.down import converted_down
 from odradek.records.formats import iterate_entries
-from odradek.records.message_set import encode_set
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import BatchBuilder
 from odradek.server.data.conversion import holds_newer
 
 

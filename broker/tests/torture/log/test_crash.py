@@ -17,7 +17,7 @@ from odradek.base.errors import StorageError
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
 from odradek.log.partition_log import PartitionLog
-from odradek.records.record import decode_batch
+from odradek.records.v2.record import decode_batch
 from odradek_testkit.batches import iterate
 from odradek_testkit.disk import MemoryFiles, PowerCutError
 from odradek_testkit.logs import DIRECTORY, TP, RecordingHost, batch, open_log, small_segments

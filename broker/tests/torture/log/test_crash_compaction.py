@@ -19,9 +19,9 @@ from odradek.log.compaction.cleaned_segment import SegmentWriter
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import Segment
 from odradek.log.values import CleanedSwap
-from odradek.records.batch import ControlType
+from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries, iterate_records
-from odradek.records.validate import AppendOrigin
+from odradek.records.v2.batch import ControlType
 from odradek_testkit.disk import MemoryFiles, PowerCutError
 from odradek_testkit.logs import DIRECTORY, TP, RecordingHost, batch, marker, old_set, open_log, small_segments
 from odradek_testkit.loop import ManualClock

@@ -23,9 +23,9 @@ from odradek.cli.logs.findings import Severity
 from odradek.cli.logs.verify import verify
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
-from odradek.records.batch import ControlType
+from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
-from odradek.records.validate import AppendOrigin
+from odradek.records.v2.batch import ControlType
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import batch, marker, run_inline, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual

@@ -21,7 +21,7 @@ from odradek.base.ports import File
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
 from odradek.records.formats import iterate_entries
-from odradek.records.message_set import encode_set
+from odradek.records.legacy.writing import encode_set
 from odradek_testkit.batches import iterate
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import record_set

@@ -11,8 +11,8 @@ from comparison.batches import batch, count_messages, message_set
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.records.batch import check_crc, read_header
-from odradek.records.record import decode_batch
+from odradek.records.v2.batch import check_crc, read_header
+from odradek.records.v2.record import decode_batch
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 8_191, 8_192, 8_193])

@@ -12,8 +12,8 @@ from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
 from odradek.log.checkpoints import MetaProperties
-from odradek.records.batch import BatchBuilder, ControlType
-from odradek.records.validate import AppendOrigin
+from odradek.records.checks.validate import AppendOrigin
+from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch
 from odradek_testkit.logs import open_log, small_segments
 from odradek_testkit.loop import ManualClock

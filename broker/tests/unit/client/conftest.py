@@ -40,8 +40,8 @@ from odradek.protocol.hotpath import (
     encode_fetch_response,
     encode_produce_response,
 )
-from odradek.records.batch import read_header, stamp
-from odradek.records.record import decode_batch
+from odradek.records.v2.batch import read_header, stamp
+from odradek.records.v2.record import decode_batch
 from odradek_testkit.batches import iterate
 
 INVALID_EPOCH = 47

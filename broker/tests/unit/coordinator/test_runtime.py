@@ -21,7 +21,7 @@ from odradek.base.errors import (
 from odradek.base.types import Offset, TopicPartition
 from odradek.coordinator.ports import RecordLog, Respond
 from odradek.coordinator.runtime import CoordinatorRuntime
-from odradek.records.record import decode_batch
+from odradek.records.v2.record import decode_batch
 from odradek_testkit.batches import iterate
 from odradek_testkit.groups import MemoryPartition
 from odradek_testkit.loop import VirtualClock, run_virtual

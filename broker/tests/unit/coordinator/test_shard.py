@@ -31,8 +31,8 @@ from odradek.coordinator.log_records import (
 )
 from odradek.coordinator.replay import Replay
 from odradek.coordinator.requests import LeavingMember, OffsetToCommit
-from odradek.records.batch import BatchBuilder, ControlType
-from odradek.records.message_set import encode_set, encode_wrapper
+from odradek.records.legacy.writing import encode_set, encode_wrapper
+from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch
 from odradek_testkit.groups import RANGE, SESSION_MS, SETTINGS, GroupLab, Reply, visible
 

@@ -9,10 +9,10 @@ import pytest
 from odradek.base.config import TopicConfig
 from odradek.base.errors import InvalidRecordError, UnsupportedForMessageFormatError
 from odradek.compression import Codec
-from odradek.records import batch
-from odradek.records.batch import BatchBuilder
 from odradek.records.formats import iterate_entries, iterate_records
-from odradek.records.message_set import encode_set
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import open_log
 from odradek_testkit.loop import ManualClock

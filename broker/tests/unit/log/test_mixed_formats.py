@@ -12,7 +12,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import whole_batches
 from odradek.log.values import TimestampOffset
 from odradek.records.formats import iterate_entries, iterate_records
-from odradek.records.message_set import encode_set
+from odradek.records.legacy.writing import encode_set
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, old_set, open_log, small_segments
 from odradek_testkit.loop import ManualClock

@@ -16,9 +16,9 @@ from odradek.base.errors import (
 from odradek.log.epoch_cache import EpochEndOffset
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import TimestampOffset
-from odradek.records.batch import ControlType, read_header
-from odradek.records.record import decode_batch
-from odradek.records.validate import AppendOrigin
+from odradek.records.checks.validate import AppendOrigin
+from odradek.records.v2.batch import ControlType, read_header
+from odradek.records.v2.record import decode_batch
 from odradek_testkit.batches import control_batch, iterate
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, open_log, small_segments

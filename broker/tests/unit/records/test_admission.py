@@ -14,13 +14,14 @@ from odradek.base.errors import (
     UnsupportedForMessageFormatError,
 )
 from odradek.compression import Codec
-from odradek.records import batch
 from odradek.records.admission import Prepared, prepare
-from odradek.records.batch import BatchBuilder, ControlType, TimestampType
+from odradek.records.checks.validate import AppendOrigin, AppendRules
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
-from odradek.records.message_set import encode_set, encode_wrapper, read_message, stamp_timestamp
-from odradek.records.record import Record
-from odradek.records.validate import AppendOrigin, AppendRules
+from odradek.records.legacy.message_set import read_message
+from odradek.records.legacy.writing import encode_set, encode_wrapper, stamp_timestamp
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder, ControlType, TimestampType
+from odradek.records.v2.record import Record
 from odradek_testkit.batches import control_batch
 
 NOW_MS = 1_000_000

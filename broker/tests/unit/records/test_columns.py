@@ -6,10 +6,11 @@ import pytest
 
 from odradek.base.errors import CorruptMessageError
 from odradek.compression import Codec
-from odradek.records import batch, columns
-from odradek.records.batch import BatchBuilder, ControlType
-from odradek.records.message_set import encode_set
-from odradek.records.varint import encode_varint
+from odradek.records import columns
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder, ControlType
+from odradek.records.v2.varint import encode_varint
 from odradek_testkit.batches import control_batch
 
 LIMIT = 1 << 20

@@ -6,7 +6,6 @@ import pytest
 
 from odradek.base.errors import CorruptMessageError
 from odradek.compression import Codec
-from odradek.records.batch import BatchBuilder, TimestampType
 from odradek.records.formats import (
     ENTRY_PREFIX,
     MIN_ENTRY_SIZE,
@@ -16,8 +15,10 @@ from odradek.records.formats import (
     iterate_records,
     read_entry,
 )
-from odradek.records.message_set import UNKNOWN_COUNT, encode_set
-from odradek.records.record import Record
+from odradek.records.legacy.message_set import UNKNOWN_COUNT
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import BatchBuilder, TimestampType
+from odradek.records.v2.record import Record
 
 LIMIT = 1 << 20
 

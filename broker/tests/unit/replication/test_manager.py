@@ -18,7 +18,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.cluster import Broker, ClusterImage
-from odradek.records.batch import BatchBuilder
+from odradek.records.v2.batch import BatchBuilder
 from odradek.replication.isr import Phase
 from odradek.replication.manager import ReplicaManager
 from odradek.replication.requests import AppendRequest, AppendResult, FetchParams, FetchResult

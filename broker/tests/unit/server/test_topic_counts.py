@@ -10,8 +10,8 @@ import pytest
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
 from odradek.protocol.apis import ApiKey
-from odradek.records.batch import BatchBuilder, assemble, read_header
-from odradek.records.message_set import encode_set
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import BatchBuilder, assemble, read_header
 from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]

@@ -15,8 +15,8 @@ from odradek.base.types import TopicPartition
 from odradek.cli.logs.command import log
 from odradek.cli.logs.compact import CompactSettings, compact
 from odradek.log import checkpoints
-from odradek.records.batch import BatchBuilder
 from odradek.records.formats import iterate_entries, iterate_records
+from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.logs import open_log, small_segments
 from odradek_testkit.loop import ManualClock
 

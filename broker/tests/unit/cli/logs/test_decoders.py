@@ -23,7 +23,7 @@ from odradek.coordinator.log_records import (
     encode_offset_key,
     encode_offset_value,
 )
-from odradek.records.record import Record
+from odradek.records.v2.record import Record
 
 CONTENT = st.none() | st.binary(max_size=80)
 

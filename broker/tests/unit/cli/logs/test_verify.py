@@ -18,7 +18,7 @@ from odradek.cli.logs.command import log
 from odradek.cli.logs.findings import MOST_OF_A_KIND, Findings, Severity
 from odradek.cli.logs.verify import verify
 from odradek.log import checkpoints
-from odradek.records.batch import assemble, read_header
+from odradek.records.v2.batch import assemble, read_header
 
 FIRST, SECOND = "00000000000000000000", "00000000000000000006"
 Change = Callable[[Path], None]

@@ -19,7 +19,7 @@ from odradek.base.types import TopicPartition
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
-from odradek.records.batch import BatchBuilder
+from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS = ClientSettings.of("fake:9001", auto_offset_reset="earliest", max_partition_fetch_bytes=300)

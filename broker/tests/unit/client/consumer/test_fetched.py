@@ -10,8 +10,8 @@ from odradek.client.consumer.fetched import iterate_records, raw_fetch
 from odradek.client.models import RawFetch
 from odradek.compression import Codec
 from odradek.protocol.hotpath import FetchedPartition
-from odradek.records.batch import BatchBuilder, ControlType
-from odradek.records.message_set import encode_set, encode_wrapper
+from odradek.records.legacy.writing import encode_set, encode_wrapper
+from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch
 
 PARTITION = TopicPartition("t", 0)

@@ -16,7 +16,7 @@ from odradek.client.consumer.raw_fetch import MAX_READ_AHEAD, Range, RawFetcher
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
-from odradek.records.batch import BatchBuilder
+from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS = ClientSettings.of("fake:9001", default_api_timeout_ms=5_000)

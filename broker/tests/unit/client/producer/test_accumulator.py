@@ -11,8 +11,8 @@ from odradek.client.producer.accumulator import Accumulator, Limits, ProducerBat
 from odradek.client.producer.batch_builder import ClientBatchBuilder
 from odradek.client.producer.sequences import Numbers
 from odradek.compression import Codec
-from odradek.records.batch import check_crc, read_header
-from odradek.records.record import decode_batch
+from odradek.records.v2.batch import check_crc, read_header
+from odradek.records.v2.record import decode_batch
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 LIMITS = Limits(batch_size=200, linger_ms=50, buffer_memory=1_000, delivery_timeout_ms=1_000, max_in_flight=2)

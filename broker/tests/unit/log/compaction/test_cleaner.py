@@ -19,7 +19,7 @@ from odradek.log.compaction.cleaner import LogCleaner, Uncleanable
 from odradek.log.compaction.decisions import ABORT_FILE
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
-from odradek.records.batch import BatchBuilder
+from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.cleaning import records_of, settle
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import run_inline, small_segments

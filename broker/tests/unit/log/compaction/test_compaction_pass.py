@@ -15,10 +15,10 @@ from odradek.log.compaction.decisions import ABORT_FILE, CleaningAbortedError
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
 from odradek.log.segments.transaction_index import TransactionIndex
-from odradek.records.batch import BatchBuilder, ControlType
+from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries
-from odradek.records.message_set import encode_set
-from odradek.records.validate import AppendOrigin
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit import logs
 from odradek_testkit.cleaning import cleaning_request, compact, records_of, settle
 from odradek_testkit.disk import MemoryFiles

@@ -22,7 +22,10 @@ from odradek.log.compaction.filtering import (
     rebuild_batch,
     rebuild_messages,
 )
-from odradek.records.batch import (
+from odradek.records.formats import check_entry, read_entry
+from odradek.records.legacy.message_set import read_messages
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import (
     DELETE_HORIZON_FLAG,
     BatchBuilder,
     BatchHeader,
@@ -32,10 +35,8 @@ from odradek.records.batch import (
     read_header,
     stamp_log_append_time,
 )
-from odradek.records.formats import check_entry, read_entry
-from odradek.records.message_set import encode_set, read_messages
-from odradek.records.record import Message, Record, decode_batch, record_bytes
-from odradek.records.record_starts import find_record_starts
+from odradek.records.v2.record import Message, Record, decode_batch, record_bytes
+from odradek.records.v2.record_starts import find_record_starts
 from odradek_testkit.batches import control_batch
 
 NOW_MS = 1_700_000_000_000

@@ -14,7 +14,7 @@ from odradek.base.types import TopicPartition
 from odradek.log.directories.space import DirectorySpace, reserve_of
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
-from odradek.records.validate import AppendOrigin
+from odradek.records.checks.validate import AppendOrigin
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import batch, run_inline, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual

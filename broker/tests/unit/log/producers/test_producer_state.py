@@ -20,7 +20,7 @@ from odradek.log.producers.producer_state import (
     Marker,
     ProducerState,
 )
-from odradek.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, ControlType
+from odradek.records.v2.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, ControlType
 
 PID = 7
 COMMIT = Marker(ControlType.COMMIT, 3)

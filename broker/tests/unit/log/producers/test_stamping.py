@@ -9,10 +9,10 @@ from odradek.compression import Codec
 from odradek.log.producers.producer_state import Marker
 from odradek.log.producers.stamping import markers_in, stamp_offsets, stamp_time
 from odradek.records.admission import Prepared, prepare
-from odradek.records.batch import BatchBuilder, ControlType, TimestampType
+from odradek.records.checks.validate import AppendOrigin, AppendRules
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
-from odradek.records.message_set import encode_set
-from odradek.records.validate import AppendOrigin, AppendRules
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import BatchBuilder, ControlType, TimestampType
 from odradek_testkit.batches import control_batch
 
 NOW_MS = 9_000

@@ -8,8 +8,8 @@ from odradek.base.errors import StorageError
 from odradek.log.epoch_cache import EpochEndOffset
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
-from odradek.records.batch import ControlType
-from odradek.records.validate import AppendOrigin
+from odradek.records.checks.validate import AppendOrigin
+from odradek.records.v2.batch import ControlType
 from odradek_testkit.batches import control_batch, iterate
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import DIRECTORY, TP, RecordingHost, batch, open_log, small_segments

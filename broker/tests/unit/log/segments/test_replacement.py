@@ -9,8 +9,8 @@ from odradek.log.compaction.cleaned_segment import SegmentWriter
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.log.values import CleanedSwap
-from odradek.records.batch import ControlType
-from odradek.records.validate import AppendOrigin
+from odradek.records.checks.validate import AppendOrigin
+from odradek.records.v2.batch import ControlType
 from odradek_testkit.batches import iterate
 from odradek_testkit.cleaning import compact, records_of
 from odradek_testkit.disk import Fate, MemoryFiles

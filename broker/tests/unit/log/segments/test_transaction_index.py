@@ -7,8 +7,8 @@ import pytest
 from odradek.base.errors import InvalidTransactionStateError
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
-from odradek.records.batch import ControlType
-from odradek.records.validate import AppendOrigin
+from odradek.records.checks.validate import AppendOrigin
+from odradek.records.v2.batch import ControlType
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, marker, open_log, small_segments
 from odradek_testkit.loop import ManualClock

@@ -18,7 +18,7 @@ from odradek.base.types import TopicPartition
 from odradek.log.manager import LogManager
 from odradek.metrics.topics import BrokerTopicStats
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
-from odradek.records.batch import read_header, stamp
+from odradek.records.v2.batch import read_header, stamp
 from odradek.replication.follower.fetch_loop import Fetcher
 from odradek.replication.partition import EpochEnd, LeaderAndIsrState, Partition
 from odradek.replication.sessions import follower_session as leader_session

@@ -7,8 +7,8 @@ from pathlib import Path
 from odradek.base.errors import CorruptMessageError
 from odradek.base.system import SystemFiles
 from odradek.base.types import TopicPartition
-from odradek.records.batch import ControlType
-from odradek.records.validate import AppendOrigin
+from odradek.records.checks.validate import AppendOrigin
+from odradek.records.v2.batch import ControlType
 from odradek.replication.partition import LeaderAndIsrState
 from odradek.replication.requests import FetchParams, FetchResult
 from odradek.replication.sessions.fetch_session import FetchPartition

@@ -14,7 +14,7 @@ import pytest
 from odradek.base.errors import StorageError
 from odradek.base.types import TopicPartition
 from odradek.log.partition_log import PartitionLog
-from odradek.records.batch import stamp
+from odradek.records.v2.batch import stamp
 from odradek.replication.moves.mover import Throttle
 from odradek.replication.partition import LeaderAndIsrState
 from odradek.replication.requests import FetchParams

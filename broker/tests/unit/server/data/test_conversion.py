@@ -29,9 +29,9 @@ from odradek.metrics.topics import BrokerTopicStats
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.hotpath import FetchedPartition
-from odradek.records.batch import BatchBuilder
 from odradek.records.formats import iterate_entries, iterate_records
-from odradek.records.message_set import encode_set
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import BatchBuilder
 from odradek.server.data import conversion
 from odradek.server.data.conversion import DownConversion, guessed_us, holds_newer
 from odradek_testkit.server import MemoryServer

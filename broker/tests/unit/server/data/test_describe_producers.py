@@ -14,7 +14,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.protocol.apis import ApiKey
-from odradek.records.batch import BatchBuilder
+from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]

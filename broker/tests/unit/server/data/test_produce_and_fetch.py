@@ -35,7 +35,7 @@ from odradek.compression import Codec
 from odradek.network.connection import Request
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
-from odradek.records.batch import BatchBuilder
+from odradek.records.v2.batch import BatchBuilder
 from odradek.server.data.produce_and_fetch import FROM_FILE_BYTES, FROM_FILES_BYTES
 from odradek_testkit.server import MemoryServer
 

@@ -1,9 +1,9 @@
 """Converts runs of similar messages of formats 0 and 1 to format 2 records, all at once, and checks every CRC.
 
-`records.convert` uses it, and converts unusual messages one by one itself. Invariant: the result is identical to a
+`conversion/up` uses it, and converts unusual messages one by one itself. Invariant: the result is identical to a
 conversion message by message; invalid or compressed messages are never part of a run.
 
-It is the inverse of `records.transcription` and shares its table of messages. Messages are similar if they have the
+It is the inverse of `conversion/down_runs` and uses the same table of messages. Messages are similar if they have the
 same lengths and no attributes. The numbers in a record are of variable width, so records with equal widths are written
 together. Only the CRC needs a step of Python per message.
 """
@@ -18,16 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odradek.base.ports import Buffer
-from odradek.records.message_set import MAX_OFFSET, MIN_MESSAGE_SIZE, MIN_OFFSET
-from odradek.records.transcription import BEFORE_CRC, BEHIND_CRC, Integers, Octets, message_type
-from odradek.records.varint import encode_varint
+from odradek.records.conversion.message_table import (
+    BEFORE_CRC,
+    BEHIND_CRC,
+    MOST,
+    MOST_BYTES,
+    Integers,
+    Octets,
+    message_type,
+)
+from odradek.records.legacy.message_set import MAX_OFFSET, MIN_MESSAGE_SIZE, MIN_OFFSET
+from odradek.records.v2.varint import encode_varint
 
 FEWEST: Final = 24
 """Minimum length of a run: the fixed steps cost as much as converting this many messages one by one."""
 
-_MOST: Final = 4096
-_MOST_BYTES: Final = 1 << 20
-"""Maximum messages and bytes of one table, which limits its memory."""
 _FEWEST_TOGETHER: Final = 8
 """Minimum average length of runs with equal number widths; with shorter ones, the conversion one by one is cheaper."""
 _MAX_TIMESTAMP: Final = 1 << 61
@@ -97,7 +102,7 @@ def _alike(data: bytes, position: int, magic: int) -> NDArray[np.void] | None:
     (key_length,) = _SIZE.unpack_from(data, key_length_at)
     value_at = key_length_at + _SIZE.size + max(key_length, 0) + _SIZE.size
     value_bytes = position + size - value_at
-    most = min((len(data) - position) // max(size, 1), _MOST, max(_MOST_BYTES // max(size, 1), 1))
+    most = min((len(data) - position) // max(size, 1), MOST, max(MOST_BYTES // max(size, 1), 1))
     if key_length < -1 or value_bytes < 0 or most < FEWEST:
         return None
     (value_length,) = _SIZE.unpack_from(data, value_at - _SIZE.size)

@@ -16,10 +16,10 @@ from odradek.base.errors import (
     UnsupportedCompressionTypeError,
 )
 from odradek.compression import Codec
-from odradek.records import batch
-from odradek.records.batch import BatchBuilder, ControlType, TimestampType
-from odradek.records.message_set import encode_set
-from odradek.records.validate import AppendOrigin, AppendRules, TopicRules, check_append, rules_of_topic
+from odradek.records.checks.validate import AppendOrigin, AppendRules, TopicRules, check_append, rules_of_topic
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder, ControlType, TimestampType
 from odradek_testkit.batches import control_batch
 
 NOW_MS = 1_000_000

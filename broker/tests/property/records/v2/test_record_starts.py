@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.errors import CorruptMessageError
-from odradek.records.record_starts import find_record_starts
-from odradek.records.varint import encode_varint
+from odradek.records.v2.record_starts import find_record_starts
+from odradek.records.v2.varint import encode_varint
 
 LENGTHS = st.integers(1, 200) | st.integers(8000, 8400)
 

@@ -28,7 +28,9 @@ from odradek.base.errors import (
 )
 from odradek.base.types import NO_TIMESTAMP
 from odradek.compression import Codec
-from odradek.records.batch import (
+from odradek.records.formats import MAGIC_AT, MIN_ENTRY_SIZE, check_entry, read_entry
+from odradek.records.legacy.message_set import UNKNOWN_COUNT
+from odradek.records.v2.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
     HEADER_SIZE,
@@ -41,8 +43,6 @@ from odradek.records.batch import (
     check_crc,
     read_header,
 )
-from odradek.records.formats import MAGIC_AT, MIN_ENTRY_SIZE, check_entry, read_entry
-from odradek.records.message_set import UNKNOWN_COUNT
 
 UNBOUNDED_MS: Final = (1 << 63) - 1
 _DECOMPRESSED_LIMIT_BYTES: Final = 128 << 20

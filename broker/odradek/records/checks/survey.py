@@ -1,6 +1,6 @@
 """Fast validation of all records of a produced batch, column by column; the result is "valid" or "not sure".
 
-`records/structure` calls it for batches above a certain size, with the decompressed records section. For as many
+`checks/structure` calls it for batches above a certain size, with the decompressed records section. For as many
 records from the first on as it can verify, it returns the range of timestamps and whether all records have keys. The
 caller checks the rest record by record, so a wrong "not sure" only costs time. Invariant: the verified records fill the
 section without a gap, their fields fill them, and their offset deltas are 0, 1, 2 …
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
-from odradek.records.varint import decode_varint, encode_varint
+from odradek.records.v2.varint import decode_varint, encode_varint
 
 Integers = NDArray[np.int64]
 Octets = NDArray[np.uint8]

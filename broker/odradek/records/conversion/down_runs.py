@@ -1,6 +1,6 @@
 """Converts runs of similar format 2 records to messages of formats 0 and 1, all at once.
 
-`records.convert` uses it, and converts unusual records one by one itself. Invariant: the result is identical to a
+`conversion/down` uses it, and converts unusual records one by one itself. Invariant: the result is identical to a
 conversion record by record; invalid records and records with headers are never part of a run.
 
 Records are similar if their lengths have the same values and their other numbers the same widths. They then form the
@@ -9,36 +9,33 @@ rows of a table, in which each field is a block of columns. Only the CRC needs a
 
 from __future__ import annotations
 
-from functools import lru_cache
 from struct import iter_unpack
 from typing import Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
-from odradek.records.record_starts import count_alike
-from odradek.records.varint import decode_varint
-
-Integers = NDArray[np.int64]
-Octets = NDArray[np.uint8]
+from odradek.records.conversion.message_table import (
+    BEFORE_CRC,
+    BEHIND_CRC,
+    MOST,
+    MOST_BYTES,
+    Integers,
+    Octets,
+    message_type,
+)
+from odradek.records.v2.record_starts import count_alike
+from odradek.records.v2.varint import decode_varint
 
 _FEWEST: Final = 48
 """Minimum length of a run: the fixed steps cost as much as converting this many records one by one."""
-_MOST: Final = 4096
-"""Maximum number of messages in one table: limits its memory for records of any size up to the batch's."""
-_MOST_BYTES: Final = 1 << 20
 _MOST_NUMBER_BYTES: Final = 5
 """Longer timestamp deltas, beyond half a year, are left to the conversion one by one, which also handles overflows."""
 _MAX_BASE_TIMESTAMP: Final = 1 << 62
 
-_PREFIX: Final = [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "u1"), ("attributes", "u1")]
-_TIMESTAMP: Final = [("timestamp", ">i8")]
 _HIGH_BYTES: Final = bytes(range(0x80, 0x100))
-BEFORE_CRC: Final = 12
-BEHIND_CRC: Final = 16
 
 
 class Target(NamedTuple):
@@ -89,13 +86,13 @@ def transcribe_alike(data: bytes, position: int, most: int, target: Target) -> T
     if most < _FEWEST or abs(target.base_timestamp) > _MAX_BASE_TIMESTAMP:
         return None
     try:
-        size, alike = count_alike(data, position, min(most, _MOST))
+        size, alike = count_alike(data, position, min(most, MOST))
         layout = _layout(data, position, size) if alike >= _FEWEST else None
     except CorruptMessageError:
         return None
     if layout is None:
         return None
-    alike = min(alike, max(_MOST_BYTES // size, 1))
+    alike = min(alike, max(MOST_BYTES // size, 1))
     rows = np.frombuffer(data, dtype=np.uint8, count=alike * size, offset=position).reshape(alike, size)
     if not _are_alike(data, range(position, position + alike * size, size), layout):
         rows = rows[: _alike_inside(rows, layout)]
@@ -166,20 +163,6 @@ def _numbers(columns: Octets) -> Integers:
         for place in range(1, columns.shape[1]):
             value |= (columns[:, place] & 0x7F).astype(np.int64) << 7 * place
     return (value >> 1) ^ -(value & 1)
-
-
-@lru_cache(maxsize=64)
-def message_type(magic: int, key_bytes: int, value_bytes: int) -> np.dtype[np.void]:
-    """Return the numpy type of a message."""
-    fields = [
-        *_PREFIX,
-        *(_TIMESTAMP if magic else []),
-        ("key_length", ">i4"),
-        ("key", "u1", (key_bytes,)),
-        ("value_length", ">i4"),
-        ("value", "u1", (value_bytes,)),
-    ]
-    return np.dtype(fields)
 
 
 def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: _Layout, target: Target) -> memoryview:

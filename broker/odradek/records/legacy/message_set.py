@@ -1,8 +1,7 @@
-"""Message formats 0 and 1: what clients before 0.11 send and fetch, and what an old log may still contain.
+"""Reads message formats 0 and 1: what clients before 0.11 send and fetch, and what an old log may still contain.
 
-`records/formats` dispatches here by the magic byte; `records/convert` and `records/admission` use it for conversions.
-Invariant: a wrapper yields nothing unless all of it is valid, and decompressing it never takes more than the caller's
-`limit`.
+`records/formats` dispatches here by the magic byte; `records/conversion` and `records/admission` use it too. Invariant:
+a wrapper yields nothing unless all of it is valid, and decompressing it never takes more than the caller's `limit`.
 
     offset 8 | size 4 | CRC-32 4 | magic 1 | attributes 1 | timestamp 8 (format 1 only)
     key length 4 | key | value length 4 | value
@@ -20,7 +19,7 @@ Sources: https://kafka.apache.org/documentation/#messageset, KIP-31, KIP-32, KIP
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -29,13 +28,12 @@ from odradek.base.errors import (
     CorruptMessageError,
     InvalidRecordError,
     RecordFault,
-    UnsupportedCompressionTypeError,
 )
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
-from odradek.compression import Codec, compress, decompress
-from odradek.records.batch import CODEC_MASK, LOG_APPEND_TIME_FLAG, BatchHeader, TimestampType
-from odradek.records.record import Message, Record
+from odradek.compression import Codec, decompress
+from odradek.records.v2.batch import CODEC_MASK, LOG_APPEND_TIME_FLAG, BatchHeader, TimestampType
+from odradek.records.v2.record import Message, Record
 
 MIN_MESSAGE_SIZE: Final = 26
 """Size of a format 0 message without key and value; a format 1 message takes eight bytes more."""
@@ -45,10 +43,10 @@ UNKNOWN_COUNT: Final = -1
 
 _LOG_OVERHEAD: Final = 12
 """Bytes of offset and size, which `size` does not count."""
-_CRC_AT: Final = 12
-_MAGIC_AT: Final = 16
-_ATTRIBUTES_AT: Final = 17
-_TIMESTAMP_AT: Final = 18
+CRC_AT: Final = 12
+MAGIC_AT: Final = 16
+ATTRIBUTES_AT: Final = 17
+TIMESTAMP_AT: Final = 18
 _KEY_AT: Final = (18, 26)
 """Position of the key length, by format."""
 _MIN_SIZE: Final = (14, 22)
@@ -59,16 +57,7 @@ MIN_OFFSET: Final = -1
 
 _HEAD: Final = Struct(">qiIBBq")
 """All fields before the key in format 1; in format 0 the timestamp contains bytes of the lengths and is meaningless."""
-PREFIX: Final = Struct(">qiI")
-"""Offset, size and CRC: the fields that the CRC does not cover."""
 _INT: Final = Struct(">i")
-_LONG: Final = Struct(">q")
-_CRC: Final = Struct(">I")
-_LEAD: Final = Struct(">BBq")
-_NULL: Final = _INT.pack(-1)
-
-
-# ---------------------------------------------------------------------------------------------------------- reading
 
 
 def read_message(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -114,7 +103,7 @@ def check_message_crc(buffer: Buffer, position: int, header: BatchHeader) -> Non
     end = position + header.size
     if end > len(buffer):
         raise CorruptMessageError(f"the message at offset {header.base_offset} is cut short")
-    actual = crc32(memoryview(buffer)[position + _MAGIC_AT : end])
+    actual = crc32(memoryview(buffer)[position + MAGIC_AT : end])
     if actual != header.crc:
         raise CorruptMessageError(
             f"the message at offset {header.base_offset} has CRC {actual:#010x} but claims {header.crc:#010x}",
@@ -219,7 +208,7 @@ def _unwrap(header: BatchHeader, value: bytes | None, limit: int) -> list[Messag
     messages: list[Message] = []
     end = read_run(data, 0, header.magic, messages)
     if end != len(data):
-        if data[end + _MAGIC_AT] != header.magic:
+        if data[end + MAGIC_AT] != header.magic:
             raise InvalidRecordError(f"{wrapper} holds a message of another format", fault=RecordFault.FORMAT)
         raise InvalidRecordError(f"{wrapper} holds another wrapper")
     if not messages:
@@ -274,102 +263,9 @@ def read_run(
         following = position + _LOG_OVERHEAD + size
         if size < min_size or following > end or not MIN_OFFSET <= offset <= MAX_OFFSET:
             raise CorruptMessageError(f"a message of size {size} and offset {offset} is impossible here")
-        if crc32(view[position + _MAGIC_AT : following]) != crc:
+        if crc32(view[position + MAGIC_AT : following]) != crc:
             raise CorruptMessageError(f"the message at offset {offset} has a false CRC", fault=RecordFault.CRC)
         key, value = _read_key_and_value(data, position + key_at, following)
         messages.append((offset, timestamp if magic else NO_TIMESTAMP, key, value))
         position = following
     return position
-
-
-# ---------------------------------------------------------------------------------------------------------- writing
-
-
-def encode_set(
-    messages: Sequence[Message],
-    *,
-    magic: int,
-    codec: Codec = Codec.NONE,
-    level: int | None = None,
-    append_time_ms: int | None = None,
-) -> bytes:
-    """Encode `messages` in format 0 or 1: one after the other, or all in one wrapper if a codec is given.
-
-    Offsets must ascend in a format 1 wrapper, where they become relative to the first. With `append_time_ms`, format 1
-    uses log append time and all messages get this timestamp; format 0 has no timestamps. Raises
-    `UnsupportedCompressionTypeError` for zstd, newer than these formats, and `ValueError` for an empty wrapper.
-    """
-    flags = LOG_APPEND_TIME_FLAG if magic == 1 and append_time_ms is not None else 0
-    if append_time_ms is not None:
-        messages = [(offset, append_time_ms, key, value) for offset, _, key, value in messages]
-    if codec is Codec.NONE:
-        return b"".join(_encode_messages(messages, magic, flags))
-    if not messages:
-        raise ValueError("a wrapper needs at least one message")
-    last_offset = messages[-1][0]
-    newest = max(timestamp for _, timestamp, _, _ in messages)
-    if magic == 1:
-        first_offset = messages[0][0]
-        messages = [(offset - first_offset, timestamp, key, value) for offset, timestamp, key, value in messages]
-    inner = b"".join(_encode_messages(messages, magic, flags))
-    wrapper = (last_offset, newest, None, inner)
-    return encode_wrapper(wrapper, magic=magic, codec=codec, level=level, is_append_time=bool(flags))
-
-
-def encode_wrapper(
-    wrapper: Message, *, magic: int, codec: Codec, level: int | None = None, is_append_time: bool = False
-) -> bytes:
-    """Encode one message whose value, a message set, is compressed with `codec`.
-
-    Its offset must be that of the last message inside, and its timestamp (format 1) the largest one inside or the log
-    append time. Raises `UnsupportedCompressionTypeError` for zstd, which is newer than these formats.
-    """
-    if codec is Codec.ZSTD:
-        raise UnsupportedCompressionTypeError(f"record format {magic} does not know zstd")
-    offset, timestamp, key, inner = wrapper
-    packed = compress(codec, inner or b"", level, old_frames=magic == 0)
-    flags = LOG_APPEND_TIME_FLAG if is_append_time and magic == 1 else 0
-    return b"".join(_encode_messages(((offset, timestamp, key, packed),), magic, flags | codec))
-
-
-def _encode_messages(messages: Sequence[Message], magic: int, attributes: int) -> list[bytes]:
-    parts: list[bytes] = []
-    add, pack_prefix, pack_length, pack_lead = parts.append, PREFIX.pack, _INT.pack, _LEAD.pack
-    lead = bytes((magic, attributes))
-    for offset, timestamp, key, value in messages:
-        if magic:
-            lead = pack_lead(magic, attributes, timestamp)
-        head = lead + _NULL if key is None else b"".join((lead, pack_length(len(key)), key))
-        body = head + _NULL if value is None else b"".join((head, pack_length(len(value)), value))
-        add(pack_prefix(offset, len(body) + _CRC.size, crc32(body)))
-        add(body)
-    return parts
-
-
-# --------------------------------------------------------------------------------------------------------- stamping
-
-
-def stamp_offset(buffer: bytearray | memoryview, position: int, offset: int) -> None:
-    """Write the offset of the message at `position` (for a wrapper, of its last message); the CRC does not cover it."""
-    _LONG.pack_into(buffer, position, offset)
-
-
-def stamp_timestamp(
-    buffer: bytearray | memoryview,
-    position: int,
-    header: BatchHeader,
-    timestamp_ms: int,
-    timestamp_type: TimestampType = TimestampType.LOG_APPEND_TIME,
-) -> None:
-    """Write timestamp and timestamp type into the format 1 message at `position`, and update the CRC.
-
-    In a wrapper, a log append time applies to all its messages; a create time must be the largest of them. Raises
-    `ValueError` for format 0, which has no timestamps.
-    """
-    if header.magic == 0:
-        raise ValueError("format 0 has no timestamps")
-    flag = LOG_APPEND_TIME_FLAG if timestamp_type is TimestampType.LOG_APPEND_TIME else 0
-    buffer[position + _ATTRIBUTES_AT] = header.attributes & CODEC_MASK | flag
-    _LONG.pack_into(buffer, position + _TIMESTAMP_AT, timestamp_ms)
-    covered = memoryview(buffer)[position + _MAGIC_AT : position + header.size]
-    _CRC.pack_into(buffer, position + _CRC_AT, crc32(covered))

@@ -6,12 +6,13 @@ import pytest
 
 from odradek.base.errors import InvalidRecordError, InvalidTimestampError
 from odradek.base.types import NO_TIMESTAMP
-from odradek.records import batch, structure
-from odradek.records.batch import BatchBuilder, BatchHeader, TimestampType
-from odradek.records.structure import MAX_RECORD_ERRORS, check_messages, check_records
-from odradek.records.survey import survey
-from odradek.records.validate import AppendRules
-from odradek.records.varint import encode_varint
+from odradek.records.checks import structure
+from odradek.records.checks.structure import MAX_RECORD_ERRORS, check_messages, check_records
+from odradek.records.checks.survey import survey
+from odradek.records.checks.validate import AppendRules
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder, BatchHeader, TimestampType
+from odradek.records.v2.varint import encode_varint
 
 NOW_MS = 1_000_000
 MANY = 300

@@ -18,10 +18,10 @@ from typing import Final
 from odradek.base.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError, RecordFault
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_TIMESTAMP
-from odradek.records.batch import BatchHeader
-from odradek.records.survey import NOTHING, Facts, survey
-from odradek.records.validate import UNBOUNDED_MS, AppendRules, timestamp_fault
-from odradek.records.varint import decode_varint
+from odradek.records.checks.survey import NOTHING, Facts, survey
+from odradek.records.checks.validate import UNBOUNDED_MS, AppendRules, timestamp_fault
+from odradek.records.v2.batch import BatchHeader
+from odradek.records.v2.varint import decode_varint
 
 MAX_RECORD_ERRORS: Final = 100
 """Maximum number of records named in one error: a small compressed batch may have a million without a key."""

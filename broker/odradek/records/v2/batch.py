@@ -20,7 +20,7 @@ from odradek.base.errors import CorruptMessageError, RecordFault
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from odradek.compression import Codec, compress
-from odradek.records.varint import encode_varint
+from odradek.records.v2.varint import encode_varint
 
 HEADER_SIZE: Final = 61
 MAGIC: Final = 2

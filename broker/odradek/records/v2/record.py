@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
 from odradek.compression import decompress
-from odradek.records.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, TimestampType
-from odradek.records.varint import decode_varint
+from odradek.records.v2.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, TimestampType
+from odradek.records.v2.varint import decode_varint
 
 MIN_RECORD_BYTES: Final = 7
 """Length, attributes, two deltas, two lengths and a header count, of one byte each."""
@@ -24,6 +24,10 @@ _MAX_TIMESTAMP: Final = (1 << 63) - 1
 
 Message = tuple[int, int, bytes | None, bytes | None]
 """Offset, timestamp in milliseconds (-1: none), key and value: a lightweight record for conversions."""
+
+
+UNPACKED_LIMIT_BYTES: Final = 128 << 20
+"""Maximum decompressed size of one entry when the broker reads its own log or converts records."""
 
 
 class Record(NamedTuple):

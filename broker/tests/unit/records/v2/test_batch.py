@@ -8,9 +8,9 @@ import pytest
 
 from odradek.base.errors import CorruptMessageError
 from odradek.compression import Codec
-from odradek.records import batch
-from odradek.records.batch import BatchBuilder, ControlType, TimestampType, read_header
-from odradek.records.record import decode_batch
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder, ControlType, TimestampType, read_header
+from odradek.records.v2.record import decode_batch
 from odradek_testkit.batches import iterate
 
 FIELDS = struct.Struct(">qiibIhiqqqhii")

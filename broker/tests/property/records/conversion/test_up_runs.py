@@ -12,11 +12,11 @@ from odradek.base.errors import PeerError
 from odradek.compression import Codec
 from odradek.records import admission
 from odradek.records.admission import prepare
-from odradek.records.batch import read_header
-from odradek.records.convert import up, up_plain
-from odradek.records.message_set import encode_set
-from odradek.records.record import Message, iterate_batch
-from odradek.records.validate import AppendRules
+from odradek.records.checks.validate import AppendRules
+from odradek.records.conversion.up import up, up_plain
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import read_header
+from odradek.records.v2.record import Message, iterate_batch
 
 LIMIT = 1 << 24
 BASE_MS = 1_700_000_000_000

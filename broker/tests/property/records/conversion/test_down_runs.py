@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.records.batch import HEADER_SIZE, BatchBuilder, assemble, read_header
-from odradek.records.convert import down
-from odradek.records.message_set import encode_set
-from odradek.records.record import decode_batch
+from odradek.records.conversion.down import down
+from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import HEADER_SIZE, BatchBuilder, assemble, read_header
+from odradek.records.v2.record import decode_batch
 
 LIMIT = 1 << 24
 BASE_MS = 1_700_000_000_000

@@ -1,6 +1,6 @@
 """Zigzag varints, the integers inside records (https://protobuf.dev/programming-guides/encoding/#signed-ints).
 
-`records/batch` and `records/record` use it. Invariant: decoding reads at most ten bytes and never past the end of the
+`v2/batch` and `v2/record` use it. Invariant: decoding reads at most ten bytes and never past the end of the
 buffer.
 """
 

@@ -1,6 +1,6 @@
 """Finds where the records of a decompressed records section begin, by following their lengths.
 
-`records.columns`, `records.transcription` and `log/compaction/filtering` use it. Records of one size, as many producers
+`records/columns`, `conversion/down_runs` and `log/compaction/filtering` use it. Records of one size, as many producers
 write them, are found together: as long as the bytes of the length repeat at that distance, each record proves where the
 next one begins. Other records are followed one by one. Invariant: the result is the same as if all lengths were
 followed one by one.
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odradek.base.errors import CorruptMessageError
-from odradek.records.varint import decode_varint
+from odradek.records.v2.varint import decode_varint
 
 Integers = NDArray[np.int64]
 

@@ -10,19 +10,11 @@ import pytest
 
 from odradek.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedCompressionTypeError
 from odradek.compression import Codec, compress
-from odradek.records.batch import LOG_APPEND_TIME_FLAG, TimestampType
 from odradek.records.formats import check_entry, iterate_records, read_entry
-from odradek.records.message_set import (
-    encode_set,
-    encode_wrapper,
-    first_message_offset,
-    read_message,
-    read_messages,
-    read_set,
-    stamp_offset,
-    stamp_timestamp,
-)
-from odradek.records.record import Message, Record
+from odradek.records.legacy.message_set import first_message_offset, read_message, read_messages, read_set
+from odradek.records.legacy.writing import encode_set, encode_wrapper, stamp_offset, stamp_timestamp
+from odradek.records.v2.batch import LOG_APPEND_TIME_FLAG, TimestampType
+from odradek.records.v2.record import Message, Record
 
 LIMIT = 1 << 20
 OLD_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

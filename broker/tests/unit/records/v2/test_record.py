@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from odradek.base.errors import CorruptMessageError
-from odradek.records import batch
-from odradek.records.batch import BatchBuilder
-from odradek.records.record import Record, decode_batch
-from odradek.records.varint import decode_varint, encode_varint
+from odradek.records.v2 import batch
+from odradek.records.v2.batch import BatchBuilder
+from odradek.records.v2.record import Record, decode_batch
+from odradek.records.v2.varint import decode_varint, encode_varint
 
 LIMIT = 1 << 20
 

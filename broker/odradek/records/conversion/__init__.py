@@ -1,0 +1,1 @@
+"""Conversion of records between the formats, in both directions."""
