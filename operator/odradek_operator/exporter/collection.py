@@ -1,9 +1,8 @@
-"""One collection: everything that is asked of a cluster's brokers, in few requests.
+"""One collection: queries everything from a cluster's brokers with few requests.
 
-In: a client of the cluster. Out: `Readings` that know more. Called by `service`, one collection at a time. Invariants:
-brokers are asked at the same time but each one thing after another; the number of requests to a broker follows its
-partitions and groups in portions of thousands; a broker that fails is given up until the next collection, and takes
-nothing away from the others.
+`service` runs one collection at a time, which updates the `Readings`. Invariants: brokers are queried concurrently, but
+each with one request at a time; the number of requests to a broker grows with its partitions and groups in steps of
+thousands; a broker that fails is skipped until the next collection and does not affect the others.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 class Collection:
-    """Asks the brokers, again and again."""
+    """Queries the brokers repeatedly."""
 
     def __init__(self, cluster: Cluster, settings: ExporterSettings) -> None:
-        """The client must be started before `once`; closing it is the caller's."""
+        """The caller starts the client before `once` and closes it."""
         self._cluster: Final = cluster
         self._settings: Final = settings
         self._clock: Final = cluster.clock
@@ -44,21 +43,21 @@ class Collection:
         self._turns: Final = asyncio.Semaphore(settings.brokers_at_once)
         self._sizes_due = self._now()
         self.failing: frozenset[int] = frozenset()
-        """Brokers that did not answer everything the last time."""
+        """Brokers that did not answer all requests of the last collection."""
         self._cut_off = False
 
     def _now(self) -> float:
         return self._clock.monotonic_ms() / 1000
 
     def current(self) -> ExporterSnapshot:
-        """What is known now; values that have grown old are left out."""
+        """Return the current values, without expired ones."""
         self.readings.forget(self._now())
         return self.readings.snapshot(self._now())
 
     async def once(self) -> frozenset[int]:
-        """Ask about everything; the brokers that did not answer all of it.
+        """Query everything. Returns the brokers that did not answer all requests.
 
-        Raises `ProtocolError` when not one broker tells what the cluster is made of.
+        Raises `ProtocolError` if no broker returns the metadata of the cluster.
         """
         view = await self._cluster.fresh_view(None)
         self.readings.saw_cluster(view, self._now())
@@ -73,7 +72,7 @@ class Collection:
         return failed
 
     def _led(self, view: ClusterView) -> dict[int, list[TopicPartition]]:
-        """The partitions that are looked at, by leader."""
+        """The observed partitions by leader."""
         led: dict[int, list[TopicPartition]] = {}
         for name, topic in view.topics.items():
             if self._settings.topics.takes(name):
@@ -83,11 +82,11 @@ class Collection:
         return led
 
     async def _broker(self, node: int, led: list[TopicPartition], with_sizes: bool) -> bool:
-        """Ask one broker everything; whether it answered."""
+        """Query one broker. Returns whether it answered all requests."""
         async with self._turns:
             try:
                 await self._groups(node)
-                # After the commits: an end that is newer than a commit makes a lag, an older one would hide it.
+                # After the commits: an end that is newer than a commit shows lag, an older one would hide it.
                 await self._offsets(node, led)
                 if with_sizes and led:
                     response = await self._cluster.ask(node, DescribeLogDirsResponse, {"topics": None})
@@ -128,7 +127,7 @@ class Collection:
         return requests.listed_offsets(await self._cluster.ask(node, ListOffsetsResponse, message))
 
     async def _seed(self, led: dict[int, list[TopicPartition]], failed: frozenset[int]) -> None:
-        """Where groups stand before all that was seen, ask once when the records they wait for were written."""
+        """For groups behind all samples, look up once when the next records were written."""
         wanted = self.readings.to_seed(self._now())
         if not wanted:
             return
@@ -148,7 +147,7 @@ class Collection:
                         found = await self._listed(node, portion, int(wall_ms - ago * 1000))
                         for partition, offset in found.items():
                             end = self.readings.ends.get(partition, 0.0)
-                            # No record is as new: the partition ended then where it does now.
+                            # No record is as new: the partition ended where it ends now.
                             known = end if offset == NO_OFFSET else offset
                             if known is not None:
                                 seeds[partition].append((known, now - ago))

@@ -1,7 +1,7 @@
-"""`odradek-pod exporter`: the exporter of one cluster in the foreground, until SIGTERM or SIGINT.
+"""`odradek-pod exporter`: runs the exporter of one cluster in the foreground, until SIGTERM or SIGINT.
 
-Enters: options, or the environment variables that stand beside them in the help. Leaves: log lines on standard error
-and an exit code: 0 when it was asked to stop, 1 with a sentence when it cannot work, 2 for wrong usage.
+Options can be set by environment variables, see the help. It logs to standard error. Exit code 0 after a requested
+stop, 1 with a message if it cannot work, 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ Example:
 @click.option("-X", "--property", "properties", multiple=True, metavar="KEY=VALUE", help="Client property; repeatable.")
 @click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", help="Of log.")
 def exporter(**options: object) -> None:
-    """The command itself; `_HELP` is its help."""
+    """The command; `_HELP` is its help."""
     logging.basicConfig(level=str(options.pop("log_level")), format=_LOG_FORMAT, stream=sys.stderr)
-    # kazoo tells each lost connection and each retry at WARNING; our own client says the same once.
+    # kazoo logs each lost connection and each retry as a warning; our client logs it once.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     try:
         asyncio.run(_run(*parsed(options)))
@@ -66,7 +66,7 @@ def exporter(**options: object) -> None:
 
 
 def parsed(options: dict[str, object]) -> tuple[Place, ExporterSettings]:
-    """The options of the command line as settings. Raises `ConfigError`."""
+    """Convert the options of the command line into settings. Raises `ConfigError`."""
     names = {
         name: NameFilter.of(str(options.pop(name)), str(options.pop(f"{name}_exclude")))
         for name in ("topics", "groups")
@@ -80,7 +80,7 @@ def parsed(options: dict[str, object]) -> tuple[Place, ExporterSettings]:
 
 
 def client_settings(bootstrap: str, settings: ExporterSettings, properties: tuple[str, ...] = ()) -> ClientSettings:
-    """How brokers are spoken to: every wait is bounded by the exporter's time-out. Raises `ConfigError`."""
+    """Return the settings of the client, whose timeouts follow from that of the exporter. Raises `ConfigError`."""
     timeout_ms = str(int(settings.request_timeout * 1000))
     given = dict(pair.partition("=")[::2] for pair in properties)
     client, warnings = ClientSettings.parse(

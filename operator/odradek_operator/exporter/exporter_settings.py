@@ -1,7 +1,6 @@
-"""What can be set of the exporter, with bounds; every duration is in seconds.
+"""The settings of the exporter, validated. All durations are in seconds.
 
-In: a command line or an environment, through `command`. Out: a frozen value that every other part takes. Invariant:
-what is built is inside its bounds, so that nobody checks again.
+`exporter_command` creates them from the command line or the environment.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ _BOUNDS: Final[dict[str, tuple[float, float]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameFilter:
-    """Which names are looked at: those that match `include` and not `exclude`, each as a whole."""
+    """Selects names that match `include` and not `exclude`, as a whole."""
 
     include: re.Pattern[str] = field(default_factory=lambda: re.compile(EVERYTHING))
     exclude: re.Pattern[str] = field(default_factory=lambda: re.compile(NOTHING))
 
     @classmethod
     def of(cls, include: str, exclude: str) -> NameFilter:
-        """From the text of two regular expressions. Raises `ConfigError` when one is none."""
+        """Compile two regular expressions. Raises `ConfigError` if one is invalid."""
         return cls(include=_pattern(include), exclude=_pattern(exclude))
 
     def takes(self, name: str) -> bool:
-        """Whether the name is looked at."""
+        """Whether the name is selected."""
         return self.include.fullmatch(name) is not None and self.exclude.fullmatch(name) is None
 
 
@@ -53,29 +52,29 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterSettings:
-    """How often, how long, how many, and about what."""
+    """Intervals, timeouts, limits and selections."""
 
     interval: float = 10.0
-    """From the begin of one collection to that of the next; a longer collection delays the next, none overlap."""
+    """Time between the starts of two collections. They never overlap: a longer collection delays the next."""
     sizes_interval: float = 30.0
-    """The same for the sizes of logs and for offsets that are kept in ZooKeeper."""
+    """The interval of sizes of logs and of offsets in ZooKeeper."""
     request_timeout: float = 5.0
-    """How long a broker may take for an answer; its other values of the same collection are then given up."""
+    """Timeout of a request to a broker; the rest of its collection is then skipped."""
     stale_after: float = 60.0
-    """Age at which a value that was not told again is dropped."""
+    """Age at which a value that was not updated is dropped."""
     lag_cap: float = 7 * 86_400.0
-    """Longest lag in seconds that is told."""
+    """Maximum reported lag in seconds."""
     brokers_at_once: int = 8
-    """Brokers that are asked at the same time; each has one request of a collection under way."""
+    """Brokers that are queried concurrently, each with one request at a time."""
     groups_per_topic: int = 20
-    """Groups that the report names for a topic, those with most lag first."""
+    """Maximum number of groups per topic in the report, those with most lag first."""
     max_groups: int = 5_000
-    """Groups of the whole cluster that are looked at, the first by name."""
+    """Maximum number of observed groups, the first by name."""
     topics: NameFilter = field(default_factory=NameFilter)
     groups: NameFilter = field(default_factory=NameFilter)
 
     def __post_init__(self) -> None:
-        """Raise `ConfigError` for a value out of bounds, or a time that makes no sense beside another."""
+        """Raise `ConfigError` for a value out of bounds, or times that contradict each other."""
         for name, (low, high) in _BOUNDS.items():
             value = getattr(self, name)
             if not low <= value <= high:
@@ -88,5 +87,5 @@ class ExporterSettings:
 
     @property
     def sizes_stale_after(self) -> float:
-        """Age at which a size, or an offset from ZooKeeper, is dropped: they are told less often."""
+        """Age at which a size, or an offset from ZooKeeper, is dropped: they are updated less often."""
         return self.stale_after + self.sizes_interval

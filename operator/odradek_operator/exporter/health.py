@@ -1,7 +1,6 @@
-"""How the exporter itself does: its counts and times as series, and what its probes say.
+"""Counts and times of the exporter itself, and its probes.
 
-In: the end of each collection. Out: Prometheus families and two probes. Called by `service`. Times are seconds of a
-clock that never falls.
+`service` reports the end of each collection. Times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from odradek_operator.exporter.exporter_settings import ExporterSettings
 
 
 class Health(Collector):
-    """Counts collections; judges whether they still happen and succeed."""
+    """Counts collections and judges whether they still take place and succeed."""
 
     STUCK_AFTER: Final = 3.0
-    """So many times the age at which values are dropped may pass without any end of a collection."""
+    """Liveness fails when no collection has ended for this multiple of the age at which values are dropped."""
 
     def __init__(self, settings: ExporterSettings, now: Callable[[], float]) -> None:
-        """Nothing was collected yet."""
+        """Before the first collection."""
         self._settings: Final = settings
         self._now: Final = now
         self._ended = now()
@@ -32,27 +31,27 @@ class Health(Collector):
         self._reason = "nothing was collected yet"
 
     def succeeded(self, seconds: float, *, failed_brokers: int = 0) -> None:
-        """A collection brought something, after so long, without what so many brokers did not answer."""
+        """A collection succeeded after this time, except for this number of brokers."""
         self._failed_brokers = failed_brokers
         self._good += 1
         self._seconds = seconds
         self._ended = self._succeeded = self._now()
 
     def failed(self, reason: str) -> None:
-        """A collection brought nothing."""
+        """A collection failed."""
         self._bad += 1
         self._reason = reason
         self._ended = self._now()
 
     def live(self) -> Probe:
-        """Whether collections still end, in whatever way."""
+        """Whether collections still end, successfully or not."""
         age = self._now() - self._ended
         if age > self.STUCK_AFTER * self._settings.stale_after:
             return Probe(False, f"No collection has ended for {age:.0f} s.")
         return Probe(True, "Collections go on.")
 
     def ready(self) -> Probe:
-        """Whether what is told is of now."""
+        """Whether the values are current."""
         if self._succeeded is None:
             return Probe(False, f"The brokers do not answer: {self._reason}.")
         age = self._now() - self._succeeded

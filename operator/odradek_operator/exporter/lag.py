@@ -1,8 +1,8 @@
-"""How long ago a partition's end was where a group is now: lag in seconds, from offsets seen over time.
+"""Estimates lag in seconds: how long ago the end of a partition was at the group's offset, from samples of the end.
 
-In: log end offsets with their times, in seconds of any clock that never falls. Out: an estimate. Called by `readings`.
-Between two looks the end is taken to have grown evenly, so the error is at most the time between them. Invariants: at
-most `SAMPLES` are kept for a partition; offsets and times never fall from one to the next.
+`readings` adds samples of log end offsets with times of a monotonic clock. Between two samples the log is assumed to
+have grown evenly, so the error is at most the time between them. Invariants: at most `SAMPLES` per partition; offsets
+and times never decrease.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from collections.abc import Iterable
 from typing import Final
 
 SAMPLES: Final = 48
-"""Kept for a partition: about 800 bytes. When they are too many every second one of the older half goes, so that old
-times stay within reach, only coarser."""
+"""Maximum number of samples per partition: about 800 bytes. If there are more, every second one of the older half is
+dropped, so that old times are kept with less precision."""
 
 LOOKS_BACK: Final = (60.0, 600.0, 3_600.0, 6 * 3_600.0, 86_400.0, 7 * 86_400.0)
-"""How many seconds ago a broker is asked about, where nothing seen reaches back far enough."""
+"""Ages in seconds for which brokers are queried if the samples do not reach back far enough."""
 
 
 class OffsetHistory:
-    """Where a partition ended, over time."""
+    """The ends of a partition over time."""
 
     __slots__ = ("_offsets", "_times", "is_seeded")
 
     def __init__(self) -> None:
-        """Nothing seen."""
+        """Without samples."""
         self._offsets = array("q")
         self._times = array("d")
         self.is_seeded = False
-        """Whether brokers were asked about times before the first look."""
+        """Whether brokers were queried for times before the first sample."""
 
     def __len__(self) -> int:
-        """Samples that are kept."""
+        """Number of samples."""
         return len(self._offsets)
 
     def note(self, offset: int, time: float) -> None:
@@ -47,7 +47,7 @@ class OffsetHistory:
             offsets.pop()
             times.pop()
         if len(offsets) >= 2 and offsets[-1] == offset and offsets[-2] == offset:
-            # Of a time without growth the begin and the end say everything.
+            # The first and the last sample describe a time without growth completely.
             times[-1] = time
             return
         offsets.append(offset)
@@ -56,7 +56,7 @@ class OffsetHistory:
             self._thin()
 
     def seed(self, samples: Iterable[tuple[int, float]]) -> None:
-        """Where the partition ended before the first look, oldest first; what does not fit with later samples goes."""
+        """Add ends before the first sample, oldest first; those that contradict later samples are ignored."""
         self.is_seeded = True
         offsets, times = array("q"), array("d")
         first_offset = self._offsets[0] if self._offsets else None
@@ -71,20 +71,20 @@ class OffsetHistory:
             self._thin()
 
     def _thin(self) -> None:
-        """Halve the older half; the first sample stays, since it tells how far back anything is known."""
+        """Drop every second sample of the older half, but keep the first, which limits the known time."""
         half = len(self._offsets) // 2
         for samples in (self._offsets, self._times):
             del samples[1:half:2]
 
     def reaches(self, offset: int) -> bool:
-        """Whether it was seen when the partition ended at `offset`."""
+        """Whether the samples include the time when the partition ended at `offset`."""
         return bool(self._offsets) and self._offsets[0] <= offset
 
     def seconds_behind(self, committed: int, now: float) -> float | None:
-        """How long ago the partition ended at `committed`: the age of the first record that is not read.
+        """Return how long ago the partition ended at `committed`: the age of the first unread record.
 
-        0 when nothing is unread. Below what was seen, growth is taken to have been as even as since. None where there
-        is nothing to tell it from.
+        0 if nothing is unread. Before the first sample, the log is assumed to have grown at the same rate. None if
+        there is no basis for an estimate.
         """
         offsets, times = self._offsets, self._times
         after = bisect_right(offsets, committed)
@@ -102,6 +102,6 @@ class OffsetHistory:
         offset, time = self._offsets[0], self._times[0]
         growth, elapsed = self._offsets[-1] - offset, self._times[-1] - time
         if growth <= 0 or elapsed <= 0:
-            # At least so long; with a single sample that is nothing at all.
+            # At least this long; with a single sample that is no information.
             return now - time if now > time else None
         return now - time + (offset - committed) * elapsed / growth

@@ -1,9 +1,8 @@
-"""What brokers told, each value with its time: the memory of the exporter between collections.
+"""The latest values from the brokers with their times, kept between collections.
 
-In: answers, as far as they came. Out: a `ExporterSnapshot` of what is not too old. Called by `collection` alone. Times
-are seconds of a clock that never falls. Invariant: a broker that does not answer takes nothing away from what the
-others told; what it told itself goes when it has grown old, and what is no more (a topic, a group) goes with the first
-answer that lacks it.
+Only `collection` uses it; `snapshot` returns an `ExporterSnapshot` of values that are not too old. Times are seconds of
+a monotonic clock. Invariant: a broker that does not answer does not affect values from others. Its own values are
+dropped once they are too old; those of deleted topics and groups with the first answer without them.
 """
 
 from __future__ import annotations
@@ -36,62 +35,62 @@ class Kept(Generic[K, V]):
     __slots__ = ("_values",)
 
     def __init__(self) -> None:
-        """Empty."""
+        """Without values."""
         self._values: dict[K, tuple[V, float]] = {}
 
     def __len__(self) -> int:
-        """Keys with a value, however old."""
+        """Keys with a value of any age."""
         return len(self._values)
 
     def put(self, values: Mapping[K, V], time: float) -> None:
-        """These were told now."""
+        """Set values with the current time."""
         for key, value in values.items():
             self._values[key] = (value, time)
 
     def get(self, key: K, since: float) -> V | None:
-        """The value, unless it is older than `since`."""
+        """Return the value, unless it is older than `since`."""
         found = self._values.get(key)
         return found[0] if found is not None and found[1] >= since else None
 
     def since(self, since: float) -> dict[K, V]:
-        """All values that are not older."""
+        """Return all values that are not older."""
         return {key: value for key, (value, time) in self._values.items() if time >= since}
 
     def forget(self, since: float) -> None:
-        """Let go what is older."""
+        """Drop older values."""
         self._values = {key: entry for key, entry in self._values.items() if entry[1] >= since}
 
 
 class Members(NamedTuple):
-    """Who is in a group, and what they are to read."""
+    """The members of a group and their assignments."""
 
     size: int
     assigned: frozenset[TopicPartition] = frozenset()
 
 
 class Readings:
-    """Everything that was told lately."""
+    """All recent values."""
 
     def __init__(self, settings: ExporterSettings) -> None:
-        """Nothing yet."""
+        """Without values."""
         self._settings: Final = settings
         self._view: tuple[ClusterView, float] | None = None
         self.ends: Final[Kept[TopicPartition, int]] = Kept()
         self.starts: Final[Kept[TopicPartition, int]] = Kept()
         self.sizes: Final[Kept[TopicPartition, int]] = Kept()
         self.listed: Final[Kept[int, frozenset[str]]] = Kept()
-        """Groups that each broker coordinates."""
+        """The groups that each broker coordinates."""
         self.members: Final[Kept[str, Members]] = Kept()
         self.commits: Final[Kept[str, Commits]] = Kept()
         self.zookeeper_commits: Final[Kept[str, Commits]] = Kept()
         self._histories: dict[TopicPartition, OffsetHistory] = {}
 
     def saw_cluster(self, view: ClusterView, time: float) -> None:
-        """Brokers and topics, all of them."""
+        """Set all brokers and topics."""
         self._view = view, time
 
     def saw_ends(self, ends: Mapping[TopicPartition, int], time: float) -> None:
-        """Where partitions end."""
+        """Set the ends of partitions."""
         self.ends.put(ends, time)
         for partition, offset in ends.items():
             history = self._histories.get(partition)
@@ -100,19 +99,19 @@ class Readings:
             history.note(offset, time)
 
     def saw_zookeeper(self, commits: Mapping[str, Commits], time: float) -> None:
-        """What all groups have committed in ZooKeeper; a group that is not among them is no more."""
+        """Set the commits of all groups in ZooKeeper; other groups no longer exist."""
         self.zookeeper_commits.forget(time)
         self.zookeeper_commits.put(commits, time)
 
     def seed(self, samples: Mapping[TopicPartition, Iterable[tuple[int, float]]]) -> None:
-        """Where partitions ended before they were first looked at."""
+        """Add ends of partitions before their first sample."""
         for partition, known in samples.items():
             history = self._histories.get(partition)
             if history is not None:
                 history.seed(known)
 
     def to_seed(self, now: float) -> frozenset[TopicPartition]:
-        """Partitions in which some group stands before everything that was seen, and that were not asked about yet."""
+        """Partitions with a group behind all samples that were not queried for earlier times yet."""
         wanted = set()
         for commits in self._live_commits(now).values():
             for partition, offset in commits.items():
@@ -122,7 +121,7 @@ class Readings:
         return frozenset(wanted)
 
     def forget(self, now: float) -> None:
-        """Let go what has grown old, and the histories of partitions that are no more."""
+        """Drop values that are too old, and samples of deleted partitions."""
         since, sizes_since = now - self._settings.stale_after, now - self._settings.sizes_stale_after
         for kept in (self.ends, self.starts, self.listed, self.members, self.commits):
             kept.forget(since)
@@ -132,7 +131,7 @@ class Readings:
         self._histories = {partition: seen for partition, seen in self._histories.items() if partition in known}
 
     def snapshot(self, now: float) -> ExporterSnapshot:
-        """What is known now."""
+        """Return the current values."""
         if self._view is None or self._view[1] < now - self._settings.stale_after:
             return ExporterSnapshot()
         view = self._view[0]
@@ -167,7 +166,7 @@ class Readings:
         return TopicReading(name=topic.name, partitions=tuple(partitions))
 
     def _live_commits(self, now: float) -> dict[str, Commits]:
-        """Commits of the groups that some broker lists."""
+        """Commits of the groups that a broker lists."""
         since = now - self._settings.stale_after
         live = set[str]().union(*self.listed.since(since).values())
         return {group: commits for group, commits in self.commits.since(since).items() if group in live}
@@ -204,7 +203,7 @@ class Readings:
         end = self.ends.get(partition, now - self._settings.stale_after)
         if end is None or committed < 0:
             return None, None
-        # The commit may be newer than the end, which another broker told.
+        # The commit may be newer than the end, which comes from another broker.
         lag = max(0, end - committed)
         if lag == 0:
             return 0, 0.0

@@ -1,13 +1,13 @@
-"""What `GET /topics` tells the operator: partitions, bytes and lag of every topic, as JSON and as values.
+"""The report at `GET /topics` for the operator: partitions, bytes and lag of every topic.
 
-The exporter encodes, the operator decodes; both use this module, so the form has one place. The JSON:
+The exporter encodes it and the operator decodes it with this module. The JSON:
 
     {"topics": {"orders": {"partitions": 6, "sizeBytes": 1048576,
                            "groups": [{"group": "billing", "lagRecords": 12, "lagSeconds": 3.5}]}}}
 
-`partitions` counts them. `sizeBytes` sums the leaders' logs, null while none was told. `groups` are those that have
-committed in the topic, the largest lag first, cut off after some; `lagRecords` sums over the partitions, `lagSeconds`
-is the largest of any partition, null while it cannot be told. A reader ignores keys that it does not know.
+`partitions` is their number. `sizeBytes` is the total of the leaders' logs, null if none is known. `groups` are those
+with commits in the topic, the largest lag first, up to a limit; `lagRecords` is the total of the partitions,
+`lagSeconds` the maximum, null if unknown. Readers ignore unknown keys.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ T = TypeVar("T")
 
 
 class ReportError(OdradekError):
-    """What was read is no report; the sentence says where it differs."""
+    """The input is not a valid report; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLag:
-    """How far one group is behind in one topic."""
+    """The lag of one group in one topic."""
 
     group: str
     lag_records: int
@@ -47,13 +47,13 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Every topic by name."""
+    """All topics by name."""
 
     topics: Mapping[str, TopicReport] = field(default_factory=dict)
 
 
 def report_of(snapshot: ExporterSnapshot, *, groups_per_topic: int) -> Report:
-    """The report of a snapshot, with at most so many groups for a topic."""
+    """Return the report of a snapshot, with at most this many groups per topic."""
     lags = _lags(snapshot)
     return Report(
         topics={
@@ -96,7 +96,7 @@ def _group_lag(group: str, positions: Iterable[Position]) -> GroupLag:
 
 
 def encode(report: Report) -> dict[str, object]:
-    """The JSON form, as a value for `json.dumps`."""
+    """Return the report as a value for `json.dumps`."""
     return {
         "topics": {
             name: {
@@ -117,7 +117,7 @@ def encode(report: Report) -> dict[str, object]:
 
 
 def decode(text: str | bytes) -> Report:
-    """Inverse of `encode`. Raises `ReportError`."""
+    """Parse the JSON of a report. Raises `ReportError`."""
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -149,7 +149,7 @@ def _nullable(value: object, where: str, key: str, kind: type[T]) -> T | None:
 
 
 def _member(value: object, where: str, key: str, kind: type[T]) -> T:
-    """A member of a JSON object in its kind; JSON has one kind of number, so a whole one passes for a float."""
+    """Return a member of a JSON object if it has the type; integers are accepted for floats."""
     if not isinstance(value, dict):
         raise ReportError(f"{where} of the exporter's report is no object")
     found = value.get(key)

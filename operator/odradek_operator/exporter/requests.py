@@ -1,8 +1,7 @@
-"""What the exporter asks of a broker and how it reads the answers: requests about many things at once.
+"""The exporter's requests to brokers, each for many partitions or groups, and the decoding of responses.
 
-In: partitions, groups. Out: `Message`s that are not too large, and values out of the responses. Called by
-`collection`. Invariant: what an answer refuses (a leader that moved, a group that is loading) is left out and nothing
-else; the next collection asks again.
+`collection` uses it. Invariant: a partition or group with an error (a leader that moved, a group that is loading) is
+left out of the result, and only that; the next collection queries it again.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from odradek.protocol.messages.offsets import OffsetFetchResponse, OffsetFetchRe
 from odradek_operator.exporter.readings import Members
 
 PARTITIONS_AT_ONCE: Final = 5_000
-"""Partitions of one ListOffsets request: its answer then takes a broker some tens of milliseconds."""
+"""Partitions per ListOffsets request: a broker needs some tens of milliseconds to answer it."""
 
 GROUPS_AT_ONCE: Final = 100
-"""Groups of one DescribeGroups or OffsetFetch request."""
+"""Groups per DescribeGroups or OffsetFetch request."""
 
 MANY_GROUPS_SINCE: Final = 8
-"""First version of OffsetFetch that takes several groups (KIP-709)."""
+"""First version of OffsetFetch with several groups (KIP-709)."""
 
 _CONSUMER_REPLICA: Final = -1
 
@@ -36,14 +35,15 @@ T = TypeVar("T")
 
 
 def portions(things: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The things in lists of at most `size`, in their order."""
+    """Split into lists of at most `size`, in order."""
     rest = list(things)
     for begin in range(0, len(rest), size):
         yield rest[begin : begin + size]
 
 
 def list_offsets(partitions: Iterable[TopicPartition], timestamp: int) -> Message:
-    """Ask for the offset of each partition for a time in ms or a special one. No leader epoch: a hint, not a fence."""
+    """Request the offset of each partition for a time in ms or a special one; without leader epoch, because no fencing
+    is needed."""
     return {
         "replica_id": _CONSUMER_REPLICA,
         "isolation_level": 0,
@@ -61,7 +61,7 @@ def list_offsets(partitions: Iterable[TopicPartition], timestamp: int) -> Messag
 
 
 def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, int]:
-    """The offset of each partition; -1 where no record is as new as was asked for."""
+    """Return the offset of each partition; -1 if no record is as new as requested."""
     return {
         TopicPartition(topic.name, item.partition_index): item.offset
         for topic in response.topics
@@ -71,19 +71,19 @@ def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, int]:
 
 
 def listed_groups(response: ListGroupsResponse) -> frozenset[str]:
-    """The groups that a broker coordinates. Raises the answer's error."""
+    """Return the groups that a broker coordinates. Raises the error in the response."""
     if response.error_code:
         raise error_for(response.error_code, "the groups cannot be listed")
     return frozenset(group.group_id for group in response.groups)
 
 
 def describe_groups(groups: Sequence[str]) -> Message:
-    """Ask who is in some groups."""
+    """Request the members of groups."""
     return {"groups": list(groups), "include_authorized_operations": False}
 
 
 def described_groups(response: DescribeGroupsResponse) -> dict[str, Members]:
-    """The members of each group."""
+    """Return the members of each group."""
     return {
         group.group_id: Members(
             len(group.members),
@@ -100,7 +100,7 @@ def described_groups(response: DescribeGroupsResponse) -> dict[str, Members]:
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """What a member is to read; a client may put anything there, so what is no assignment counts as none."""
+    """Decode the assignment of a member; empty if it is invalid, because clients may send anything."""
     try:
         return decode_assignment(assignment)
     except MalformedFrameError:
@@ -108,7 +108,7 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
 
 
 def fetch_commits(groups: Sequence[str]) -> Message:
-    """Ask for all that some groups have committed; before `MANY_GROUPS_SINCE` the first alone counts."""
+    """Request all commits of groups; before version `MANY_GROUPS_SINCE` only of the first."""
     return {
         "group_id": groups[0],
         "topics": None,
@@ -118,7 +118,7 @@ def fetch_commits(groups: Sequence[str]) -> Message:
 
 
 def fetched_commits(response: OffsetFetchResponse, groups: Sequence[str]) -> dict[str, Mapping[TopicPartition, int]]:
-    """What each group has committed; the same `groups` as in the request."""
+    """Return the commits of each group; `groups` as in the request."""
     answers: Sequence[OffsetFetchResponse | OffsetFetchResponseGroup] = response.groups or (response,)
     return {
         group: {
@@ -133,7 +133,7 @@ def fetched_commits(response: OffsetFetchResponse, groups: Sequence[str]) -> dic
 
 
 def log_sizes(response: DescribeLogDirsResponse, led: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-    """Bytes of those replicas of a broker that lead; what is on its way to another directory counts where it is."""
+    """Return the sizes of the leader replicas on a broker; of a replica being moved, that of its current directory."""
     sizes: dict[TopicPartition, int] = {}
     for directory in response.results:
         for topic in directory.topics:

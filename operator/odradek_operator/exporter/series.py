@@ -1,8 +1,8 @@
-"""The series that dashboards for consumer lag ask for, and how each is read from a `ExporterSnapshot`.
+"""The series for consumer lag dashboards, and how each is read from an `ExporterSnapshot`.
 
-In: a snapshot. Out: the lines of a Prometheus text exposition. Called by `service` once for each collection, since a
-cluster of 10,000 partitions has a hundred thousand lines. Names and labels are those of the exporter that such
-dashboards were made for; all are gauges. What is not known has no line.
+`service` renders the Prometheus text once per collection, because a cluster of 10,000 partitions has a hundred thousand
+lines. Names and labels are those of the exporter that such dashboards were made for; all series are gauges. Unknown
+values have no line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from odradek_operator.exporter.snapshot import ExporterSnapshot, GroupReading, PartitionReading, Position
 
 Row = tuple[tuple[object, ...], float | None]
-"""Values of the labels, and the sample; None where it is not known."""
+"""Values of the labels, and the sample; None if it is unknown."""
 
 
 class Series(NamedTuple):
@@ -133,13 +133,13 @@ SERIES: Final = (
         partial(_of_positions, lambda each: each.lag, lambda snapshot: snapshot.zookeeper_groups),
     ),
 )
-"""Every series of the cluster; the process's own stand in `service`."""
+"""All series of the cluster; those of the process are in `service`."""
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def render(snapshot: ExporterSnapshot) -> bytes:
-    """The text exposition (version 0.0.4) of all series of a snapshot."""
+    """Return all series of a snapshot in the text format (version 0.0.4)."""
     lines: list[str] = []
     for series in SERIES:
         lines += (f"# HELP {series.name} {series.help}", f"# TYPE {series.name} gauge")
@@ -149,7 +149,7 @@ def render(snapshot: ExporterSnapshot) -> bytes:
 
 
 def _lines(series: Series, snapshot: ExporterSnapshot) -> Iterator[str]:
-    # Doubled braces stand for themselves: the rest is the form of one line.
+    # Doubled braces are literal; the rest is the format of one line.
     labelled = "{{" + ",".join(f'{label}="{{}}"' for label in series.labels) + "}}" if series.labels else ""
     form = f"{series.name}{labelled} {{}}"
     fill, escaped = form.format, _Escaped()
@@ -159,7 +159,7 @@ def _lines(series: Series, snapshot: ExporterSnapshot) -> Iterator[str]:
 
 
 class _Escaped(dict[object, str]):
-    """Values of labels as they are written; each is escaped once."""
+    """Escaped values of labels, cached."""
 
     def __missing__(self, value: object) -> str:
         text = self[value] = str(value).translate(_ESCAPES)

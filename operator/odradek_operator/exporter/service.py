@@ -1,8 +1,7 @@
-"""The exporter as a process: collects again and again, and tells what it found over HTTP.
+"""The exporter process: collects periodically and serves the results over HTTP.
 
-In: settings, where brokers and ZooKeeper are. Out: /metrics, /topics, /livez and /readyz. Called by `command`.
-Invariants: collections never overlap; an HTTP answer never waits for a broker; what was told last stays until it is
-old, whatever fails meanwhile; ZooKeeper's absence harms nothing but what comes from there.
+It serves /metrics, /topics, /livez and /readyz. Invariants: collections never overlap; an HTTP response never waits for
+a broker; values are kept until they are too old, whatever fails; without ZooKeeper only its values are missing.
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where brokers and ZooKeeper are, and where the exporter listens."""
+    """Addresses of brokers and ZooKeeper, and of the exporter's listener."""
 
     client: ClientSettings
     zookeeper: str | None = None
-    """Connect string of the ensemble with old consumers' offsets; None: nobody keeps any there."""
+    """Connect string of the ensemble with offsets of old consumers; None if there are none."""
     host: str = "0.0.0.0"
     port: int = 9404
 
 
 @dataclass(slots=True)
 class _Told:
-    """What the last collection came to, and its text once somebody asked for it."""
+    """The result of the last collection, and its text, rendered on demand."""
 
     snapshot: ExporterSnapshot = field(default_factory=ExporterSnapshot)
     text: bytes | None = None
 
 
 class Exporter:
-    """One exporter. `start`, then `run` until it is cancelled, then `close`, which is idempotent."""
+    """One exporter. Call `start`, then `run` until it is cancelled, then `close`, which is idempotent."""
 
     def __init__(self, place: Place, settings: ExporterSettings, *, clock: Clock | None = None) -> None:
         """`clock` is for tests."""
@@ -86,14 +85,14 @@ class Exporter:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port that it listens on."""
         return self._http.port
 
     def _now(self) -> float:
         return self._clock.monotonic_ms() / 1000
 
     def start(self) -> None:
-        """Listen. Raises `ConfigError` when the port is taken."""
+        """Listen. Raises `ConfigError` if the port is in use."""
         self._http.start()
 
     async def close(self) -> None:
@@ -108,13 +107,13 @@ class Exporter:
             if self._place.zookeeper is not None:
                 group.create_task(self._run_zookeeper(self._place.zookeeper), name="zookeeper-offsets")
 
-    # ------------------------------------------------------------------------------------------------ brokers
+    # Brokers
 
     async def _run_brokers(self) -> None:
         while True:
             cluster = Cluster(self._place.client, clock=self._clock)
             try:
-                # A client that found no broker at its start is of no further use.
+                # A client that did not find a broker at start cannot be used again.
                 if await self._once("the first look at the cluster", cluster.start):
                     self._collection = Collection(cluster, self._settings)
                     await self._every(self._settings.interval, self._collect)
@@ -131,7 +130,7 @@ class Exporter:
         self._told = _Told(collection.current())
 
     async def _once(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
-        """Whether it succeeded, in a bounded time: what takes longer would be old when it comes."""
+        """Whether it succeeded in time; later its results would be outdated."""
         try:
             async with asyncio.timeout(self._settings.stale_after):
                 await work()
@@ -143,13 +142,13 @@ class Exporter:
         return True
 
     async def _every(self, interval: float, work: Callable[[], Awaitable[None]]) -> None:
-        """Run `work` for ever, from begin to begin after `interval` seconds, or when the last one has ended."""
+        """Run `work` repeatedly, `interval` seconds from start to start, or at once if the last run took longer."""
         while True:
             began = self._now()
             await work()
             await self._clock.sleep_ms(max(0.0, began + interval - self._now()) * 1000)
 
-    # ------------------------------------------------------------------------------------------------ ZooKeeper
+    # ZooKeeper
 
     async def _run_zookeeper(self, connect: str) -> None:
         while True:
@@ -168,12 +167,12 @@ class Exporter:
         if self._collection is not None:
             self._collection.readings.saw_zookeeper(commits, self._now())
 
-    # ------------------------------------------------------------------------------------------------ answers
+    # Responses
 
     async def _metrics(self, request: Request) -> Response:
         told = self._told
         if told.text is None:
-            # Half a second for 10,000 partitions: on a thread, so that the loop goes on.
+            # It takes half a second for 10,000 partitions, so it runs in a thread.
             told.text = await asyncio.to_thread(series.render, told.snapshot)
         return Response(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, told.text + generate_latest(self._registry))
 

@@ -1,6 +1,6 @@
-"""A cluster as the exporter knows it at one time: frozen values between what was read and what is told.
+"""An immutable snapshot of a cluster.
 
-Made by `readings`, read by `series` and `report`. None stands for what is not known, or was not told for too long.
+`readings` creates it; `series` and `report` read it. None means unknown or outdated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ NOTHING_COMMITTED: Final = -1
 
 
 class Broker(NamedTuple):
-    """A live broker as clients reach it."""
+    """A live broker and its address."""
 
     broker_id: int
     address: str
@@ -20,19 +20,19 @@ class Broker(NamedTuple):
 
 
 class PartitionReading(NamedTuple):
-    """One partition; `leader` is -1 while there is none."""
+    """One partition; `leader` is -1 if there is none."""
 
     number: int
     leader: int
     replicas: tuple[int, ...]
     in_sync: int
-    """Size of the in-sync set."""
+    """Size of the ISR."""
     start: int | None = None
     """Log start offset."""
     end: int | None = None
-    """Log end offset as a consumer may read up to it."""
+    """End offset for consumers."""
     size_bytes: int | None = None
-    """Of the leader's log."""
+    """Size of the leader's log."""
 
     @property
     def is_under_replicated(self) -> bool:
@@ -54,14 +54,14 @@ class TopicReading:
 
 
 class Position(NamedTuple):
-    """Where a group is in a partition."""
+    """The position of a group in a partition."""
 
     topic: str
     partition: int
     committed: int
-    """-1 where a member reads and nothing was committed yet."""
+    """-1 if a member reads the partition and nothing was committed yet."""
     lag: int | None = None
-    """Records between the commit and the end of the log."""
+    """Records between the commit and the end."""
     lag_seconds: float | None = None
 
 
@@ -76,10 +76,10 @@ class GroupReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterSnapshot:
-    """The cluster; everything is empty while nothing is known."""
+    """The cluster; empty before the first collection."""
 
     brokers: tuple[Broker, ...] = ()
     topics: tuple[TopicReading, ...] = ()
     groups: tuple[GroupReading, ...] = ()
     zookeeper_groups: tuple[GroupReading, ...] = field(default=())
-    """Groups of old consumers, whose offsets are in ZooKeeper; their members are not known."""
+    """Groups with offsets in ZooKeeper; their members are not known."""

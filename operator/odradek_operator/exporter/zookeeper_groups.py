@@ -1,7 +1,7 @@
-"""Offsets of consumers before Kafka 0.8.2, and of groups that keep theirs in ZooKeeper by choice.
+"""Reads offsets in ZooKeeper: of consumers before Kafka 0.8.2, and of groups that still store them there.
 
-In: a connected ZooKeeper client. Out: what each group has committed, as in `/consumers/GROUP/offsets/TOPIC/PARTITION`.
-Called by `service`. Nothing is written. What is no offset there was written by somebody else and is left out.
+`service` calls it with a connected client. It returns the commits of each group in
+`/consumers/GROUP/offsets/TOPIC/PARTITION` and writes nothing. Znodes with other content are ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek_operator.exporter.exporter_settings import ExporterSettings
 
 
 async def read_commits(zk: ZkClient, settings: ExporterSettings) -> dict[str, dict[TopicPartition, int]]:
-    """The commits of each group that has any. Raises `ZkError`."""
+    """Return the commits of each group that has any. Raises `ZkError`."""
     names = await zk.children_or_none(layout.CONSUMERS) or []
     groups = [name for name in names if settings.groups.takes(name)][: settings.max_groups]
     group_paths = {f"{layout.CONSUMERS}/{group}/offsets": group for group in groups}
@@ -40,7 +40,7 @@ async def read_commits(zk: ZkClient, settings: ExporterSettings) -> dict[str, di
 
 
 def _offset(path: str, data: bytes) -> int | None:
-    """The offset of a znode; None for what no consumer wrote."""
+    """Return the offset in a znode; None for other content."""
     try:
         offset = layout.decode_consumer_offset(path, data)
     except LayoutError:
