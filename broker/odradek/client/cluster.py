@@ -103,7 +103,7 @@ class Cluster:
         self._started = True
         self._tasks.spawn(self._refresh_loop(), name="metadata")
         try:
-            await self._until(lambda view: bool(view.nodes), self.deadline("the first look at the cluster"))
+            await self._until(lambda view: bool(view.nodes), self.deadline("the first metadata request"))
         except BaseException:
             await self.close()
             raise

@@ -93,7 +93,7 @@ class Collection:
                     self.readings.sizes.put(requests.log_sizes(response, frozenset(led)), self._now())
             except ProtocolError as error:
                 level = logging.DEBUG if node in self.failing else logging.WARNING
-                logger.log(level, "broker %d: %s; its values stay until they are old", node, error)
+                logger.log(level, "broker %d: %s; its values are kept until they are too old", node, error)
                 return False
         return True
 
@@ -114,7 +114,7 @@ class Collection:
         ordered = sorted(groups)
         if len(ordered) > self._settings.max_groups and not self._cut_off:
             self._cut_off = True
-            logger.warning("a broker has %d groups: only %d are looked at", len(ordered), self._settings.max_groups)
+            logger.warning("a broker has %d groups: only %d are observed", len(ordered), self._settings.max_groups)
         return ordered[: self._settings.max_groups]
 
     async def _offsets(self, node: int, led: list[TopicPartition]) -> None:
@@ -152,11 +152,11 @@ class Collection:
                             if known is not None:
                                 seeds[partition].append((known, now - ago))
             except OdradekError as error:
-                logger.info("broker %d does not tell offsets by time: %s", node, error)
+                logger.info("broker %d does not return offsets by time: %s", node, error)
                 return
         self.readings.seed(seeds)
 
     def _tell(self, failed: frozenset[int]) -> None:
         for node in sorted(self.failing - failed):
-            logger.info("broker %d answers again, or is no more", node)
+            logger.info("broker %d answers again, or was removed", node)
         self.failing = failed

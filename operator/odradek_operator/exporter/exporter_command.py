@@ -23,9 +23,9 @@ _DEFAULTS: Final = ExporterSettings()
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 _HELP: Final = """\
-Tell the lag of consumer groups, partitions and sizes of one cluster: /metrics for Prometheus, /topics for the operator.
+Export the lag of consumer groups, partitions and sizes of a cluster: /metrics for Prometheus, /topics for the operator.
 
-Run one for a cluster: two would count everything twice.
+Run one exporter per cluster: two would count everything twice.
 
 \b
 Example:
@@ -35,23 +35,40 @@ Example:
 
 @click.command(help=_HELP, context_settings={"max_content_width": 110, "show_default": True})
 @click.option("--bootstrap", envvar="BOOTSTRAP_SERVERS", show_envvar=True, required=True, help="host:port,host:port")
-@click.option("--zookeeper", envvar="ZOOKEEPER_CONNECT", show_envvar=True, help="host:port,…/chroot of old offsets.")
+@click.option(
+    "--zookeeper",
+    envvar="ZOOKEEPER_CONNECT",
+    show_envvar=True,
+    help="host:port,…/chroot of the ensemble with offsets of old consumers.",
+)
 @click.option("--host", default="0.0.0.0", help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=9404, help="Port to listen on; 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=9404, help="Port to listen on; 0 chooses a free one.")
 @click.option("--interval", type=float, default=_DEFAULTS.interval, help="Seconds between collections.")
 @click.option(
-    "--sizes-interval", type=float, default=_DEFAULTS.sizes_interval, help="The same for sizes and ZooKeeper's offsets."
+    "--sizes-interval",
+    type=float,
+    default=_DEFAULTS.sizes_interval,
+    help="Seconds between collections of sizes and of offsets in ZooKeeper.",
 )
-@click.option("--request-timeout", type=float, default=_DEFAULTS.request_timeout, help="Seconds an answer may take.")
-@click.option("--stale-after", type=float, default=_DEFAULTS.stale_after, help="Age in seconds at which values go.")
-@click.option("--lag-cap", type=float, default=_DEFAULTS.lag_cap, help="Longest lag in seconds that is told.")
-@click.option("--brokers-at-once", type=int, default=_DEFAULTS.brokers_at_once, help="Brokers asked at the same time.")
-@click.option("--groups-per-topic", type=int, default=_DEFAULTS.groups_per_topic, help="Groups of a topic in /topics.")
-@click.option("--max-groups", type=int, default=_DEFAULTS.max_groups, help="Groups that are looked at.")
-@click.option("--topics", default=EVERYTHING, help="Topics that are looked at, as a regular expression.")
-@click.option("--topics-exclude", default=NOTHING, help="And those that are not.")
-@click.option("--groups", default=EVERYTHING, help="Groups that are looked at, as a regular expression.")
-@click.option("--groups-exclude", default=NOTHING, help="And those that are not.")
+@click.option(
+    "--request-timeout", type=float, default=_DEFAULTS.request_timeout, help="Timeout of a request in seconds."
+)
+@click.option(
+    "--stale-after", type=float, default=_DEFAULTS.stale_after, help="Age in seconds at which values are dropped."
+)
+@click.option("--lag-cap", type=float, default=_DEFAULTS.lag_cap, help="Maximum reported lag in seconds.")
+@click.option("--brokers-at-once", type=int, default=_DEFAULTS.brokers_at_once, help="Brokers queried concurrently.")
+@click.option(
+    "--groups-per-topic",
+    type=int,
+    default=_DEFAULTS.groups_per_topic,
+    help="Maximum number of groups per topic in /topics.",
+)
+@click.option("--max-groups", type=int, default=_DEFAULTS.max_groups, help="Maximum number of observed groups.")
+@click.option("--topics", default=EVERYTHING, help="Regular expression of the observed topics.")
+@click.option("--topics-exclude", default=NOTHING, help="Regular expression of those to exclude.")
+@click.option("--groups", default=EVERYTHING, help="Regular expression of the observed groups.")
+@click.option("--groups-exclude", default=NOTHING, help="Regular expression of those to exclude.")
 @click.option("-X", "--property", "properties", multiple=True, metavar="KEY=VALUE", help="Client property; repeatable.")
 @click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", help="Of log.")
 def exporter(**options: object) -> None:

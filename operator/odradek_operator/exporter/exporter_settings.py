@@ -47,7 +47,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ConfigError(f"{text!r} is no regular expression: {error}") from error
+        raise ConfigError(f"{text!r} is not a regular expression: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class ExporterSettings:
         if self.stale_after <= self.interval:
             raise ConfigError(
                 f"stale-after={self.stale_after} is not allowed: it must be more than interval={self.interval}, "
-                "else values would go before they are told again"
+                "otherwise values would be dropped before they are updated"
             )
 
     @property

@@ -28,7 +28,7 @@ class Health(Collector):
         self._ended = now()
         self._succeeded: float | None = None
         self._good, self._bad, self._seconds, self._failed_brokers = 0, 0, 0.0, 0
-        self._reason = "nothing was collected yet"
+        self._reason = "no collection has ended yet"
 
     def succeeded(self, seconds: float, *, failed_brokers: int = 0) -> None:
         """A collection succeeded after this time, except for this number of brokers."""
@@ -48,7 +48,7 @@ class Health(Collector):
         age = self._now() - self._ended
         if age > self.STUCK_AFTER * self._settings.stale_after:
             return Probe(False, f"No collection has ended for {age:.0f} s.")
-        return Probe(True, "Collections go on.")
+        return Probe(True, "Collections take place.")
 
     def ready(self) -> Probe:
         """Whether the values are current."""
@@ -61,11 +61,11 @@ class Health(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, for a scrape."""
-        counts = CounterMetricFamily("odradek_exporter_collections", "Collections by their end.", labels=["outcome"])
+        counts = CounterMetricFamily("odradek_exporter_collections", "Collections by outcome.", labels=["outcome"])
         counts.add_metric(["succeeded"], self._good)
         counts.add_metric(["failed"], self._bad)
         yield counts
-        took = GaugeMetricFamily("odradek_exporter_collection_seconds", "How long the last collection took.")
+        took = GaugeMetricFamily("odradek_exporter_collection_seconds", "Duration of the last collection.")
         took.add_metric([], self._seconds)
         yield took
         missing = GaugeMetricFamily(

@@ -37,10 +37,10 @@ class OffsetHistory:
         return len(self._offsets)
 
     def note(self, offset: int, time: float) -> None:
-        """The partition ends at `offset` now; times must not fall from call to call.
+        """Add the current end. Times must not decrease from call to call.
 
-        An end below what was seen means that records are gone (an election outside the in-sync set, a topic made
-        anew): what was seen of them no longer counts.
+        If the end is below an earlier sample, records were lost (an unclean election, or a recreated topic): samples of
+        those records are dropped.
         """
         offsets, times = self._offsets, self._times
         while offsets and offsets[-1] > offset:

@@ -121,7 +121,7 @@ def decode(text: str | bytes) -> Report:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise ReportError(f"the exporter's report is no JSON: {error}") from error
+        raise ReportError(f"the exporter's report is not JSON: {error}") from error
     topics = _member(document, "the report", "topics", dict)
     return Report(topics={str(name): _decode_topic(f"topic {name}", value) for name, value in topics.items()})
 
@@ -151,7 +151,7 @@ def _nullable(value: object, where: str, key: str, kind: type[T]) -> T | None:
 def _member(value: object, where: str, key: str, kind: type[T]) -> T:
     """Return a member of a JSON object if it has the type; integers are accepted for floats."""
     if not isinstance(value, dict):
-        raise ReportError(f"{where} of the exporter's report is no object")
+        raise ReportError(f"{where} of the exporter's report is not an object")
     found = value.get(key)
     if kind is float and isinstance(found, int) and not isinstance(found, bool):
         found = float(found)

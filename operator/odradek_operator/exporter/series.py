@@ -90,7 +90,7 @@ SERIES: Final = (
         lambda snapshot: [((topic.name,), len(topic.partitions)) for topic in snapshot.topics],
     ),
     _partition_series("replicas", "Assigned replicas.", lambda each: len(each.replicas)),
-    _partition_series("in_sync_replica", "Size of the in-sync set.", lambda each: each.in_sync),
+    _partition_series("in_sync_replica", "Size of the ISR.", lambda each: each.in_sync),
     _partition_series(
         "under_replicated_partition", "1 if a replica is out of sync.", lambda each: int(each.is_under_replicated)
     ),
@@ -98,15 +98,15 @@ SERIES: Final = (
         "leader_is_preferred", "1 if the first replica leads.", lambda each: int(each.has_preferred_leader)
     ),
     _partition_series("leader", "Id of the leader, -1 while there is none.", lambda each: each.leader),
-    _partition_series("current_offset", "Log end offset that a consumer may read up to.", lambda each: each.end),
+    _partition_series("current_offset", "Log end offset for consumers.", lambda each: each.end),
     _partition_series("oldest_offset", "Log start offset.", lambda each: each.start),
     _position_series(
         "kafka_consumergroup_current_offset",
-        "Committed offset; -1 where a member reads and nothing was committed.",
+        "Committed offset; -1 if a member reads the partition and nothing was committed.",
         lambda each: each.committed,
     ),
     _position_series(
-        "kafka_consumergroup_lag", "Log end offset less the committed one; absent without a commit.", lambda e: e.lag
+        "kafka_consumergroup_lag", "Log end offset minus committed offset; absent without a commit.", lambda e: e.lag
     ),
     _position_series(
         "odradek_consumergroup_lag_seconds",

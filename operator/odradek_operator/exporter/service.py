@@ -114,7 +114,7 @@ class Exporter:
             cluster = Cluster(self._place.client, clock=self._clock)
             try:
                 # A client that did not find a broker at start cannot be used again.
-                if await self._once("the first look at the cluster", cluster.start):
+                if await self._once("the first metadata request", cluster.start):
                     self._collection = Collection(cluster, self._settings)
                     await self._every(self._settings.interval, self._collect)
             finally:
@@ -157,7 +157,7 @@ class Exporter:
                 await zk.start()
                 await self._every(self._settings.sizes_interval, partial(self._read_zookeeper, zk))
             except OdradekError as error:
-                logger.warning("offsets in ZooKeeper cannot be read, the next attempt comes later: %s", error)
+                logger.warning("offsets in ZooKeeper cannot be read; trying again later: %s", error)
             finally:
                 await zk.close()
             await self._clock.sleep_ms(self._settings.sizes_interval * 1000)

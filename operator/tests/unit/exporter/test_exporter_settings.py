@@ -72,7 +72,7 @@ def test_the_command_line_becomes_settings(monkeypatch: pytest.MonkeyPatch) -> N
         ([], 2, "Missing option '--bootstrap'"),
         (["--bootstrap", "a"], 1, "it must be a list of host:port"),
         (["--bootstrap", "a:1", "--interval", "0"], 1, "interval=0.0 is not allowed"),
-        (["--bootstrap", "a:1", "--topics", "("], 1, "is no regular expression"),
+        (["--bootstrap", "a:1", "--topics", "("], 1, "is not a regular expression"),
         (["--bootstrap", "a:1", "--port", "70000"], 2, "70000 is not in the range"),
     ],
 )

@@ -95,10 +95,10 @@ def test_what_was_encoded_is_decoded(report: Report) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "is no JSON"),
-        ("[]", "the report .* is no object"),
+        ("{", "is not JSON"),
+        ("[]", "the report .* is not an object"),
         ("{}", "the report .* has no topics of the right kind"),
-        ('{"topics": {"t": 3}}', "topic t .* is no object"),
+        ('{"topics": {"t": 3}}', "topic t .* is not an object"),
         ('{"topics": {"t": {"partitions": true, "sizeBytes": 1, "groups": []}}}', "topic t .* no partitions"),
         ('{"topics": {"t": {"partitions": 1, "sizeBytes": "1", "groups": []}}}', "topic t .* no sizeBytes"),
         ('{"topics": {"t": {"partitions": 1, "groups": []}}}', "topic t .* no sizeBytes"),
