@@ -27,13 +27,13 @@ BANNED_IN_PURE = frozenset("asyncio socket ssl threading time random os kazoo uv
 
 PURE = """
 base/errors base/error_kinds base/request_errors base/data_errors base/group_errors base/cluster_errors base/types
-base/ports base/config base/broker_fields base/settings base/settings_catalogue base/topics base/endpoints cluster
+base/ports base/config base/broker_fields base/settings base/settings_catalogue base/topics cluster
 compression protocol/* records/* timer/* zk/layout zk/ownership zk/node zk/port zk/acl zk/security zk/security_digest
 log/producers/producer_state log/epoch_cache log/retention log/segments/transaction_index log/compaction/decisions
 log/compaction/offset_map log/compaction/filtering log/compaction/record_groups replication/partition replication/isr
 replication/requests replication/sessions/fetch_session replication/sessions/follower_session
 replication/leader/selector replication/quota replication/sessions/resting replication/leader/awaited
-replication/follower/protocol_versions controller/context controller/elections/election_rules controller/machines
+controller/context controller/elections/election_rules controller/machines
 controller/plans controller/isr_rules controller/broker_requests/request_batch controller/broker_requests/answers
 controller/reassignment/decisions controller/elections/candidates controller/features
 controller/broker_requests/coalescing controller/broker_requests/old_versions coordinator/ports
@@ -49,7 +49,7 @@ client/consumer/fetched client/consumer/fetch_state client/consumer/assignors cl
 PURE_OPERATOR = """
 crds/* objects/* lifecycle/* dashboards/* topics/topic_actions topics/zookeeper_state topics/topic_plan
 topics/topic_decisions topics/topic_status kube/cluster/status_documents crds/fields crds/documents
-kube/api/object_kinds kube/api/owners kube/api/patches kube/operator_settings kube/cluster/extras
+kube/api/object_kinds kube/api/owners kube/api/patches kube/operator_settings
 """.split()
 PURE_SPARK = "options schema offsets".split()
 WRITES_FILES = frozenset({"crds/generate_crds.py", "dashboards/generate_dashboards.py"})

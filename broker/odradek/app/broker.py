@@ -41,8 +41,8 @@ from odradek.metrics.requests import RequestStats
 from odradek.metrics.topics import BrokerTopicStats
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.release_versions import has_alter_partition
 from odradek.replication.follower.leader_channel import LeaderConnector
-from odradek.replication.follower.protocol_versions import has_alter_partition
 from odradek.replication.leader.zookeeper_isr import ZooKeeperIsrWriter
 from odradek.replication.manager import ReplicaManager
 from odradek.replication.requests import IsrWriter

@@ -14,7 +14,6 @@ from enum import Enum
 from typing import Any, Final
 
 from odradek.base.broker_fields import CODEC_NAMES, HOUR_MS, MEBIBYTE, BrokerFields
-from odradek.base.endpoints import parse_endpoint, parse_pair
 from odradek.base.errors import ConfigError
 from odradek.base.settings import (
     INT64_MAX,
@@ -147,14 +146,14 @@ class BrokerConfig(BrokerFields):
 
     def listener_endpoints(self) -> tuple[Endpoint, ...]:
         """Addresses to listen on. An empty host means all addresses."""
-        return tuple(parse_endpoint("listeners", item, self._protocols) for item in self.listeners)
+        return tuple(_parse_endpoint("listeners", item, self._protocols) for item in self.listeners)
 
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
         """Addresses that clients connect to; by default `listeners`."""
         if not self.advertised_listeners:
             return self.listener_endpoints()
         return tuple(
-            parse_endpoint("advertised.listeners", item, self._protocols) for item in self.advertised_listeners
+            _parse_endpoint("advertised.listeners", item, self._protocols) for item in self.advertised_listeners
         )
 
     @property
@@ -164,7 +163,7 @@ class BrokerConfig(BrokerFields):
 
     @property
     def _protocols(self) -> Mapping[str, str]:
-        return dict(parse_pair(entry) for entry in self.listener_security_protocol_map)
+        return dict(_parse_pair(entry) for entry in self.listener_security_protocol_map)
 
     @property
     def roll_ms(self) -> int:
@@ -359,6 +358,29 @@ def topic_effect(key: str) -> Effect:
     if key in TOPIC_SETTINGS:
         return Effect.ACTIVE
     return Effect.IDLE if key in IDLE_TOPIC_SETTINGS else Effect.UNKNOWN
+
+
+def _parse_endpoint(key: str, item: str, protocols: Mapping[str, str]) -> Endpoint:
+    """Parse one `NAME://host:port` of the setting `key`; an empty host means all addresses.
+
+    `protocols`: security protocols by listener name, in capitals. Raises `ConfigError` that says what is allowed.
+    """
+    name, separator, address = item.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not separator or not colon or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"{key} has {item!r}: each entry must be NAME://host:port")
+    protocol = protocols.get(name.upper())
+    if protocol != "PLAINTEXT":
+        raise ConfigError(
+            f"{key} has {item!r}, whose security protocol is {protocol}: this version supports PLAINTEXT only"
+        )
+    return Endpoint(name.upper(), host.strip("[]"), int(port), protocol)
+
+
+def _parse_pair(entry: str) -> tuple[str, str]:
+    """Parse `NAME:PROTOCOL` into a pair in capitals."""
+    name, _, protocol = entry.partition(":")
+    return name.strip().upper(), protocol.strip().upper()
 
 
 def _idle_warning(key: str, value: str) -> str:

@@ -1,4 +1,7 @@
-"""The version of this distribution, equal to that in pyproject.toml."""
+"""The version of this distribution, equal to that in pyproject.toml.
+
+A module of its own, because `network` may not import the root package, which names the client library.
+"""
 
 from __future__ import annotations
 

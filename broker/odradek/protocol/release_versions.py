@@ -74,6 +74,8 @@ _OLDEST: Final[Mapping[ApiKey, int]] = {
 }
 TOPIC_IDS_SINCE: Final[Release] = (2, 8, 0)
 """First protocol version with topic ids (KIP-516)."""
+ALTER_PARTITION_SINCE: Final[Release] = (2, 7, 2)
+"""Below this protocol version leaders write the ISR to ZooKeeper themselves (KIP-497)."""
 
 
 def release_of(setting: str) -> Release:
@@ -86,6 +88,11 @@ def release_of(setting: str) -> Release:
 def has_topic_ids(setting: str) -> bool:
     """Whether the controller assigns topic ids and sends them to brokers."""
     return release_of(setting) >= TOPIC_IDS_SINCE
+
+
+def has_alter_partition(setting: str) -> bool:
+    """Whether the controller commits ISR changes."""
+    return release_of(setting) >= ALTER_PARTITION_SINCE
 
 
 def highest_version(api_key: ApiKey, setting: str) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -154,7 +155,6 @@ def verify(*, paths: tuple[Path, ...], deep: bool, notes: bool, jobs: int | None
     from odradek.cli import tables
     from odradek.cli.logs import verify as log_verify
     from odradek.cli.logs.findings import Severity
-    from odradek.cli.logs.progress import progress_bar
     from odradek.cli.shared import echo_json
 
     with reporting_errors(), progress_bar("Checking") as progress:
@@ -215,7 +215,6 @@ def compact(*, paths: tuple[Path, ...], as_json: bool, **options: Any) -> None:
       odradek log compact /data/customers-0 --dirty-from 0 --delete-retention-ms 0 --segment-bytes 104857600
     """
     from odradek.cli.logs import compact as log_compact
-    from odradek.cli.logs.progress import progress_bar
     from odradek.cli.shared import echo_json
 
     settings = log_compact.CompactSettings(**options)
@@ -243,3 +242,21 @@ def _show_compacted(report: CompactReport) -> None:
         click.echo(f"Warning: {report.keyless_records:,} records without a key were dropped.", err=True)
     done = f"dirty from {report.dirty_from}, now clean up to {report.clean_up_to}, in {report.seconds:.1f} s"
     show([Table(f"{report.path}: {done}", (Column(""), Column("BEFORE", True), Column("AFTER", True)), rows)])
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function to call with the number of bytes done and in total.
+
+    The progress bar is shown on standard error, only in a terminal.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)

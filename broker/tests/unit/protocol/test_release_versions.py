@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.protocol.apis import API_TABLE, ApiKey
-from odradek.protocol.release_versions import has_topic_ids, highest_version
+from odradek.protocol.release_versions import has_alter_partition, has_topic_ids, highest_version
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,8 @@ def test_what_controllers_tell_brokers(setting: str, roles: int, metadata: int, 
 @pytest.mark.parametrize(("setting", "has"), [("3.9", True), ("2.8-IV0", True), ("2.7", False)])
 def test_when_topics_have_ids(setting: str, has: bool) -> None:
     assert has_topic_ids(setting) is has
+
+
+@pytest.mark.parametrize(("setting", "has"), [("2.7", True), ("2.7-IV2", True), ("2.7-IV1", False), ("2.6", False)])
+def test_the_controller_commits_isr_changes_from_2_7_iv2_on(setting: str, has: bool) -> None:
+    assert has_alter_partition(setting) is has

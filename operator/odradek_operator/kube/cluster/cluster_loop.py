@@ -17,6 +17,9 @@ from typing import Final
 from odradek.zk.layout import CLUSTER_ID, ClusterId, LayoutError
 from odradek.zk.port import ZkClient, ZkError
 from odradek_operator.crds import Cluster, Topic, notices_of
+from odradek_operator.dashboards.files import dashboard_texts
+from odradek_operator.dashboards.queries import only
+from odradek_operator.dashboards.rules import rule_groups
 from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
 from odradek_operator.kube.api.applier import Applier
 from odradek_operator.kube.api.claims import grow_claims, remake_sets
@@ -25,7 +28,6 @@ from odradek_operator.kube.api.unowned import remove_unowned
 from odradek_operator.kube.cluster.cluster_view import View, is_paused, read_view
 from odradek_operator.kube.cluster.ensemble_probe import ask_members
 from odradek_operator.kube.cluster.exporter_reports import Reports
-from odradek_operator.kube.cluster.extras import extras_of
 from odradek_operator.kube.cluster.kubernetes_events import Events, Mood
 from odradek_operator.kube.cluster.news import Done, tell_done
 from odradek_operator.kube.cluster.record_keeper import keep_record
@@ -49,7 +51,7 @@ from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, Re
 from odradek_operator.objects import names
 from odradek_operator.objects.cluster_properties import split, zookeeper_connect
 from odradek_operator.objects.names import Component
-from odradek_operator.objects.wanted import PRUNED_KINDS, hashes, prune_selector, wanted_objects
+from odradek_operator.objects.wanted import PRUNED_KINDS, Extras, hashes, prune_selector, wanted_objects
 from odradek_operator.topics.reconcile import Outcome, reconcile
 from odradek_operator.topics.topic_decisions import wanted_factors
 from odradek_operator.topics.topic_plan import Wanted
@@ -336,7 +338,7 @@ class ClusterLoop:
             settings=self._shared.settings.images,
             broker_count=decision.broker_count,
             operator_namespace=self._shared.settings.own_namespace,
-            extras=extras_of(cluster),
+            extras=_extras_of(cluster),
             spread=decision.spread,
             ensemble_formed=formed,
         )
@@ -405,4 +407,13 @@ def _refused(error: KubernetesError) -> Waiting:
         reason="KubernetesRefuses",
         sentence=f"An object of the cluster cannot be applied: {str(error).rstrip('.')}.",
         needs_person=True,
+    )
+
+
+def _extras_of(cluster: Cluster) -> Extras:
+    """Return the alert rules and dashboards that the resource requests."""
+    monitoring = cluster.monitoring
+    return Extras(
+        rule_groups=tuple(rule_groups(only(cluster.namespace, cluster.name))) if monitoring.rules else (),
+        dashboards=dashboard_texts() if monitoring.dashboards else {},
     )

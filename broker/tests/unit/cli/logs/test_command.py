@@ -9,8 +9,7 @@ from io import StringIO
 import pytest
 from click.testing import CliRunner
 
-from odradek.cli.logs.command import log
-from odradek.cli.logs.progress import progress_bar
+from odradek.cli.logs.command import log, progress_bar
 
 
 @pytest.mark.parametrize("name", ["dump", "verify", "compact"])
