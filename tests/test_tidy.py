@@ -41,7 +41,7 @@ coordinator/log_records coordinator/partitioning coordinator/requests coordinato
 coordinator/group_settings coordinator/classic_member coordinator/classic_group coordinator/delayed
 coordinator/rebalancing coordinator/membership coordinator/offsets coordinator/replay coordinator/shard
 coordinator/groups client/settings client/models client/metadata client/producer/partitioning
-client/producer/accumulator client/producer/batch_builder client/producer/sequences client/consumer/fetch_sessions
+client/producer/accumulator client/producer/batch_builder client/producer/sequences
 client/consumer/fetched client/consumer/fetch_state client/consumer/assignors client/consumer/group_protocol
 """.split()
 """Modules without I/O, clock, task or randomness of their own (HOUSE: the starred ones)."""

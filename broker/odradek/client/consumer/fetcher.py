@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.base.errors import (
     NONE,
@@ -26,20 +26,30 @@ from odradek.base.errors import (
 )
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
 from odradek.client.cluster import Cluster
-from odradek.client.consumer.fetch_sessions import FetchSession, PartitionRequest, SessionRequest
 from odradek.client.consumer.fetch_state import PartitionState
 from odradek.client.consumer.fetched import raw_fetch
 from odradek.client.exchanges import exchange_fetch
 from odradek.client.models import RawFetch
 from odradek.client.offsets import list_offsets
 from odradek.client.tasks import TaskOwner
+from odradek.protocol.fetch_sessions import FetchSession, SessionRequest
 from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest, ForgottenPartition
 from odradek.records.v2.record import Record
 
-_NO_ANSWER: Final = -1
 _PURPOSE: Final = "fetch"
 RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 """The timestamps in ListOffsets for `auto.offset.reset`."""
+
+
+class _PartitionRequest(NamedTuple):
+    """What is requested of one partition."""
+
+    fetch_offset: int
+    leader_epoch: int
+    max_bytes: int
+
+
+_Session = FetchSession[TopicPartition, _PartitionRequest]
 
 
 class Fetcher:
@@ -51,7 +61,7 @@ class Fetcher:
         self._settings: Final = cluster.settings
         self._clock: Final = cluster.clock
         self._states: dict[TopicPartition, PartitionState] = {}
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, _Session] = {}
         self._fetching: set[int] = set()
         self._resetting = False
         self._tasks = TaskOwner(self._broke)
@@ -203,7 +213,7 @@ class Fetcher:
         state.not_before_ms = now_ms + self._cluster.backoff.delay_ms(1, self._clock.random())
 
     async def _fetch(self, node: int, states: list[PartitionState]) -> None:
-        session = self._sessions.setdefault(node, FetchSession())
+        session = self._sessions.setdefault(node, _Session())
         for state in states:
             state.fetches += 1
         asked = {s.topic_partition: (s, (s.epoch, s.fetches), s.fetch_offset or 0) for s in states}
@@ -213,16 +223,15 @@ class Fetcher:
             )
             timeout_ms = self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms
             response = await exchange_fetch(self._cluster, node, request, purpose=_PURPOSE, timeout_ms=timeout_ms)
+            session.answered(response.error_code, response.session_id)
             if response.error_code:
-                session.failed(response.error_code)
                 return
-            session.answered(response.session_id)
             for answer in response.partitions:
                 known = asked.get(TopicPartition(answer.topic or "", answer.partition))
                 if known is not None and (known[0].epoch, known[0].fetches) == known[1]:
                     self._take_in(known[0], known[2], answer, session)
         except OdradekError as error:
-            session.failed(_NO_ANSWER)
+            session.failed()
             if not isinstance(error, ProtocolError) or not error.retriable:
                 self._fail_all(states, error)
             self._cluster.request_refresh()
@@ -230,7 +239,7 @@ class Fetcher:
                 state.read_replica = NO_BROKER
                 self._pause(state, self._clock.monotonic_ms())
         except asyncio.CancelledError:
-            session.failed(_NO_ANSWER)
+            session.failed()
             raise
         finally:
             self._fetching.discard(node)
@@ -243,14 +252,14 @@ class Fetcher:
             if isinstance(error, ProtocolError):
                 state.error = error
 
-    def _partition_request(self, state: PartitionState) -> PartitionRequest:
-        return PartitionRequest(
+    def _partition_request(self, state: PartitionState) -> _PartitionRequest:
+        return _PartitionRequest(
             state.fetch_offset or 0,
             self._cluster.view.leader_epoch(state.topic_partition),
             self._settings.max_partition_fetch_bytes,
         )
 
-    def _request(self, session: SessionRequest) -> FetchRequest:
+    def _request(self, session: SessionRequest[TopicPartition, _PartitionRequest]) -> FetchRequest:
         topics = self._cluster.view.topics
         entries = [
             FetchEntry(
@@ -263,7 +272,7 @@ class Fetcher:
                 log_start_offset=NO_OFFSET,
                 max_bytes=wanted.max_bytes,
             )
-            for partition, wanted in sorted(session.partitions.items())
+            for partition, wanted in sorted(session.changed.items())
         ]
         forgotten = [
             ForgottenPartition(topic, topics[topic].topic_id if topic in topics else None, number)
@@ -277,14 +286,14 @@ class Fetcher:
             entries=entries,
             isolation_level=int(settings.read_committed),
             session_id=session.session_id,
-            session_epoch=session.session_epoch,
+            session_epoch=session.epoch,
             forgotten=forgotten,
             rack_id=settings.client_rack,
         )
 
     # Responses
 
-    def _take_in(self, state: PartitionState, offset: int, answer: FetchedPartition, session: FetchSession) -> None:
+    def _take_in(self, state: PartitionState, offset: int, answer: FetchedPartition, session: _Session) -> None:
         if answer.error_code != NONE:
             if answer.current_leader is not None:
                 self._cluster.note_leader(state.topic_partition, *answer.current_leader)
@@ -299,7 +308,7 @@ class Fetcher:
         except (CorruptMessageError, MessageTooLargeError) as error:
             state.error = error
 
-    def _refused(self, state: PartitionState, error: ProtocolError, session: FetchSession) -> None:
+    def _refused(self, state: PartitionState, error: ProtocolError, session: _Session) -> None:
         if isinstance(error, OffsetOutOfRangeError):
             if state.read_replica != NO_BROKER:
                 # The follower may be behind the data that the leader returned before.
@@ -317,7 +326,7 @@ class Fetcher:
             return
         if isinstance(error, UnknownTopicIdError | InconsistentTopicIdError):
             # The session still has the old id of the topic.
-            session.failed(_NO_ANSWER)
+            session.failed()
         if isinstance(error, StateError):
             self._cluster.request_refresh()
         self._pause(state, self._clock.monotonic_ms())

@@ -29,23 +29,13 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.types import NO_BROKER, NO_EPOCH, NO_OFFSET, ZERO_UUID, TopicPartition
 from odradek.log.partition_log import PartitionLog
+from odradek.protocol.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, next_epoch
 from odradek.protocol.hotpath import FetchEntry, FetchRequest
 from odradek.replication.requests import FetchResult
 from odradek.replication.sessions.resting import Rest, RestingEntries
 
-NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
-EPOCH_MAX: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
 """A session that was unused for this long may always be evicted (Kafka's constant)."""
-
-
-def next_epoch(epoch: int) -> int:
-    """Return the epoch of the next request; epoch 0 is used only for the first one."""
-    if epoch < INITIAL_EPOCH:
-        return FINAL_EPOCH
-    return 1 if epoch == EPOCH_MAX else epoch + 1
 
 
 PartitionKey = tuple[str | int, int]

@@ -1,11 +1,11 @@
 """Incremental fetch sessions on the follower (KIP-227): send only what has changed since the last request.
 
 A fetcher passes its partitions to `LeaderSession.next` and gets the session's part of the next Fetch request; it
-reports the outcome with `answered` or `failed`. Invariants: the `sent` entry of a partition is what the leader
-remembers, or the next request is a full one; a new `Followed` gets the partition's offsets again. The leader sends
-offsets only once, and a response for an earlier `Followed` was ignored: without new records they would never come
-again. Therefore such a partition is removed from the session, and the next request adds it again. One request adds a
-limited number of partitions to the session; the next ones add the rest.
+reports the outcome with `answered` or `failed`. The session itself is that of `protocol/fetch_sessions`. Invariant: a
+new `Followed` gets the partition's offsets again. The leader sends offsets only once, and a response for an earlier
+`Followed` was ignored: without new records they would never come again. Therefore such a partition is removed from the
+session, and the next request adds it again. One request adds a limited number of partitions to the session; the next
+ones add the rest.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from math import inf
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from odradek.base.errors import FetchSessionIdNotFoundError
 from odradek.base.types import ZERO_UUID
+from odradek.protocol.fetch_sessions import NO_SESSION, FetchSession
 from odradek.protocol.hotpath import FetchEntry, ForgottenPartition
-from odradek.replication.sessions.fetch_session import INITIAL_EPOCH, NO_SESSION, next_epoch
 from odradek.replication.table import HostedPartition
 
 TopicKey = tuple[str | UUID, int]
@@ -89,16 +88,14 @@ class SessionStep(NamedTuple):
 class LeaderSession:
     """The session with one leader over one connection."""
 
-    __slots__ = ("_by_id", "_epoch", "_holders", "_is_refused", "_max_bytes", "_sent", "_session_id")
+    __slots__ = ("_by_id", "_holders", "_is_refused", "_max_bytes", "_session")
 
     def __init__(self, max_bytes: int) -> None:
         """`max_bytes` per partition: `replica.fetch.max.bytes`."""
         self._max_bytes: Final = max_bytes
-        self._session_id = NO_SESSION
-        self._epoch = INITIAL_EPOCH
-        self._sent: dict[TopicKey, FetchEntry] = {}
+        self._session = FetchSession[TopicKey, FetchEntry]()
         self._holders: dict[TopicKey, Followed] = {}
-        """The `Followed` for which each entry of `_sent` was sent."""
+        """The `Followed` for which each entry of the session was sent."""
         self._by_id = False
         self._is_refused = False
         """Whether the leader keeps no session for us: then every request has to list all partitions."""
@@ -107,19 +104,18 @@ class LeaderSession:
         """Return the part of the next request. `by_id`: all topic ids are known and the version supports them."""
         if by_id is not self._by_id:
             self._by_id = by_id
-            self._epoch = INITIAL_EPOCH  # a session uses either names or ids; a full request ends the old one
+            self._session.failed()  # a session uses either names or ids; a full request ends the old one
         everything = list(followed)
         step = self._added(everything)
         if step is None:
-            self._epoch = INITIAL_EPOCH  # nothing of the session would remain: a full request replaces it at once
+            self._session.failed()  # nothing of the session would remain: a full request replaces it at once
             step = self._added(everything)
         assert step is not None
         return step
 
     def _added(self, followed: Sequence[Followed]) -> SessionStep | None:
         """Return the part of the next request; None if it would only remove partitions that have to be added again."""
-        by_id, is_full = self._by_id, self._epoch == INITIAL_EPOCH
-        sent, holders = ({}, {}) if is_full else (self._sent, self._holders)
+        by_id, holders = self._by_id, {} if self._session.is_full else self._holders
         room = inf if self._is_refused else MOST_ADDED
         wanted: dict[TopicKey, FetchEntry] = {}
         wanting: dict[TopicKey, Followed] = {}
@@ -137,29 +133,19 @@ class LeaderSession:
             wanting[key] = one
         if anew and not holders.keys() & wanting.keys():
             return None
-        self._sent, self._holders = wanted, wanting
-        changed = [entry for key, entry in wanted.items() if sent.get(key) != entry]
+        self._holders = wanting
+        request = self._session.next_request(wanted)
         forgotten = [
-            ForgottenPartition(entry.topic, entry.topic_id, entry.partition)
-            for key, entry in sent.items()
-            if key not in wanted
+            ForgottenPartition(entry.topic, entry.topic_id, entry.partition) for entry in request.forgotten.values()
         ]
-        return SessionStep(self._session_id, self._epoch, changed, forgotten, is_complete)
+        return SessionStep(request.session_id, request.epoch, list(request.changed.values()), forgotten, is_complete)
 
     def answered(self, error_code: int, session_id: int) -> None:
         """Handle an answer of the leader: continue the session, begin a new one, or continue without one."""
-        if error_code == FetchSessionIdNotFoundError.code:
-            self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
-        elif error_code:
-            self._epoch = INITIAL_EPOCH  # the full request contains the session id, which ends the session there
-        elif session_id == NO_SESSION:
-            self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
-            self._is_refused = True
-        else:
-            self._is_refused = False
-            self._session_id = session_id
-            self._epoch = next_epoch(self._epoch)
+        self._session.answered(error_code, session_id)
+        if not error_code:
+            self._is_refused = session_id == NO_SESSION
 
     def failed(self) -> None:
         """Begin a new session after a failed request: the state of the leader's session is unknown."""
-        self._epoch = INITIAL_EPOCH
+        self._session.failed()

@@ -1,4 +1,4 @@
-"""The client's side of fetch sessions against a broker's: both mean the same partitions after every success."""
+"""The fetching side of fetch sessions against a leader's: both have the same partitions after every success."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
-from odradek.client.consumer.fetch_sessions import FetchSession, PartitionRequest, SessionRequest
+from odradek.protocol.fetch_sessions import EPOCH_MAX, FetchSession, SessionRequest
 
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
+Offset = int
+"""What is requested of a partition, for these tests."""
 ID_NOT_FOUND, INVALID_EPOCH = 70, 71
 
-wishes = st.dictionaries(
-    st.sampled_from(PARTITIONS), st.builds(PartitionRequest, st.integers(0, 3), st.just(0), st.just(1))
-)
+requests = st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 3))
 outcomes = st.sampled_from(["answered", "answered", "answered", "lost request", "lost answer", "evicted", "refused"])
 
 
@@ -21,16 +21,16 @@ class Broker:
     """Sessions as KIP-227 has them on the broker's side."""
 
     def __init__(self) -> None:
-        self.sessions: dict[int, tuple[int, dict[TopicPartition, PartitionRequest]]] = {}
+        self.sessions: dict[int, tuple[int, dict[TopicPartition, Offset]]] = {}
         self.next_id = 100
 
     def handle(
-        self, request: SessionRequest, *, refuse: bool
-    ) -> tuple[int, int, dict[TopicPartition, PartitionRequest]]:
+        self, request: SessionRequest[TopicPartition, Offset], *, refuse: bool
+    ) -> tuple[int, int, dict[TopicPartition, Offset]]:
         """Error code, session id, and what is fetched."""
-        if request.session_epoch == 0:
+        if request.epoch == 0:
             self.sessions.pop(request.session_id, None)
-            fetched = dict(request.partitions)
+            fetched = dict(request.changed)
             if refuse or not fetched:
                 return 0, 0, fetched
             self.next_id += 1
@@ -39,53 +39,52 @@ class Broker:
         if request.session_id not in self.sessions:
             return ID_NOT_FOUND, 0, {}
         epoch, held = self.sessions[request.session_id]
-        if request.session_epoch != epoch:
+        if request.epoch != epoch:
             return INVALID_EPOCH, 0, {}
-        held = {p: wish for p, wish in held.items() if p not in request.forgotten} | dict(request.partitions)
+        held = {p: offset for p, offset in held.items() if p not in request.forgotten} | dict(request.changed)
         self.sessions[request.session_id] = (epoch + 1, held)
         return 0, request.session_id, held
 
 
-@given(steps=st.lists(st.tuples(wishes, outcomes), max_size=30))
-def test_both_sides_agree(steps: list[tuple[dict[TopicPartition, PartitionRequest], str]]) -> None:
+@given(steps=st.lists(st.tuples(requests, outcomes), max_size=30))
+def test_both_sides_agree(steps: list[tuple[dict[TopicPartition, Offset], str]]) -> None:
     broker = Broker()
-    session = FetchSession()
+    session = FetchSession[TopicPartition, Offset]()
     errors = 0
     for wanted, outcome in steps:
         if outcome == "evicted":
             broker.sessions.clear()
         request = session.next_request(wanted)
         if outcome == "lost request":
-            session.failed(-1)
+            session.failed()
             continue
         code, session_id, fetched = broker.handle(request, refuse=outcome == "refused")
         if outcome == "lost answer":
-            session.failed(-1)
+            session.failed()
         elif code:
-            session.failed(code)
+            session.answered(code, 0)
             errors += 1
         else:
             assert fetched == wanted
-            session.answered(session_id)
-            assert session.session_id == session_id
+            session.answered(0, session_id)
     # Only an eviction can make the broker refuse: after a lost answer the client begins anew by itself.
     assert errors <= sum(outcome == "evicted" for _, outcome in steps)
 
 
 def test_the_epoch_wraps_to_one() -> None:
-    session = FetchSession()
-    session.next_request({PARTITIONS[0]: PartitionRequest(0, 0, 1)})
-    session.answered(5)
-    session._epoch = 2**31 - 1
-    session.answered(5)
-    assert session.next_request({}).session_epoch == 1
+    session = FetchSession[TopicPartition, Offset]()
+    session.next_request({PARTITIONS[0]: 0})
+    session.answered(0, 5)
+    session._epoch = EPOCH_MAX
+    session.answered(0, 5)
+    assert session.next_request({}).epoch == 1
 
 
 def test_only_changes_are_sent() -> None:
-    session = FetchSession()
-    first = {PARTITIONS[0]: PartitionRequest(0, 0, 1), PARTITIONS[1]: PartitionRequest(0, 0, 1)}
-    assert session.next_request(first).partitions == first
-    session.answered(5)
-    second = {PARTITIONS[0]: PartitionRequest(0, 0, 1), PARTITIONS[2]: PartitionRequest(9, 0, 1)}
+    session = FetchSession[TopicPartition, Offset]()
+    first = {PARTITIONS[0]: 0, PARTITIONS[1]: 0}
+    assert session.next_request(first).changed == first
+    session.answered(0, 5)
+    second = {PARTITIONS[0]: 0, PARTITIONS[2]: 9}
     request = session.next_request(second)
-    assert request == (5, 1, {PARTITIONS[2]: PartitionRequest(9, 0, 1)}, (PARTITIONS[1],))
+    assert request == (5, 1, {PARTITIONS[2]: 9}, {PARTITIONS[1]: 0})
