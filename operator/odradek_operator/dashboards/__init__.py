@@ -1,6 +1,6 @@
-"""Dashboards for Grafana and alerts for Prometheus, described once and in Python. Pure, but for `generate`.
+"""Dashboards for Grafana and alerts for Prometheus, generated from Python. Pure, except `generate_dashboards`.
 
-Enters: nothing, or the one cluster that alerts shall be of. Leaves: `files.files()`, the text of every file of the
-chart that is made from here, and `rules.rule_groups()`. `generate` writes the files; tests hold them fresh and see that
-each series in a query is one that a process of ours, or Kubernetes, serves.
+`files.files()` returns the text of all generated files of the chart, `rules.rule_groups()` the alerts of all clusters
+or of one. `generate_dashboards` writes the files. Tests check that the files are current, and that each series in a
+query is exported by one of our processes or by Kubernetes.
 """

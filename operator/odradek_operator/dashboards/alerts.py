@@ -1,8 +1,8 @@
-"""What an alert is, and the words that alerts share. Pure.
+"""The type of alerts, and text that alerts share. Pure.
 
-`critical`: records cannot be written or read, or were lost. `warning`: they will be, unless somebody looks today.
-`info`: worth knowing. The alerts themselves stand in `broker_alerts` and `other_alerts`; `rules` makes Prometheus'
-form of them.
+`critical`: records cannot be written or read, or were lost. `warning`: this will happen without action today.
+`info`: for information. The alerts are in `broker_alerts` and `other_alerts`; `rules` converts them into Prometheus
+rules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class Severity(Enum):
-    """Who is told, and when."""
+    """Severity of an alert."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -22,7 +22,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One alert; `lasting` is how long its condition must hold."""
+    """One alert; `lasting` is how long its condition must be true."""
 
     name: str
     severity: Severity
@@ -34,7 +34,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertGroup:
-    """Alerts of one subject; those of no cluster are left out where rules are of one."""
+    """Alerts on one subject; those that concern no cluster are left out of the rules of one cluster."""
 
     name: str
     alerts: tuple[Alert, ...]
@@ -42,6 +42,6 @@ class AlertGroup:
 
 
 WHICH: Final = "{{ $labels.namespace }}/{{ $labels.strimzi_io_cluster }}"
-"""A cluster, in sentences."""
+"""A cluster, in texts."""
 POD: Final = "{{ $labels.namespace }}/{{ $labels.kubernetes_pod_name }}"
-"""A pod, in sentences."""
+"""A pod, in texts."""

@@ -1,7 +1,7 @@
-"""Alerts on brokers: what is lost, what is about to be, and what gets short. Pure.
+"""Alerts on brokers: availability, replication, disks and load. Pure.
 
-Names are those that existing alert routes know where there are such. Each alert has a section of its name in
-`docs/runbook.md`: a test holds both together.
+Where similar alerts are common, their names are used, so that existing routes match. `docs/runbook.md` has a section
+for each alert; a test checks this.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _AVAILABILITY: Final = AlertGroup(
             query=f"{queries.OFFLINE_PARTITIONS} > 0",
             lasting="1m",
             summary=f"{WHICH}: {{{{ $value }}}} partitions have no leader",
-            description="They can neither be written nor read until one of their in-sync replicas is back.",
+            description="They cannot be written or read until one of their in-sync replicas is back.",
         ),
         Alert(
             name="UnderMinIsrPartitionCount",
             severity=Severity.CRITICAL,
             query=f"{queries.UNDER_MIN_ISR} > 0",
             lasting="2m",
-            summary=f"{WHICH}: {{{{ $value }}}} partitions refuse writes with acks=all",
-            description="Fewer replicas are in sync than min.insync.replicas demands.",
+            summary=f"{WHICH}: {{{{ $value }}}} partitions reject writes with acks=all",
+            description="Fewer replicas are in sync than min.insync.replicas requires.",
         ),
         Alert(
             name="AbnormalControllerState",
@@ -40,7 +40,7 @@ _AVAILABILITY: Final = AlertGroup(
             query=f"{queries.CONTROLLERS} != 1",
             lasting="1m",
             summary=f"{WHICH}: {{{{ $value }}}} controllers instead of one",
-            description="Without a controller no leader is elected, and topics and in-sync sets cannot change.",
+            description="Without a controller, no leader is elected, and topics and ISRs cannot change.",
         ),
         Alert(
             name="UncleanLeaderElection",
@@ -48,8 +48,8 @@ _AVAILABILITY: Final = AlertGroup(
             query=f"sum by ({CLUSTER}) "
             "(increase(kafka_controller_controllerstats_uncleanleaderelections_total{SCOPE}[15m])) > 0",
             lasting="0m",
-            summary=f"{WHICH}: a leader was chosen from outside the in-sync set",
-            description="Records that had been acknowledged may be lost. It happens only where it was allowed.",
+            summary=f"{WHICH}: a leader was elected from outside the ISR",
+            description="Acknowledged records may be lost. It happens only if unclean.leader.election.enable is set.",
         ),
         Alert(
             name="BrokerDown",
@@ -57,7 +57,7 @@ _AVAILABILITY: Final = AlertGroup(
             query='up{SCOPE, strimzi_io_kind="Kafka", container="kafka"} == 0',
             lasting="3m",
             summary=f"{POD} does not answer",
-            description="The pod is there and its metrics are not. Its partitions are led by others meanwhile.",
+            description="The pod exists, but its metrics do not respond. Other brokers lead its partitions meanwhile.",
         ),
         Alert(
             name="BrokersMissing",
@@ -73,8 +73,8 @@ _AVAILABILITY: Final = AlertGroup(
             severity=Severity.WARNING,
             query='changes(process_start_time_seconds{SCOPE, container=~"kafka|zookeeper"}[1h]) > 2',
             lasting="0m",
-            summary="{{ $labels.namespace }}/{{ $labels.kubernetes_pod_name }} starts again and again",
-            description="Its process began anew {{ $value | humanize }} times within an hour.",
+            summary="{{ $labels.namespace }}/{{ $labels.kubernetes_pod_name }} restarts repeatedly",
+            description="Its process restarted {{ $value | humanize }} times within an hour.",
         ),
     ),
 )
@@ -88,7 +88,7 @@ _REPLICATION: Final = AlertGroup(
             query=f"{queries.UNDER_REPLICATED} > 0",
             lasting="10m",
             summary=f"{WHICH}: {{{{ $value }}}} partitions lack an in-sync replica",
-            description="For longer than a restart takes. Another loss may stop writes.",
+            description="For longer than a restart takes. Another failure may stop writes.",
         ),
         Alert(
             name="UnderReplicatedPartition",
@@ -96,15 +96,15 @@ _REPLICATION: Final = AlertGroup(
             query=f"sum by ({CLUSTER}, topic) (kafka_topic_partition_under_replicated_partition{{SCOPE}}) > 0",
             lasting="15m",
             summary=f"{WHICH}: topic {{{{ $labels.topic }}}} has {{{{ $value }}}} under-replicated partitions",
-            description="Says which topics UnderReplicatedPartitions is about.",
+            description="The topics concerned by UnderReplicatedPartitions.",
         ),
         Alert(
             name="IsrFlapping",
             severity=Severity.WARNING,
             query=f"sum by ({CLUSTER}) (rate(kafka_server_replicamanager_isrshrinks_total{{SCOPE}}[10m])) > 0.1",
             lasting="20m",
-            summary=f"{WHICH}: in-sync sets shrink again and again",
-            description="{{ $value | humanize }} times a second: a follower, its disk or its network is at its limit.",
+            summary=f"{WHICH}: ISRs shrink repeatedly",
+            description="{{ $value | humanize }} times per second: a follower, its disk or its network is overloaded.",
         ),
         Alert(
             name="ReassignmentStuck",
@@ -112,8 +112,8 @@ _REPLICATION: Final = AlertGroup(
             query=f"sum by ({CLUSTER}) (min_over_time(kafka_server_replicamanager_reassigningpartitions"
             "{SCOPE}[1h])) > 0",
             lasting="6h",
-            summary=f"{WHICH}: replicas have been on the move for seven hours",
-            description="{{ $value }} partitions: the throttle is too low for what comes in, or a broker is away.",
+            summary=f"{WHICH}: partitions have been reassigned for seven hours",
+            description="{{ $value }} partitions: the throttle is too low for the incoming data, or a broker is down.",
         ),
         Alert(
             name="LeadersNotPreferred",
@@ -121,15 +121,15 @@ _REPLICATION: Final = AlertGroup(
             query=f"max by ({CLUSTER}) (kafka_controller_kafkacontroller_preferredreplicaimbalancecount{{SCOPE}}) > "
             f"0.2 * max by ({CLUSTER}) (kafka_controller_kafkacontroller_globalpartitioncount{{SCOPE}})",
             lasting="1h",
-            summary=f"{WHICH}: a fifth of the partitions is not led by the preferred broker",
-            description="{{ $value }} partitions: some brokers do the work of others.",
+            summary=f"{WHICH}: a fifth of the partitions is not led by the preferred leader",
+            description="{{ $value }} partitions: the load of the brokers is uneven.",
         ),
         Alert(
             name="TopicDeletionStuck",
             severity=Severity.INFO,
             query=f"max by ({CLUSTER}) (kafka_controller_kafkacontroller_topicstodeletecount{{SCOPE}}) > 0",
             lasting="30m",
-            summary=f"{WHICH}: {{{{ $value }}}} topics are to be deleted and are still there",
+            summary=f"{WHICH}: {{{{ $value }}}} topics marked for deletion still exist",
             description="A broker with replicas of these topics is down, or a partition is being reassigned.",
         ),
     ),
@@ -143,23 +143,23 @@ _DISKS: Final = AlertGroup(
             severity=Severity.CRITICAL,
             query=f"{queries.OFFLINE_DIRECTORIES} > 0",
             lasting="1m",
-            summary=f"{POD} has given up a log directory",
-            description="Its file system failed with an I/O error. The replicas in it are gone until it is replaced.",
+            summary=f"{POD} has taken a log directory offline",
+            description="Its file system failed with an I/O error. Its replicas are offline until it is replaced.",
         ),
         Alert(
             name="LogDirectoryRefusesWrites",
             severity=Severity.CRITICAL,
             query="odradek_log_directory_writes_refused{SCOPE} == 1",
             lasting="1m",
-            summary=f"{POD} refuses writes to {{{{ $labels.directory }}}}: its disk is all but full",
-            description="It keeps log.dir.min.free.bytes free. Partitions led there cannot be written.",
+            summary=f"{POD} rejects writes to {{{{ $labels.directory }}}}: its disk is almost full",
+            description="It keeps log.dir.min.free.bytes free. Partitions in it cannot be written.",
         ),
         Alert(
             name="KafkaRunningOutOfSpace",
             severity=Severity.WARNING,
             query=f"{queries.CLAIM_FREE} < 0.15",
             lasting="10m",
-            summary=f"{_CLAIM} is nearly full",
+            summary=f"{_CLAIM} is almost full",
             description="{{ $value | humanizePercentage }} of it are free.",
         ),
         Alert(
@@ -169,7 +169,7 @@ _DISKS: Final = AlertGroup(
             f"{queries.CLAIM_FREE} < 0.5",
             lasting="1h",
             summary=f"{_CLAIM} will be full within a day",
-            description="At the pace of the last six hours.",
+            description="At the rate of the last six hours.",
         ),
         Alert(
             name="LogCleanerFailing",
@@ -179,7 +179,7 @@ _DISKS: Final = AlertGroup(
             f"sum by ({CLUSTER}, kubernetes_pod_name) (kafka_log_logcleaner_deadthreadcount{{SCOPE}}) > 0",
             lasting="15m",
             summary=f"{POD} does not compact its logs",
-            description="Compacted topics, __consumer_offsets among them, grow without bound.",
+            description="Compacted topics, such as __consumer_offsets, grow without limit.",
         ),
     ),
 )
@@ -192,8 +192,8 @@ _LOAD: Final = AlertGroup(
             severity=Severity.WARNING,
             query=f"{queries.LOOP_IDLE} < 0.1",
             lasting="15m",
-            summary=f"{POD} is busy nearly all the time",
-            description="Its event loop is idle for {{ $value | humanizePercentage }} of the time: requests queue up.",
+            summary=f"{POD} is busy almost all the time",
+            description="Its event loop is idle {{ $value | humanizePercentage }} of the time: requests are queued.",
         ),
         Alert(
             name="ProduceSlow",
@@ -201,7 +201,7 @@ _LOAD: Final = AlertGroup(
             query='kafka_network_requestmetrics_totaltimems{SCOPE, request="Produce", quantile="0.99"} > 1000',
             lasting="15m",
             summary=f"{POD}: producers wait for more than a second",
-            description="One of a hundred produce requests takes {{ $value | humanize }} ms.",
+            description="The 99th percentile of produce requests is {{ $value | humanize }} ms.",
         ),
         Alert(
             name="ProduceFailing",
@@ -211,8 +211,8 @@ _LOAD: Final = AlertGroup(
             f"sum by ({CLUSTER}) "
             '(rate(kafka_server_brokertopicmetrics_totalproducerequests_total{SCOPE, topic=""}[5m]))',
             lasting="10m",
-            summary=f"{WHICH}: one of twenty attempts to produce fails",
-            description="{{ $value | humanize }} a second end in an error.",
+            summary=f"{WHICH}: more than 5 % of produce requests fail",
+            description="{{ $value | humanize }} per second fail.",
         ),
         Alert(
             name="FewFileDescriptors",
@@ -220,7 +220,7 @@ _LOAD: Final = AlertGroup(
             query='process_open_fds{SCOPE, container="kafka"} / process_max_fds{SCOPE, container="kafka"} > 0.8',
             lasting="10m",
             summary=f"{POD} uses {{{{ $value | humanizePercentage }}}} of its file descriptors",
-            description="Without any left it can neither open segments nor take connections.",
+            description="At the limit it can neither open segments nor accept connections.",
         ),
     ),
 )

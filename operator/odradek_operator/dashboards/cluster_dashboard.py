@@ -1,4 +1,4 @@
-"""The dashboard of a cluster's brokers: is it whole, what does it do, and what is it short of. Pure."""
+"""The dashboard of a cluster's brokers: health, throughput, latency, replication and resources. Pure."""
 
 from __future__ import annotations
 
@@ -38,46 +38,46 @@ def _number(title: str, description: str, query: str, **rest: float) -> Panel:
 _HEALTH: Final = Row(
     title="Is it whole?",
     panels=(
-        _number("Brokers", "Brokers that Prometheus reaches.", f"count({_LED}{{SCOPE}})"),
+        _number("Brokers", "Brokers that Prometheus can scrape.", f"count({_LED}{{SCOPE}})"),
         _number(
             "Controllers",
-            "One broker decides who leads. Anything but 1 for longer than a fail-over is wrong.",
+            "One broker is the controller. Any other value for longer than a failover is wrong.",
             queries.CONTROLLERS,
             bad=0,
             good=1,
         ),
         _number(
             "Offline partitions",
-            "Partitions without a leader: they can neither be written nor read.",
+            "Partitions without a leader: they cannot be written or read.",
             queries.OFFLINE_PARTITIONS,
             bad=1,
         ),
         _number(
             "Under min ISR",
-            "Partitions with fewer in-sync replicas than min.insync.replicas: writes with acks=all are refused.",
+            "Partitions with fewer in-sync replicas than min.insync.replicas: writes with acks=all are rejected.",
             queries.UNDER_MIN_ISR,
             bad=1,
         ),
         _number(
             "Under-replicated",
-            "Partitions with a replica out of sync. Normal for a while after a restart and while replicas move.",
+            "Partitions with a replica out of sync. Normal after a restart and during reassignments.",
             queries.UNDER_REPLICATED,
             bad=1,
         ),
         _number(
             "At min ISR",
-            "Partitions that cannot lose another replica without refusing writes.",
+            "Partitions that reject writes with acks=all if they lose another replica.",
             "sum(kafka_server_replicamanager_atminisrpartitioncount{SCOPE})",
         ),
         _number(
             "Unclean elections",
-            "Leaders chosen from outside the in-sync set in the time shown: acknowledged records may be lost.",
+            "Leaders elected from outside the ISR in the selected time range: acknowledged records may be lost.",
             "sum(increase(kafka_controller_controllerstats_uncleanleaderelections_total{SCOPE}[$__range]))",
             bad=1,
         ),
         _number(
             "Failed log directories",
-            "Directories that brokers gave up after an I/O error.",
+            "Directories that went offline after an I/O error.",
             "sum(kafka_log_logmanager_offlinelogdirectorycount{SCOPE})",
             bad=1,
         ),
@@ -89,7 +89,7 @@ _TRAFFIC: Final = Row(
     panels=(
         Panel(
             title="Bytes in",
-            description="Bytes appended by producers, for each broker; replication is not counted.",
+            description="Bytes appended by producers, by broker; without replication.",
             queries=lines(
                 f'sum by (kubernetes_pod_name) (rate({_TOPICS}_bytesin_total{{PODS, topic!=""}}[$__rate_interval]))',
                 POD,
@@ -99,7 +99,7 @@ _TRAFFIC: Final = Row(
         ),
         Panel(
             title="Bytes out",
-            description="Bytes sent to consumers, for each broker; replication is not counted.",
+            description="Bytes sent to consumers, by broker; without replication.",
             queries=lines(
                 f'sum by (kubernetes_pod_name) (rate({_TOPICS}_bytesout_total{{PODS, topic!=""}}[$__rate_interval]))',
                 POD,
@@ -109,7 +109,7 @@ _TRAFFIC: Final = Row(
         ),
         Panel(
             title="Records in",
-            description="Records appended by producers, for each broker.",
+            description="Records appended by producers, by broker.",
             queries=lines(
                 f'sum by (kubernetes_pod_name) (rate({_TOPICS}_messagesin_total{{PODS, topic!=""}}[$__rate_interval]))',
                 POD,
@@ -119,7 +119,7 @@ _TRAFFIC: Final = Row(
         ),
         Panel(
             title="Requests",
-            description="Requests that brokers answered, by kind.",
+            description="Answered requests by API.",
             queries=lines(
                 "sum by (request) (rate(kafka_network_requestmetrics_requests_total{PODS}[$__rate_interval]))",
                 "{{request}}",
@@ -128,8 +128,8 @@ _TRAFFIC: Final = Row(
             unit="reqps",
         ),
         Panel(
-            title="Errors in answers",
-            description="Error codes in answers to whole requests, by code.",
+            title="Errors in responses",
+            description="Error codes of failed requests.",
             queries=lines(
                 "sum by (error) (rate(kafka_network_requestmetrics_errors_total{PODS}[$__rate_interval]))",
                 "{{error}}",
@@ -137,8 +137,8 @@ _TRAFFIC: Final = Row(
             unit="ops",
         ),
         Panel(
-            title="Failed produce and fetch attempts",
-            description="Attempts for single partitions that ended in an error.",
+            title="Failed produce and fetch requests",
+            description="Errors of single partitions.",
             queries=(
                 Query(
                     text=f'sum(rate({_TOPICS}_failedproducerequests_total{{PODS, topic!=""}}[$__rate_interval]))',
@@ -155,23 +155,23 @@ _TRAFFIC: Final = Row(
 )
 
 _LATENCY: Final = Row(
-    title="How long clients wait",
+    title="Latency",
     panels=(
         Panel(
-            title="Produce, 99 of 100",
-            description="Time from a produce request's arrival to its answer; with acks=all, followers are waited for.",
+            title="Produce, 99th percentile",
+            description="Time from the arrival of a produce request to its response, including replication.",
             queries=lines(f'max by (kubernetes_pod_name) ({_TIMES}{{PODS, request="Produce", quantile="0.99"}})', POD),
             unit="ms",
         ),
         Panel(
-            title="Fetch, 99 of 100",
-            description="Time from a fetch request's arrival to its answer. Who has read everything waits on purpose.",
+            title="Fetch, 99th percentile",
+            description="Time from the arrival of a fetch request to its response, including the wait for new records.",
             queries=lines(f'max by (kubernetes_pod_name) ({_TIMES}{{PODS, request="Fetch", quantile="0.99"}})', POD),
             unit="ms",
         ),
         Panel(
-            title="Slowest kinds, 99 of 100",
-            description="The ten kinds of requests that take longest, over all brokers.",
+            title="Slowest APIs, 99th percentile",
+            description="The ten slowest APIs of all brokers.",
             queries=lines(f'topk(10, max by (request) ({_TIMES}{{PODS, quantile="0.99"}}))', "{{request}}"),
             unit="ms",
         ),
@@ -182,8 +182,8 @@ _REPLICATION: Final = Row(
     title="Replication",
     panels=(
         Panel(
-            title="In-sync sets shrink and grow",
-            description="Sets that shrink and grow for ever mean a follower, a disk or a network at its limit.",
+            title="ISR shrinks and expansions",
+            description="Repeated changes mean that a follower, a disk or a network is overloaded.",
             queries=(
                 Query(
                     text="sum(rate(kafka_server_replicamanager_isrshrinks_total{PODS}[$__rate_interval]))",
@@ -199,13 +199,13 @@ _REPLICATION: Final = Row(
         ),
         Panel(
             title="Largest follower lag",
-            description="Records that the hindmost replica on each broker is behind its leader.",
+            description="Maximum lag of a follower on each broker, in records.",
             queries=lines("max by (kubernetes_pod_name) (kafka_server_replicafetchermanager_maxlag{PODS})", POD),
             width=6,
         ),
         Panel(
-            title="Partitions on the move",
-            description="Partitions whose replicas come or go by a reassignment, on the brokers that lead them.",
+            title="Reassigning partitions",
+            description="Partitions being reassigned, by leader.",
             queries=lines(
                 "sum by (kubernetes_pod_name) (kafka_server_replicamanager_reassigningpartitions{PODS})", POD
             ),
@@ -214,7 +214,7 @@ _REPLICATION: Final = Row(
         ),
         Panel(
             title="Throttled replication",
-            description="Bytes of replicas under a throttle: what a reassignment takes of the network.",
+            description="Bytes of throttled replicas: the network traffic of reassignments.",
             queries=(
                 Query(text="sum(kafka_server_leaderreplication_byte_rate{PODS})", legend="sent"),
                 Query(text="sum(kafka_server_followerreplication_byte_rate{PODS})", legend="fetched"),
@@ -224,14 +224,14 @@ _REPLICATION: Final = Row(
         ),
         Panel(
             title="Leaders",
-            description="Partitions that each broker leads. Uneven for long: the preferred leaders are not in place.",
+            description="Partitions led by each broker. If it stays uneven, preferred leaders do not lead.",
             queries=lines(f"sum by (kubernetes_pod_name) ({_LED}{{PODS}})", POD),
             look=Look.AREAS,
             width=12,
         ),
         Panel(
             title="Replicas",
-            description="Replicas that each broker holds, leading or following.",
+            description="Replicas on each broker, leaders and followers.",
             queries=lines("sum by (kubernetes_pod_name) (kafka_server_replicamanager_partitioncount{PODS})", POD),
             look=Look.AREAS,
             width=12,
@@ -242,7 +242,7 @@ _REPLICATION: Final = Row(
 DASHBOARD: Final = Dashboard(
     name="cluster",
     title="Odradek: cluster",
-    description="The brokers of one cluster: is it whole, what does it do, how long do clients wait, what gets short?",
+    description="The brokers of one cluster: health, throughput, latency, replication and resources.",
     variables=(NAMESPACE, CLUSTER, _PODS),
     rows=(_HEALTH, _TRAFFIC, _LATENCY, _REPLICATION, machines.LOAD, machines.DISKS, machines.ZOOKEEPER),
 )

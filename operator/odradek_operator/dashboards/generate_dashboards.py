@@ -1,6 +1,6 @@
 """Writes dashboards and alert rules as files of the chart: `python -m odradek_operator.dashboards.generate_dashboards`.
 
-Called by `make crds`. A test compares the files with what would be written, so that nobody forgets it.
+`make crds` calls it. A test checks that the files are current.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from odradek_operator.dashboards.files import files
 
 CHART: Final = Path("charts/odradek")
-"""From the project's root."""
+"""Path from the root of the project."""
 
 
 def main(chart: Path = CHART) -> None:
-    """Write every file below `chart`; folders are made where they are missing."""
+    """Write all files below `chart`, creating missing folders."""
     for path, text in files().items():
         target = chart / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Dashboards as values, and the JSON that Grafana takes. Pure.
+"""Types of dashboards, and their conversion into Grafana's JSON. Pure.
 
-Enters: a `Dashboard` of rows of panels. Leaves: its JSON model, the panels laid out from left to right on Grafana's 24
-columns. The numbering of panels follows their order, so that a change of one panel changes its lines only.
+A `Dashboard` consists of rows of panels, which are arranged from left to right on Grafana's 24 columns. Panels are
+numbered in order, so that a change of one panel changes only its lines.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from odradek_operator.dashboards.queries import CHOSEN
 
 COLUMNS: Final = 24
 SCHEMA: Final = 39
-"""Grafana's version of the JSON model: 10.4 and later read it."""
+"""Version of Grafana's JSON model, for Grafana 10.4 and later."""
 
 Json = dict[str, Any]
 _DATASOURCE: Final[Json] = {"type": "prometheus", "uid": "${datasource}"}
 
 
 class Look(Enum):
-    """How a panel shows its numbers."""
+    """Type of a panel."""
 
     LINES = "timeseries"
     AREAS = "stacked"
@@ -32,7 +32,7 @@ class Look(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One query of a panel; `legend` names each of its lines, with labels as {{label}}."""
+    """One query of a panel; `legend` is the name of each line, with labels as {{label}}."""
 
     text: str
     legend: str = ""
@@ -40,7 +40,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One panel. `bad` is where its colour turns: above it, or below when it is less than `good`."""
+    """One panel. It turns red above `bad`, or below `bad` if that is less than `good`."""
 
     title: str
     description: str
@@ -57,7 +57,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A titled row of panels, broken where they do not fit."""
+    """A titled row of panels, wrapped if they do not fit."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -65,12 +65,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A choice at the head of a dashboard: the values of a label."""
+    """A selection at the top of a dashboard: the values of a label."""
 
     name: str
     label: str
     series: str
-    """The series, with its braces, whose label is listed."""
+    """The series with the label, with its braces."""
     value: str
     """The label."""
     several: bool = False
@@ -78,7 +78,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """A dashboard; `name` is that of its file and, behind `odradek-`, its address in Grafana."""
+    """A dashboard; `name` is that of its file and, after `odradek-`, its id in Grafana."""
 
     name: str
     title: str
@@ -88,12 +88,12 @@ class Dashboard:
 
 
 def lines(text: str, legend: str = "") -> tuple[Query, ...]:
-    """A single query, for panels that have one."""
+    """Return a single query, for panels that have only one."""
     return (Query(text=text, legend=legend),)
 
 
 def model(dashboard: Dashboard) -> Json:
-    """The JSON model of Grafana."""
+    """Return Grafana's JSON model."""
     return {
         "uid": f"odradek-{dashboard.name}",
         "title": dashboard.title,
@@ -136,7 +136,7 @@ def _variable(variable: Variable) -> Json:
         "datasource": _DATASOURCE,
         "query": {"query": query, "refId": variable.name},
         "definition": query,
-        # On every change of the time range: brokers and topics come and go.
+        # Refresh on every change of the time range, because brokers and topics change.
         "refresh": 2,
         "sort": 1,
         **(chosen if variable.several else {"includeAll": False, "multi": False}),

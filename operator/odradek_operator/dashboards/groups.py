@@ -1,6 +1,6 @@
-"""The dashboard of consumer groups: who is behind, by how much, and whether they catch up. Pure.
+"""The dashboard of consumer groups: their lag and progress. Pure.
 
-Its series come from the cluster's exporter alone, so sums count nothing twice.
+All series come from the cluster's exporter, so sums count nothing twice.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _VARIABLES: Final = (
 )
 
 _LAG: Final = Row(
-    title="Who is behind",
+    title="Lag",
     panels=(
         Panel(
-            title="Furthest behind, records",
-            description="Records that each group has not committed, the largest ten.",
+            title="Largest lag in records",
+            description="Records not committed, the ten largest.",
             queries=lines(f"topk(10, {queries.GROUP_LAG})", _GROUP),
             look=Look.BARS,
             width=12,
             height=8,
         ),
         Panel(
-            title="Furthest behind, time",
-            description="Estimated age of the first record that each group has not committed, the largest ten.",
+            title="Largest lag in time",
+            description="Estimated age of the first record that is not committed, the ten largest.",
             queries=lines(f"topk(10, {queries.GROUP_LAG_SECONDS})", _GROUP),
             look=Look.BARS,
             unit="s",
@@ -51,13 +51,13 @@ _LAG: Final = Row(
         ),
         Panel(
             title="Lag in records",
-            description="Records not committed, summed over partitions. Falling: the group catches up.",
+            description="Records not committed, sum of the partitions. If it falls, the group catches up.",
             queries=lines(f"sum by (consumergroup, topic) (kafka_consumergroup_lag{{{_IN}}} >= 0)", _GROUP),
             width=12,
         ),
         Panel(
             title="Lag in time",
-            description="Age of the first uncommitted record of the partition that is furthest behind.",
+            description="Age of the first record that is not committed, maximum of the partitions.",
             queries=lines(f"max by (consumergroup, topic) (odradek_consumergroup_lag_seconds{{{_IN}}})", _GROUP),
             unit="s",
             width=12,
@@ -66,11 +66,11 @@ _LAG: Final = Row(
 )
 
 _PACE: Final = Row(
-    title="Who keeps pace",
+    title="Throughput",
     panels=(
         Panel(
             title="Records written",
-            description="Growth of the topics' ends.",
+            description="Records written to the topics.",
             queries=lines(
                 'sum by (topic) (rate(kafka_topic_partition_current_offset{SCOPE, topic=~"$topic"}[$__rate_interval]))',
                 "{{topic}}",
@@ -79,7 +79,7 @@ _PACE: Final = Row(
         ),
         Panel(
             title="Records committed",
-            description="Growth of the groups' committed offsets. Below what is written, the lag grows.",
+            description="Records committed by the groups. If fewer than are written, the lag grows.",
             queries=lines(
                 f"sum by (consumergroup, topic) (rate(kafka_consumergroup_current_offset{{{_IN}}}[$__rate_interval]))",
                 _GROUP,
@@ -88,7 +88,7 @@ _PACE: Final = Row(
         ),
         Panel(
             title="Members",
-            description="Members of each group. None with a lag that grows: nobody reads.",
+            description="Members of each group. Zero with a growing lag means that no consumer runs.",
             queries=lines('kafka_consumergroup_members{SCOPE, consumergroup=~"$group"}', "{{consumergroup}}"),
         ),
     ),
@@ -99,14 +99,14 @@ _PARTITIONS: Final = Row(
     panels=(
         Panel(
             title="Lag of partitions",
-            description="The twenty partitions with most uncommitted records. One alone: a stuck member or a hot key.",
+            description="The twenty partitions with the largest lag. If only one lags, a member hangs or a key is hot.",
             queries=lines(f"topk(20, kafka_consumergroup_lag{{{_IN}}})", "{{consumergroup}} {{topic}}-{{partition}}"),
             look=Look.BARS,
             width=12,
             height=10,
         ),
         Panel(
-            title="Records that can be read",
+            title="Retained records",
             description="Records between the start and the end of each topic's logs.",
             queries=lines(
                 'sum by (topic) (kafka_topic_partition_current_offset{SCOPE, topic=~"$topic"}'
@@ -120,11 +120,11 @@ _PARTITIONS: Final = Row(
 )
 
 _OLD: Final = Row(
-    title="Groups of old clients",
+    title="Old clients",
     panels=(
         Panel(
             title="Lag of groups in ZooKeeper",
-            description="Lag of consumers that keep their offsets in ZooKeeper, as those before 0.9 did.",
+            description="Lag of consumers that store offsets in ZooKeeper, as before Kafka 0.9.",
             queries=lines("sum by (consumergroup, topic) (kafka_consumergroupzookeeper_lag_zookeeper{SCOPE})", _GROUP),
             width=24,
         ),
@@ -134,7 +134,7 @@ _OLD: Final = Row(
 DASHBOARD: Final = Dashboard(
     name="groups",
     title="Odradek: consumer groups",
-    description="The consumer groups of one cluster: who is behind, by how much, and whether they catch up.",
+    description="The consumer groups of one cluster: their lag and progress.",
     variables=_VARIABLES,
     rows=(_LAG, _PACE, _PARTITIONS, _OLD),
 )

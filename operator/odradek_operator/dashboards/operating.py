@@ -1,6 +1,6 @@
-"""The dashboard of the operator: what it looks after, whether it succeeds, how long it takes. Pure.
+"""The dashboard of the operator: its resources, and the results and durations of reconciliations. Pure.
 
-Its own label `namespace` collides with the target's, so Prometheus shows the resource's as `exported_namespace`.
+The label `namespace` collides with that of the target, so Prometheus renames the resource's to `exported_namespace`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _reconciliations(title: str, description: str, ending: str) -> Panel:
 
 
 _RESOURCES_ROW: Final = Row(
-    title="What it looks after",
+    title="Resources",
     panels=(
         Panel(
             title="Clusters",
@@ -44,7 +44,7 @@ _RESOURCES_ROW: Final = Row(
         ),
         Panel(
             title="Paused",
-            description="Resources that the operator leaves alone, by the annotation odradek.dev/paused.",
+            description="Resources with the annotation odradek.dev/paused, which are not reconciled.",
             queries=lines(f"sum(strimzi_resources_paused{{{_ITS}}})"),
             look=Look.NUMBER,
             width=4,
@@ -52,7 +52,7 @@ _RESOURCES_ROW: Final = Row(
         ),
         Panel(
             title="Operators",
-            description="Operators that Prometheus reaches; one of them works.",
+            description="Operators that Prometheus can scrape; one of them is active.",
             queries=lines(f'sum(up{{{_ITS}, strimzi_io_kind="cluster-operator"}})'),
             look=Look.NUMBER,
             width=4,
@@ -62,7 +62,7 @@ _RESOURCES_ROW: Final = Row(
         ),
         Panel(
             title="Failed in the last hour",
-            description="Reconciliations that ended in an error. Each is tried again; an Event says why.",
+            description="Failed reconciliations. Each is retried; an Event has the reason.",
             queries=lines(f"sum(increase(strimzi_reconciliations_failed_total{{{_ITS}}}[1h]))"),
             look=Look.NUMBER,
             width=8,
@@ -73,31 +73,29 @@ _RESOURCES_ROW: Final = Row(
 )
 
 _WORK: Final = Row(
-    title="Reconciliations in an hour",
+    title="Reconciliations per hour",
     panels=(
-        _reconciliations("Started", "Looks at a resource, whatever the cause.", "total"),
+        _reconciliations("Started", "All reconciliations.", "total"),
+        _reconciliations("Periodic", "Reconciliations by the timer, without a change.", "periodical_total"),
+        _reconciliations("Successful", "Reconciliations without an error.", "successful_total"),
         _reconciliations(
-            "By the timer", "Looks that no change caused. They go on even when nothing else does.", "periodical_total"
+            "Locked", "Attempts while another reconciliation of the resource was in progress.", "locked_total"
         ),
-        _reconciliations(
-            "Successful", "Looks after which the resource was, or became, as it is wanted.", "successful_total"
-        ),
-        _reconciliations("Given up: busy", "Attempts while another was still at the same resource.", "locked_total"),
     ),
 )
 
 _PACE: Final = Row(
-    title="How long it takes",
+    title="Duration",
     panels=(
         Panel(
             title="Longest reconciliation",
-            description="The longest in the last minutes. Rolls and drains are many short ones, none long.",
+            description="The longest in the last minutes. Rolling restarts and drains consist of many short ones.",
             queries=lines(f"max by (kind) (strimzi_reconciliations_duration_seconds_max{{{_ITS}}})", "{{kind}}"),
             unit="s",
         ),
         Panel(
-            title="95 of 100 reconciliations",
-            description="Most reconciliations take no longer.",
+            title="95th percentile",
+            description="Duration of 95 % of the reconciliations.",
             queries=lines(
                 "histogram_quantile(0.95, sum by (kind, le) (rate(strimzi_reconciliations_duration_seconds_bucket"
                 f"{{{_ITS}}}[$__rate_interval])))",
@@ -107,7 +105,7 @@ _PACE: Final = Row(
         ),
         Panel(
             title="Mean reconciliation",
-            description="Time spent by the number of reconciliations.",
+            description="Average duration.",
             queries=lines(
                 f"sum by (kind) (rate(strimzi_reconciliations_duration_seconds_sum{{{_ITS}}}[$__rate_interval])) / "
                 f"sum by (kind) (rate(strimzi_reconciliations_duration_seconds_count{{{_ITS}}}[$__rate_interval]))",
@@ -123,7 +121,7 @@ _PROCESS: Final = Row(
     panels=(
         Panel(
             title="Memory",
-            description="Resident memory. It grows with the number of resources.",
+            description="Resident memory, which grows with the number of resources.",
             queries=lines(
                 f'sum by (pod) (jvm_memory_used_bytes{{{_ITS}, container="strimzi-cluster-operator"}})', "{{pod}}"
             ),
@@ -131,7 +129,7 @@ _PROCESS: Final = Row(
         ),
         Panel(
             title="CPU",
-            description="Processors in use.",
+            description="CPU usage in cores.",
             queries=lines(
                 "sum by (pod) (rate(container_cpu_usage_seconds_total"
                 f'{{{_ITS}, container="strimzi-cluster-operator"}}[$__rate_interval]))',
@@ -140,11 +138,11 @@ _PROCESS: Final = Row(
         ),
         Panel(
             title="Garbage collection",
-            description="Share of time that Python's collector takes, and how often it runs.",
+            description="Share of time and number of runs of Python's garbage collector.",
             queries=(
                 Query(text=f"sum(rate(jvm_gc_pause_seconds_sum{{{_ITS}}}[$__rate_interval]))", legend="share"),
                 Query(
-                    text=f"sum(rate(jvm_gc_pause_seconds_count{{{_ITS}}}[$__rate_interval]))", legend="runs a second"
+                    text=f"sum(rate(jvm_gc_pause_seconds_count{{{_ITS}}}[$__rate_interval]))", legend="runs per second"
                 ),
             ),
         ),
@@ -154,7 +152,7 @@ _PROCESS: Final = Row(
 DASHBOARD: Final = Dashboard(
     name="operator",
     title="Odradek: operator",
-    description="The operator: what it looks after, whether it succeeds, how long it takes.",
+    description="The operator: its resources, and the results and durations of reconciliations.",
     variables=(_NAMESPACE,),
     rows=(_RESOURCES_ROW, _WORK, _PACE, _PROCESS),
 )

@@ -1,4 +1,4 @@
-"""Alerts on ZooKeeper, on consumer groups and on the operator. Pure. As `broker_alerts`."""
+"""Alerts on ZooKeeper, consumer groups and the operator; see `broker_alerts`. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ZOOKEEPER: Final = AlertGroup(
         Alert(
             name="ZooKeeperQuorumAtRisk",
             severity=Severity.CRITICAL,
-            # Where nobody answers there is nothing to count; the size of an hour ago, times 0, stands in for it.
+            # If no member answers, there is no series to count; the size of an hour ago times 0 replaces it.
             query=f"(count by ({CLUSTER}) (zookeeper_avgrequestlatency{{SCOPE}}) or 0 * {_ENSEMBLE}) < "
             f"floor({_ENSEMBLE} / 2) + 1",
             lasting="1m",
             summary=f"{WHICH}: only {{{{ $value }}}} members of the ensemble answer",
-            description="Less than a quorum: brokers lead on, but no leader is elected and nothing can be changed.",
+            description="Less than a quorum: brokers continue, but no leader is elected and nothing can change.",
         ),
         Alert(
             name="ZooKeeperDown",
@@ -32,7 +32,7 @@ _ZOOKEEPER: Final = AlertGroup(
             query='up{SCOPE, strimzi_io_kind="Kafka", container="zookeeper"} == 0',
             lasting="3m",
             summary=f"{POD} does not answer",
-            description="The pod is there and its metrics are not. The others carry on while they are a quorum.",
+            description="The pod exists, but its metrics do not respond. The others continue while they have a quorum.",
         ),
         Alert(
             name="AvgRequestLatency",
@@ -40,14 +40,14 @@ _ZOOKEEPER: Final = AlertGroup(
             query=f"{queries.ZOOKEEPER_LATENCY} > 10",
             lasting="5m",
             summary=f"{POD}: ZooKeeper takes {{{{ $value | humanize }}}} ms for a request",
-            description="Elections and changes of in-sync sets wait for it.",
+            description="Elections and ISR changes depend on it.",
         ),
         Alert(
             name="OutstandingRequests",
             severity=Severity.WARNING,
             query=f"{queries.ZOOKEEPER_OUTSTANDING} > 10",
             lasting="5m",
-            summary=f"{POD}: {{{{ $value }}}} requests wait in ZooKeeper",
+            summary=f"{POD}: {{{{ $value }}}} requests are queued in ZooKeeper",
             description="The member cannot keep up.",
         ),
         Alert(
@@ -57,7 +57,7 @@ _ZOOKEEPER: Final = AlertGroup(
             "(increase(kafka_server_sessionexpirelistener_zookeeperexpires_total{SCOPE}[30m])) > 0",
             lasting="0m",
             summary=f"{POD} lost its ZooKeeper session",
-            description="Its partitions were handed to others and back, though it was running.",
+            description="Its partitions got other leaders, although it was running.",
         ),
     ),
 )
@@ -71,7 +71,7 @@ _GROUPS: Final = AlertGroup(
             query=f"({queries.GROUP_LAG} > 1000) and deriv(({queries.GROUP_LAG})[15m:1m]) >= 0",
             lasting="15m",
             summary=f"{_LAG_OF} is {{{{ $value }}}} records behind",
-            description="And it does not catch up.",
+            description="It does not catch up.",
         ),
         Alert(
             name="ConsumerGroupFarBehind",
@@ -79,7 +79,7 @@ _GROUPS: Final = AlertGroup(
             query=f"{queries.GROUP_LAG_SECONDS} > 1800",
             lasting="15m",
             summary=f"{_LAG_OF} is {{{{ $value | humanizeDuration }}}} behind",
-            description="That is the age of the first record that it has not committed.",
+            description="This is the age of the first record that it has not committed.",
         ),
         Alert(
             name="ConsumerGroupStalled",
@@ -87,7 +87,7 @@ _GROUPS: Final = AlertGroup(
             query=f"({queries.GROUP_LAG} > 0) and sum by ({CLUSTER}, consumergroup, topic) "
             "(delta(kafka_consumergroup_current_offset{SCOPE}[15m])) == 0",
             lasting="15m",
-            summary=f"{_LAG_OF} commits nothing, with {{{{ $value }}}} records to read",
+            summary=f"{_LAG_OF} commits nothing and has a lag of {{{{ $value }}}} records",
             description="It has no members, or they hang.",
         ),
         Alert(
@@ -96,8 +96,8 @@ _GROUPS: Final = AlertGroup(
             query=f"sum by ({CLUSTER}, topic) (increase({_TOPIC_END}[10m])) == 0 and "
             f"sum by ({CLUSTER}, topic) (increase({_TOPIC_END}[1h] offset 10m)) > 0",
             lasting="5m",
-            summary=f"{WHICH}: nothing is written to {{{{ $labels.topic }}}} any more",
-            description="Records came in the hour before, and none for ten minutes.",
+            summary=f"{WHICH}: no records are written to {{{{ $labels.topic }}}}",
+            description="No records for ten minutes, but in the hour before.",
         ),
         Alert(
             name="ExporterDown",
@@ -105,7 +105,7 @@ _GROUPS: Final = AlertGroup(
             query='up{SCOPE, strimzi_io_kind="Kafka", container="exporter"} == 0',
             lasting="5m",
             summary=f"{POD} does not answer",
-            description="Lag and the sizes in the statuses of topics are not known meanwhile.",
+            description="Lag and the sizes in the status of topics are not available.",
         ),
     ),
 )
@@ -119,31 +119,31 @@ _OPERATOR: Final = AlertGroup(
             severity=Severity.WARNING,
             query='absent(up{strimzi_io_kind="cluster-operator"} == 1)',
             lasting="10m",
-            summary="No Odradek operator is at work",
-            description="Clusters run on, but nothing is changed, restarted or replaced.",
+            summary="No Odradek operator is running",
+            description="Clusters continue to run, but nothing is reconciled.",
         ),
         Alert(
             name="ReconciliationsFailing",
             severity=Severity.WARNING,
             query="sum by (kind) (increase(strimzi_reconciliations_failed_total[15m])) > 3",
             lasting="15m",
-            summary="The operator fails at {{ $labels.kind }} resources",
-            description="{{ $value | humanize }} times within 15 minutes.",
+            summary="Reconciliations of {{ $labels.kind }} resources fail",
+            description="{{ $value | humanize }} failures within 15 minutes.",
         ),
         Alert(
             name="ReconciliationsStopped",
             severity=Severity.WARNING,
             query="sum(increase(strimzi_reconciliations_total[15m])) == 0 and sum(strimzi_resources) > 0",
             lasting="5m",
-            summary="The operator looks at no resource",
-            description="It should do so every half minute, even when nothing changes.",
+            summary="The operator does not reconcile",
+            description="It should reconcile every resource periodically, even without changes.",
         ),
         Alert(
             name="ReconciliationSlow",
             severity=Severity.INFO,
             query="max by (kind) (strimzi_reconciliations_duration_seconds_max) > 120",
             lasting="15m",
-            summary="The operator takes {{ $value | humanizeDuration }} for a {{ $labels.kind }}",
+            summary="The reconciliation of a {{ $labels.kind }} takes {{ $value | humanizeDuration }}",
             description="ZooKeeper, the API server or the operator itself is slow.",
         ),
         Alert(
@@ -152,7 +152,7 @@ _OPERATOR: Final = AlertGroup(
             query="sum by (kind) (strimzi_resources_paused) > 0",
             lasting="24h",
             summary="{{ $value }} {{ $labels.kind }} resources have been paused for a day",
-            description="Nothing is done for them, not even after a loss.",
+            description="They are not reconciled, not even after a failure.",
         ),
     ),
 )

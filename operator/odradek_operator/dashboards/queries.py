@@ -1,9 +1,9 @@
-"""The queries' common words: of which cluster, and what is asked for in more than one place. Pure.
+"""Placeholders of queries, and queries that are used more than once. Pure.
 
-A query is written with a placeholder where the cluster is chosen, and filled for its use: `SCOPE` in braces stands for
-the cluster, `PODS` for chosen pods of it; where series come from the kubelet and know no cluster, `CLAIMS` stands for
-the names of its volume claims; `OPERATED` chooses what the operator tells of it, under its own namespace. A dashboard
-fills in its variables, an alert of one cluster its name, an alert of all clusters what tells these from other objects.
+A query contains placeholders for the selection of series: `SCOPE` in braces selects the cluster, `PODS` the selected
+pods of it, `CLAIMS` its volume claims (series of the kubelet have no cluster), and `OPERATED` the operator's series
+about it, which are in the operator's namespace. In a dashboard they are filled with its variables, in an alert of one
+cluster with its name, and in an alert of all clusters with a selection of all of them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 CLUSTER: Final = "namespace, strimzi_io_cluster"
-"""The labels that name a cluster, for `by`."""
+"""The labels that identify a cluster, for `by`."""
 
 _PLACEHOLDER: Final = re.compile(r"\b(SCOPE|PODS|CLAIMS|OPERATED)\b(, )?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What each placeholder stands for; empty: everything."""
+    """Values of the placeholders; empty for everything."""
 
     cluster: str = ""
     pods: str = ""
@@ -28,7 +28,7 @@ class Scope:
     operated: str = ""
 
     def fill(self, query: str) -> str:
-        """The query with its placeholders filled."""
+        """Return the query with its placeholders filled."""
         words = {
             "SCOPE": self.cluster,
             "PODS": self.pods,
@@ -44,12 +44,12 @@ class Scope:
 
 
 def _claims(cluster: str) -> str:
-    """By names alone; `cluster` is a name or what matches names."""
+    """Return a matcher by name; `cluster` is a name or a regular expression."""
     return f'persistentvolumeclaim=~"data-([0-9]+-)?{cluster}-(kafka|zookeeper)-[0-9]+"'
 
 
 def only(namespace: str, cluster: str) -> Scope:
-    """One cluster, for alerts. Both are names of Kubernetes objects: letters, digits and dashes."""
+    """Return the scope of one cluster, for alerts. Both names are those of Kubernetes objects."""
     return Scope(
         cluster=f'namespace="{namespace}", strimzi_io_cluster="{cluster}"',
         claims=f'namespace="{namespace}", {_claims(cluster)}',
@@ -64,9 +64,9 @@ CHOSEN: Final = replace(
     only("$namespace", "$cluster"),
     pods='namespace="$namespace", strimzi_io_cluster="$cluster", kubernetes_pod_name=~"$pod"',
 )
-"""The cluster and the pods that are chosen in a dashboard."""
+"""The cluster and pods selected in a dashboard."""
 
-# What dashboards show and alerts watch.
+# Queries of both dashboards and alerts.
 CONTROLLERS: Final = f"sum by ({CLUSTER}) (kafka_controller_kafkacontroller_activecontrollercount{{SCOPE}})"
 OFFLINE_PARTITIONS: Final = f"sum by ({CLUSTER}) (kafka_controller_kafkacontroller_offlinepartitionscount{{SCOPE}})"
 UNDER_REPLICATED: Final = f"sum by ({CLUSTER}) (kafka_server_replicamanager_underreplicatedpartitions{{SCOPE}})"

@@ -1,7 +1,7 @@
-"""The alerts in the form of Prometheus. Pure.
+"""Converts alerts into rules for Prometheus. Pure.
 
-Enters: the scope, all clusters or one. Leaves: rule groups. Called by `files` for the chart's `rules/odradek.yaml`, and
-by whoever makes a PrometheusRule for one cluster.
+`files` calls it for the chart's `rules/odradek.yaml`, with the scope of all clusters. It can also generate a
+PrometheusRule for one cluster.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from odradek_operator.dashboards.alerts import Alert, AlertGroup
 from odradek_operator.dashboards.queries import EVERY, Scope
 
 RUNBOOK: Final = "docs/runbook.md"
-"""Where the runbook is in the project; the chart puts the place of its values in its stead."""
+"""Path of the runbook in the project; the chart replaces it by the URL in its values."""
 
 GROUPS: Final[Sequence[AlertGroup]] = (*broker_alerts.GROUPS, *other_alerts.GROUPS)
 
 
 def rule_groups(scope: Scope = EVERY) -> list[dict[str, Any]]:
-    """The groups as Prometheus reads them: of all clusters and the operator, or of what `only` names."""
+    """Return Prometheus' rule groups: of all clusters and the operator, or only of `only`."""
     groups = [group for group in GROUPS if group.of_clusters or scope is EVERY]
     return [{"name": group.name, "rules": [_rule(alert, scope) for alert in group.alerts]} for group in groups]
 
 
 def anchor(name: str) -> str:
-    """Where the section of an alert is in the runbook, as Markdown makes it of its heading."""
+    """Return the anchor of an alert in the runbook, as Markdown generates it from the heading."""
     return f"{RUNBOOK}#{name.lower()}"
 
 

@@ -1,4 +1,4 @@
-"""The dashboard of topics: which are busy, which are large, which are not whole. Pure."""
+"""The dashboard of topics: throughput, size and replication. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek_operator.dashboards.grafana import Dashboard, Look, Panel, Query, R
 _TOPICS: Final = "kafka_server_brokertopicmetrics"
 _TOPIC: Final = "{{topic}}"
 _IN: Final = 'SCOPE, topic=~"$topic", topic!=""'
-"""Series of brokers also count without a topic: all topics together."""
+"""Brokers also have series without a topic, for all topics together."""
 
 _CHOSEN: Final = Variable(
     name="topic", label="Topic", series="kafka_cluster_partition_replicascount{SCOPE}", value="topic", several=True
@@ -26,7 +26,7 @@ _OVERVIEW: Final = Row(
     panels=(
         Panel(
             title="Topics",
-            description="Topics of the choice.",
+            description="Selected topics.",
             queries=lines(f"count(count by (topic) (kafka_cluster_partition_replicascount{{{_IN}}} > 0))"),
             look=Look.NUMBER,
             width=4,
@@ -34,7 +34,7 @@ _OVERVIEW: Final = Row(
         ),
         Panel(
             title="Partitions",
-            description="Partitions that have a leader.",
+            description="Partitions with a leader.",
             queries=lines(f"count(kafka_cluster_partition_replicascount{{{_IN}}} > 0)"),
             look=Look.NUMBER,
             width=4,
@@ -42,7 +42,7 @@ _OVERVIEW: Final = Row(
         ),
         Panel(
             title="Replicas",
-            description="Replicas that the partitions should have.",
+            description="Assigned replicas.",
             queries=lines(f"sum(kafka_cluster_partition_replicascount{{{_IN}}})"),
             look=Look.NUMBER,
             width=4,
@@ -50,7 +50,7 @@ _OVERVIEW: Final = Row(
         ),
         Panel(
             title="Replicas out of sync",
-            description="Replicas that should be in sync and are not.",
+            description="Replicas that are not in the ISR.",
             queries=lines(
                 'sum(kafka_topic_partition_replicas{SCOPE, topic=~"$topic"})'
                 ' - sum(kafka_topic_partition_in_sync_replica{SCOPE, topic=~"$topic"})'
@@ -62,15 +62,15 @@ _OVERVIEW: Final = Row(
         ),
         Panel(
             title="Not on the preferred leader",
-            description="Partitions whose first replica does not lead. They go back by themselves within minutes.",
+            description="Partitions not led by their first replica. Leadership moves back within minutes.",
             queries=lines('sum(kafka_topic_partition_leader_is_preferred{SCOPE, topic=~"$topic"} < bool 1)'),
             look=Look.NUMBER,
             width=4,
             height=4,
         ),
         Panel(
-            title="Bytes with all replicas",
-            description="Bytes of all logs of the choice on all brokers.",
+            title="Size with all replicas",
+            description="Size of all logs of the selected topics on all brokers.",
             queries=lines(f"sum(kafka_log_log_size{{{_IN}}})"),
             look=Look.NUMBER,
             unit="bytes",
@@ -92,33 +92,33 @@ _TRAFFIC: Final = Row(
         ),
         Panel(
             title="Bytes in",
-            description="Bytes appended by producers; replication is not counted.",
+            description="Bytes appended by producers; without replication.",
             queries=lines(_rate("bytesin_total"), _TOPIC),
             look=Look.AREAS,
             unit="Bps",
         ),
         Panel(
             title="Bytes out",
-            description="Bytes sent to consumers; replication is not counted.",
+            description="Bytes sent to consumers; without replication.",
             queries=lines(_rate("bytesout_total"), _TOPIC),
             look=Look.AREAS,
             unit="Bps",
         ),
         Panel(
-            title="Produce attempts",
-            description="Attempts to produce to a partition. Many for few records: producers without linger.ms.",
+            title="Produce requests",
+            description="Produce requests by partition. If there are many for few records, set linger.ms in producers.",
             queries=lines(_rate("totalproducerequests_total"), _TOPIC),
             unit="ops",
         ),
         Panel(
-            title="Fetch attempts",
-            description="Attempts to fetch from a partition, of consumers and followers.",
+            title="Fetch requests",
+            description="Fetch requests by partition, from consumers and followers.",
             queries=lines(_rate("totalfetchrequests_total"), _TOPIC),
             unit="ops",
         ),
         Panel(
-            title="Failed attempts",
-            description="Attempts that ended in an error, the old leader's answer after an election included.",
+            title="Failed requests",
+            description="Errors by partition, including those of an old leader after an election.",
             queries=(
                 Query(text=_rate("failedproducerequests_total"), legend="{{topic}} produce"),
                 Query(text=_rate("failedfetchrequests_total"), legend="{{topic}} fetch"),
@@ -129,11 +129,11 @@ _TRAFFIC: Final = Row(
 )
 
 _STORED: Final = Row(
-    title="What is stored",
+    title="Storage",
     panels=(
         Panel(
             title="Largest topics",
-            description="Bytes of one copy: of each partition the largest replica.",
+            description="Size of one copy: the largest replica of each partition.",
             queries=lines(
                 f"topk(15, sum by (topic) (max by (topic, partition) (kafka_log_log_size{{{_IN}}})))", _TOPIC
             ),
@@ -144,7 +144,7 @@ _STORED: Final = Row(
         ),
         Panel(
             title="Largest partitions",
-            description="Bytes of the largest replica. Much larger than its neighbours: many records share a key.",
+            description="Size of the largest replica. If it is much larger than others, many records share a key.",
             queries=lines(
                 f"topk(15, max by (topic, partition) (kafka_log_log_size{{{_IN}}}))", "{{topic}}-{{partition}}"
             ),
@@ -155,7 +155,7 @@ _STORED: Final = Row(
         ),
         Panel(
             title="Size over time",
-            description="Bytes of all replicas.",
+            description="Size of all replicas.",
             queries=lines(f"sum by (topic) (kafka_log_log_size{{{_IN}}})", _TOPIC),
             look=Look.AREAS,
             unit="bytes",
@@ -163,7 +163,7 @@ _STORED: Final = Row(
         ),
         Panel(
             title="Segments",
-            description="Segment files of all replicas; each keeps two or three files open.",
+            description="Segments of all replicas; each may keep two or three files open.",
             queries=lines(f"sum by (topic) (kafka_log_log_numlogsegments{{{_IN}}})", _TOPIC),
             look=Look.AREAS,
             width=12,
@@ -183,12 +183,12 @@ _WHOLE: Final = Row(
         ),
         Panel(
             title="Partitions at min ISR",
-            description="Partitions of each topic that cannot lose another replica without refusing writes.",
+            description="Partitions of each topic that reject writes if they lose another replica.",
             queries=lines(f"sum by (topic) (kafka_cluster_partition_atminisr{{{_IN}}}) > 0", _TOPIC),
         ),
         Panel(
             title="Partitions under min ISR",
-            description="Partitions of each topic that refuse writes with acks=all.",
+            description="Partitions of each topic that reject writes with acks=all.",
             queries=lines(f"sum by (topic) (kafka_cluster_partition_underminisr{{{_IN}}}) > 0", _TOPIC),
         ),
     ),
@@ -197,7 +197,7 @@ _WHOLE: Final = Row(
 DASHBOARD: Final = Dashboard(
     name="topics",
     title="Odradek: topics",
-    description="The topics of one cluster: which are busy, which are large, which are not whole.",
+    description="The topics of one cluster: throughput, size and replication.",
     variables=(NAMESPACE, CLUSTER, _CHOSEN),
     rows=(_OVERVIEW, _TRAFFIC, _STORED, _WHOLE),
 )

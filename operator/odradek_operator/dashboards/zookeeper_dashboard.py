@@ -17,11 +17,11 @@ _VARIABLES: Final = (
 )
 
 _STATE: Final = Row(
-    title="Is there a quorum?",
+    title="Quorum",
     panels=(
         Panel(
-            title="Members that answer",
-            description="More than half of the ensemble must; else nothing can be written and no leader elected.",
+            title="Available members",
+            description="More than half of the ensemble must be available to write and to elect leaders.",
             queries=lines("count(zookeeper_avgrequestlatency{SCOPE})"),
             look=Look.NUMBER,
             width=8,
@@ -29,7 +29,7 @@ _STATE: Final = Row(
         ),
         Panel(
             title="Size of the ensemble",
-            description="Voters as configured.",
+            description="Configured voting members.",
             queries=lines("max(zookeeper_quorumsize{SCOPE})"),
             look=Look.NUMBER,
             width=8,
@@ -37,7 +37,7 @@ _STATE: Final = Row(
         ),
         Panel(
             title="Connections",
-            description="Connections of clients; each broker has one, the operator one for each cluster.",
+            description="Client connections; each broker has one, the operator one per cluster.",
             queries=lines("sum(zookeeper_numaliveconnections{SCOPE})"),
             look=Look.NUMBER,
             width=8,
@@ -47,45 +47,45 @@ _STATE: Final = Row(
 )
 
 _PACE: Final = Row(
-    title="How fast does it answer?",
+    title="Latency",
     panels=(
         Panel(
             title="Mean latency",
-            description="Mean time of a request in each member. Above some milliseconds, look at its disk first.",
+            description="Average latency of requests. If it exceeds some milliseconds, check the disk first.",
             queries=lines(queries.ZOOKEEPER_LATENCY, _POD),
             unit="ms",
         ),
         Panel(
-            title="Longest and shortest",
-            description="Extremes since the member started.",
-            queries=lines("zookeeper_maxrequestlatency{SCOPE}", f"{_POD} longest")
-            + lines("zookeeper_minrequestlatency{SCOPE}", f"{_POD} shortest"),
+            title="Maximum and minimum latency",
+            description="Since the start of the member.",
+            queries=lines("zookeeper_maxrequestlatency{SCOPE}", f"{_POD} maximum")
+            + lines("zookeeper_minrequestlatency{SCOPE}", f"{_POD} minimum"),
             unit="ms",
         ),
         Panel(
-            title="Requests in the queue",
-            description="Requests that a member has taken and not answered.",
+            title="Outstanding requests",
+            description="Requests that are queued in a member.",
             queries=lines(queries.ZOOKEEPER_OUTSTANDING, _POD),
         ),
     ),
 )
 
 _CONTENT: Final = Row(
-    title="What it holds",
+    title="Data and resources",
     panels=(
         Panel(
             title="Znodes",
-            description="Nodes of the tree: a few for each partition, and one for each old consumer's offset.",
+            description="Number of znodes: a few per partition, and one per offset of old consumers.",
             queries=lines(f"{_NODES}{{SCOPE}}", _POD),
         ),
         Panel(
             title="Watches",
-            description="Watches that clients have set.",
+            description="Watches set by clients.",
             queries=lines("zookeeper_inmemorydatatree_watchcount{SCOPE}", _POD),
         ),
         Panel(
-            title="Connections of members",
-            description="Where the clients are.",
+            title="Connections by member",
+            description="Distribution of the clients.",
             queries=lines("sum by (kubernetes_pod_name) (zookeeper_numaliveconnections{SCOPE})", _POD),
             look=Look.AREAS,
         ),
@@ -101,7 +101,7 @@ _CONTENT: Final = Row(
             queries=lines(f"process_open_fds{{{_MEMBERS}}}", _POD),
         ),
         Panel(
-            title="Free room of claims",
+            title="Free space of volumes",
             description="Free share of each member's volume claim. Snapshots and transaction logs are purged hourly.",
             queries=lines(queries.CLAIM_FREE.replace("CLAIMS", queries.ENSEMBLE_CLAIM), "{{persistentvolumeclaim}}"),
             unit="percentunit",
