@@ -21,9 +21,10 @@ from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
 from odradek.records.conversion.up import up_entry
 from odradek.records.formats import iterate_entries
-from odradek.records.v2.batch import MAGIC, BatchHeader, ControlType, check_crc, read_control_type, read_header
-from odradek.records.v2.record import decode_batch, record_bytes
+from odradek.records.v2.batch import MAGIC, BatchHeader, check_crc, read_header
+from odradek.records.v2.record import record_bytes
 from odradek.records.v2.record_starts import find_record_starts
+from odradek.records.v2.transactions import AbortedTransactions
 from odradek.records.v2.varint import decode_varint
 
 Integers = NDArray[np.int64]
@@ -34,9 +35,6 @@ _MAX_OFFSET: Final = (1 << 63) - 1
 _MAX_VARINT_BYTES: Final = 10
 _PADDING: Final = bytes(_MAX_VARINT_BYTES)
 """Follows the records, so that reading a number at the very end needs no check: it reads zeros and is then refused."""
-
-_MARKER_LIMIT_BYTES: Final = 64 * 1024
-"""Size limit of a transaction marker, which is one small record."""
 
 _VECTORISED_HEADERS: Final = 32
 """Headers per record that are read column by column. The few records with more are finished one by one, because a step
@@ -103,7 +101,7 @@ def unpack(
     checked. Messages and wrappers of formats 0 and 1 are converted to batches. Raises `CorruptMessageError` for a wrong
     CRC or an invalid batch, `InvalidRecordError` for a wrapper that breaks the rules of its format.
     """
-    transactions = _AbortedTransactions(aborted)
+    transactions = AbortedTransactions(aborted)
     for position, header in iterate_entries(buffer):
         # A marker before the requested range still ends a transaction that is listed as aborted.
         if header.next_offset <= start_offset and not header.is_control:
@@ -121,31 +119,6 @@ def unpack(
         covered = transactions.cover(header, buffer, position)
         if not (covered or header.is_control):
             yield header, record_bytes(buffer, position, header, limit=limit)
-
-
-class _AbortedTransactions:
-    """Tracks the producers whose records are aborted at the current offset, as listed in a read-committed fetch."""
-
-    __slots__ = ("_open", "_waiting")
-
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        self._waiting = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
-        self._open: set[int] = set()
-
-    def cover(self, header: BatchHeader, buffer: Buffer, position: int) -> bool:
-        """Whether the batch belongs to an aborted transaction. Call it for batches in the order of their offsets."""
-        while self._waiting and self._waiting[-1][1] <= header.last_offset:
-            self._open.add(self._waiting.pop()[0])
-        if header.producer_id not in self._open:
-            return False
-        if header.is_control and self._is_abort(header, buffer, position):
-            self._open.discard(header.producer_id)
-        return True
-
-    @staticmethod
-    def _is_abort(header: BatchHeader, buffer: Buffer, position: int) -> bool:
-        records = decode_batch(buffer, position, header, limit=_MARKER_LIMIT_BYTES)
-        return bool(records) and read_control_type(records[0].key) is ControlType.ABORT
 
 
 def decode(

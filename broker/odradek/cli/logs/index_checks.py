@@ -15,12 +15,11 @@ from odradek.cli.logs.files import Entry, read_whole
 from odradek.cli.logs.findings import REMAKE_INDEX, REPLACE_REPLICA, Findings, Severity
 from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
-from odradek.records.formats import iterate_records
-from odradek.records.v2.batch import ControlType, read_control_type
+from odradek.records.v2.batch import ControlType
+from odradek.records.v2.transactions import read_marker_type
 
 _OFFSET_ENTRY: Final = Struct(">iI")
 _TIME_ENTRY: Final = Struct(">qi")
-_CONTROL_LIMIT_BYTES: Final = 1 << 16
 
 
 class OffsetIndexCheck:
@@ -219,8 +218,6 @@ class TransactionCheck:
 def control_type(entry: Entry) -> ControlType | None:
     """Return how a control batch ends its transaction; None if it has no record, or one that cannot be decoded."""
     try:
-        for record in iterate_records(entry.content, 0, entry.header, limit=_CONTROL_LIMIT_BYTES):
-            return read_control_type(record.key)
+        return read_marker_type(entry.content, 0, entry.header)
     except ProtocolError:
         return None
-    return None

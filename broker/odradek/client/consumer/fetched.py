@@ -15,8 +15,8 @@ from odradek.base.types import TopicPartition
 from odradek.client.models import AbortedTransaction, RawFetch
 from odradek.protocol.hotpath import FetchedPartition
 from odradek.records import formats
-from odradek.records.v2.batch import BatchHeader, ControlType, read_control_type
 from odradek.records.v2.record import Record
+from odradek.records.v2.transactions import AbortedTransactions
 
 _UNPACKED_LIMIT_BYTES: Final = 1 << 28
 """Maximum size of a decompressed batch. Brokers limit the compressed size only; real clients stay far below."""
@@ -46,42 +46,18 @@ def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: Fetche
     )
 
 
-class AbortedFilter:
-    """Detects the batches of aborted transactions. Pass the batches in order."""
-
-    def __init__(self, aborted: tuple[AbortedTransaction, ...]) -> None:
-        """`aborted`: the list in the fetch response."""
-        self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-        self._open: set[int] = set()
-
-    def drops(self, header: BatchHeader) -> bool:
-        """Whether the data batch belongs to an aborted transaction."""
-        while self._coming and self._coming[-1].first_offset <= header.last_offset:
-            self._open.add(self._coming.pop().producer_id)
-        return header.is_transactional and header.producer_id in self._open
-
-    def marker(self, header: BatchHeader, records: list[Record]) -> None:
-        """Process a control batch, which ends a transaction."""
-        if records and read_control_type(records[0].key) is ControlType.ABORT:
-            self._open.discard(header.producer_id)
-
-
 def iterate_records(fetch: RawFetch, *, check_crcs: bool = True) -> Iterator[tuple[list[Record], int]]:
     """Yield the visible records of each batch, and the offset after the batch.
 
     Raises `CorruptMessageError` for corrupt bytes, `InvalidRecordError` for an old wrapper that violates its format.
     """
-    filtered = AbortedFilter(fetch.aborted)
+    aborted = AbortedTransactions(fetch.aborted)
     data = fetch.records
     for position, header in formats.iterate_entries(data):
         if check_crcs:
             formats.check_entry(data, position, header)
-        if header.is_control:
-            filtered.drops(header)
-            filtered.marker(header, list(formats.iterate_records(data, position, header, limit=_UNPACKED_LIMIT_BYTES)))
+        if aborted.cover(header, data, position) or header.is_control:
             records: list[Record] = []
-        elif filtered.drops(header):
-            records = []
         else:
             records = list(formats.iterate_records(data, position, header, limit=_UNPACKED_LIMIT_BYTES))
             # Not from the header: that of an old wrapper only has the last offset.

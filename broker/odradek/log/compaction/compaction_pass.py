@@ -49,11 +49,10 @@ from odradek.log.segments.segment import (
 from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.log.values import SegmentView
 from odradek.records.formats import check_entry, iterate_entries, read_entry
-from odradek.records.v2.batch import MAGIC, BatchHeader, ControlType, read_control_type
-from odradek.records.v2.record import decode_batch, record_bytes
+from odradek.records.v2.batch import MAGIC, BatchHeader, ControlType
+from odradek.records.v2.record import record_bytes
+from odradek.records.v2.transactions import MARKER_LIMIT_BYTES, read_marker_type
 
-_MARKER_LIMIT_BYTES: Final = 64 * 1024
-"""Size limit of a transaction marker, which is one small record."""
 _UNLIMITED_RATE: Final = 1e15
 _BYTES_PER_FLAG: Final = 4
 """The flags of newest offsets take at most 1/4 of the map's memory, which merging needed before."""
@@ -341,7 +340,7 @@ class _Pass:
             return
         self._stats.records_written += header.record_count
         if superfluous and header.delete_horizon_ms is None:
-            section = record_bytes(entry.raw, 0, header, limit=_MARKER_LIMIT_BYTES)
+            section = record_bytes(entry.raw, 0, header, limit=MARKER_LIMIT_BYTES)
             entry.output = rebuild_batch(
                 header,
                 section,
@@ -444,5 +443,4 @@ class _Pass:
 def _control_type(raw: memoryview, header: BatchHeader) -> ControlType | None:
     """Return the type of a control batch that has a record. Raises `CorruptMessageError` if it is corrupt."""
     check_entry(raw, 0, header)
-    records = decode_batch(raw, 0, header, limit=_MARKER_LIMIT_BYTES)
-    return read_control_type(records[0].key)
+    return read_marker_type(raw, 0, header)

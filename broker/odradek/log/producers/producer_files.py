@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Files
@@ -18,10 +17,9 @@ from odradek.log.producers.producer_state import Marker, ProducerState
 from odradek.log.segments.segment import SNAPSHOT_SUFFIX, Segment, file_name, offset_of
 from odradek.records.v2.batch import BatchHeader, read_control_type, read_coordinator_epoch
 from odradek.records.v2.record import decode_batch
+from odradek.records.v2.transactions import MARKER_LIMIT_BYTES
 
 logger = logging.getLogger(__name__)
-
-CONTROL_BATCH_LIMIT: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ def remove_stray_snapshots(files: Files, directory: str, kept: Iterable[int]) ->
 
 def read_marker(buffer: bytes | memoryview, position: int, header: BatchHeader) -> Marker | None:
     """Return the marker in a control batch; None if it has no record or a type that ends no transaction."""
-    for record in decode_batch(buffer, position, header, limit=CONTROL_BATCH_LIMIT):
+    for record in decode_batch(buffer, position, header, limit=MARKER_LIMIT_BYTES):
         kind = read_control_type(record.key)
         return None if kind is None else Marker(kind, read_coordinator_epoch(record.value))
     return None
