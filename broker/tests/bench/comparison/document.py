@@ -113,15 +113,15 @@ def _head(outcomes: Iterable[Outcome]) -> str:
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else "no day yet"
     return f"""# Benchmarks
 
-Made by `make bench`, {when}. Odradek and Apache Kafka 3.9.1 (ZooKeeper mode, the settings and Java options of its own
-start scripts, heap 1 GiB, of three brokers 512 MiB each) run in turn on one machine, clients and brokers on the same
-cores, with the same clients. Each figure is the median of the counted runs, with the least and the greatest in
-brackets; the order of the systems alternates from run to run, and a warm-up goes before where a system warms up.
-Absolute figures vary from machine to machine and from hour to hour: the ratios, ours over theirs, are what to hold.
+Measured by `make bench`, {when}. Odradek and Apache Kafka 3.9.1 (ZooKeeper mode, with the settings and Java options of
+its start scripts, heap 1 GiB, with three brokers 512 MiB each) run in turn on one machine, clients and brokers on the
+same cores, with the same clients. Each figure is the median of the runs, with the minimum and the maximum in brackets.
+The order of the systems alternates from run to run, and a warm-up precedes the runs of systems that need one. Absolute
+figures depend on the machine and the hour; the ratios, Odradek to Apache Kafka, are comparable.
 
-The goals stand in the heads of the columns; {SHORT} marks what falls short, and the reasons stand at the end. CPU is
-the processor time of all broker processes and what they started, over the whole run; memory is their resident size,
-the greatest of the run and the last. How it is measured: [design note 0006](design/0006-benchmarks.md)."""
+The column heads have the goals; {SHORT} marks figures that miss them, and the last sections give the reasons. CPU is
+the processor time of all broker processes and their children over the whole run; memory is their resident size, the
+maximum during the run and the last value. How it is measured: [design note 0006](design/0006-benchmarks.md)."""
 
 
 def _shortfalls(known: Mapping[str, Outcome], remarks: Mapping[str, str]) -> str:
@@ -138,7 +138,7 @@ def _shortfalls(known: Mapping[str, Outcome], remarks: Mapping[str, str]) -> str
     absent = [f"`{scenario.name}`" for scenario in CATALOGUE if scenario.name not in known]
     if absent:
         parts.append(f"- Not measured yet: {', '.join(absent)}.")
-    return "## What falls short, and why\n\n" + ("\n\n".join(parts) or "Nothing.")
+    return "## Missed goals and reasons\n\n" + ("\n\n".join(parts) or "Nothing.")
 
 
 def _provenance(outcomes: Iterable[Outcome]) -> str:

@@ -51,47 +51,47 @@ THEMES: Final = (
     Theme(
         name="produce",
         title="Producing",
-        text="`ProducerPerformance` of Apache Kafka 3.9.1 as fast as it goes, without compression; 6 partitions, "
-        "`linger.ms=5` and `batch.size=131072` where nothing else is said.",
+        text="`ProducerPerformance` of Apache Kafka 3.9.1 at full speed, without compression; 6 partitions, "
+        "`linger.ms=5` and `batch.size=131072` unless the scenario says otherwise.",
         metrics=("records_per_s", "p99_ms", *USAGE),
     ),
     Theme(
         name="connections",
         title="Many connections",
-        text="A client of our own on one event loop opens 200 connections and keeps 5 produce requests of one 100-byte "
-        "record under way on each, `acks=1`.",
+        text="A client of this project on one event loop opens 200 connections and keeps 5 produce requests of one "
+        "100-byte record in flight on each, `acks=1`.",
         metrics=("requests_per_s", "p99_ms", *USAGE),
     ),
     Theme(
         name="consume",
         title="Consuming",
         text="`ConsumerPerformance` of Apache Kafka 3.9.1 and librdkafka (through `confluent-kafka`, which hands each "
-        "record to Python) read a topic of 6 partitions from its beginning: from memory, and with the log taken out of "
-        "the page cache before each run.",
+        "record to Python) read a topic of 6 partitions from its beginning: from memory, and from disk, where the log "
+        "is evicted from the page cache before each run.",
         metrics=("records_per_s", "megabytes_per_s", *USAGE),
     ),
     Theme(
         name="latency",
         title="Latency at a fixed rate",
-        text="`ProducerPerformance` with `linger.ms=0` at a rate that both systems keep; `EndToEndLatency` sends one "
-        "record after the other and waits until it is consumed (it tells whole milliseconds).",
+        text="`ProducerPerformance` with `linger.ms=0` at a rate that both systems sustain; `EndToEndLatency` sends "
+        "one record at a time and waits until it is consumed (it reports whole milliseconds).",
         metrics=("p99_ms", "p50_ms", "p999_ms", *USAGE),
     ),
     Theme(
         name="start",
         title="Starting",
-        text="From the start of the process to the first answer: a produce request acknowledged, metadata, and every "
-        "partition of the topic led. CPU and memory are those of the start.",
+        text="The time from the start of the process to the first acknowledged produce request, to the first Metadata "
+        "response, and until every partition of the topic has a leader. CPU and memory are those of the start.",
         metrics=("start_s", "leaders_s", "metadata_s", "cpu_s", "rss_max_mb"),
     ),
     Theme(
         name="control",
         title="The control plane",
-        text="Topics of 1,000 partitions. Failover: three brokers, SIGKILL to the process of the one that is "
-        "controller; from then until each broker that is left names a living leader for every partition, with its "
-        "parts, and until 20 of the partitions that have moved have acknowledged a record (`acks=all`). Our parent "
-        "process ends the session of a broker that died; Apache Kafka waits until `zookeeper.session.timeout.ms`, 18 s "
-        "by default, is over. Metadata: 20 requests for all topics one after the other, after a change.",
+        text="Topics of 1,000 partitions. Failover: three brokers, SIGKILL to the controller's process. Measured from "
+        "then until each remaining broker names a live leader for every partition, in total and by phase, and until 20 "
+        "of the partitions with a new leader have acknowledged a record (`acks=all`). Odradek's parent process closes "
+        "the ZooKeeper session of a crashed broker; Apache Kafka waits for `zookeeper.session.timeout.ms`, 18 s by "
+        "default. Metadata: 20 sequential requests for all topics after a change.",
         metrics=(
             "leaders_s",
             "detected_s",
@@ -108,10 +108,11 @@ THEMES: Final = (
         name="compaction",
         title="Compaction",
         text="One partition in segments of 100 MiB, written with random keys, is switched to `cleanup.policy=compact` "
-        "with one cleaner thread or process and the default memory for keys, while a client produces and consumes "
-        "1,000 records/s × 1000 B of another topic. The rate is of dirty bytes, from the switch to the checkpoint that "
-        "says clean. The p99s of that client are those before and during compaction and, to tell what the "
-        "machine adds when two cores are busy, beside a process of the cleaner's low priority that only spins.",
+        "with one cleaner thread or process and the default dedupe buffer, while a client produces and consumes "
+        "1,000 records/s × 1000 B of another topic. The rate is dirty bytes per second, from the switch until the "
+        "cleaner's checkpoint covers the log. The p99 latencies of that client are measured before and during "
+        "compaction, and beside a process of the cleaner's low priority that only spins: the last one shows what the "
+        "machine adds when two cores are busy.",
         metrics=(
             "megabytes_per_s",
             "produce_before_p99_ms",
@@ -127,14 +128,14 @@ THEMES: Final = (
     Theme(
         name="conversion",
         title="Conversion of record formats",
-        text="A client of our own speaks as those of Kafka 0.10 did: Fetch 3 from a topic of format 2, which the "
+        text="A client of this project uses the requests of Kafka 0.10: Fetch 3 from a topic of format 2, which the "
         "broker converts down, and Produce 2 with message sets of format 1, which it converts up. Records of 200 B.",
         metrics=("records_per_s", *USAGE),
     ),
     Theme(
         name="memory",
-        title="Doing nothing",
-        text="A broker that nobody asks anything, for 10 s; CPU seconds of that time.",
+        title="Idle brokers",
+        text="A broker without requests for 10 s; CPU seconds of that time.",
         metrics=("rss_after_mb", "cpu_s"),
     ),
 )
@@ -211,21 +212,21 @@ CATALOGUE: Final = (
     Scenario(
         name="produce-single",
         theme="produce",
-        title="100 B, one record a batch (`batch.size=1`), 1 replica, acks=1",
+        title="100 B, one record per batch (`batch.size=1`), 1 replica, acks=1",
         workload=Produce(records=300_000, record_bytes=100, batch_bytes=1, linger_ms=0, buffer_bytes=4 << 20),
         seconds=50,
     ),
     Scenario(
         name="produce-1000-partitions",
         theme="produce",
-        title="100 B, 1,000 partitions at once (records in turn), 1 replica, acks=1",
+        title="100 B, 1,000 partitions round robin, 1 replica, acks=1",
         workload=Produce(records=200_000, record_bytes=100, partitions=1000, every_partition=True),
         seconds=90,
     ),
     Scenario(
         name="produce-1000-idle",
         theme="produce",
-        title="100 B, beside 1,000 idle connections, 1 replica, acks=1",
+        title="100 B, with 1,000 idle connections, 1 replica, acks=1",
         workload=Produce(records=2_000_000, record_bytes=100, idle_connections=1000),
         seconds=20,
         prepare_seconds=5,
@@ -242,14 +243,14 @@ CATALOGUE: Final = (
     Scenario(
         name="end-to-end",
         theme="latency",
-        title="one record at a time to its consumer, 100 B, 1 replica, acks=1",
+        title="one record at a time to a consumer, 100 B, 1 replica, acks=1",
         workload=EndToEnd(records=5_000, record_bytes=100, acks="1"),
         seconds=25,
     ),
     Scenario(
         name="start-clean",
         theme="start",
-        title="after a clean stop, 5 GiB in 1,000 partitions",
+        title="after a controlled shutdown, 5 GiB in 1,000 partitions",
         workload=Start(log_bytes=5 * GIBIBYTE, partitions=1000, crash=False),
         seconds=45,
         prepare_seconds=90,
@@ -258,7 +259,7 @@ CATALOGUE: Final = (
     Scenario(
         name="start-crash",
         theme="start",
-        title="after SIGKILL, 5 GiB in 6 partitions that nobody flushed",
+        title="after SIGKILL, 5 GiB of unflushed records in 6 partitions",
         workload=Start(log_bytes=5 * GIBIBYTE, partitions=6, crash=True),
         seconds=60,
         prepare_seconds=90,
@@ -267,7 +268,7 @@ CATALOGUE: Final = (
     Scenario(
         name="controller-failover",
         theme="control",
-        title="the controller dies, 5,000 partitions, 3 replicas",
+        title="the controller is killed, 5,000 partitions, 3 replicas",
         workload=ControllerFailover(partitions=5_000, replicas=3),
         seconds=150,
         prepare_seconds=120,
@@ -288,7 +289,7 @@ CATALOGUE: Final = (
     Scenario(
         name="create-5000",
         theme="control",
-        title="5,000 partitions are made, 3 brokers, 1 replica",
+        title="create 5,000 partitions, 3 brokers, 1 replica",
         workload=CreateTopics(partitions=5_000),
         seconds=30,
         prepare_seconds=61,
@@ -314,7 +315,7 @@ CATALOGUE: Final = (
     Scenario(
         name="convert-up",
         theme="conversion",
-        title="produced in format 1, kept in format 2",
+        title="produced in format 1, stored in format 2",
         workload=ProduceOld(records=1_000_000, record_bytes=200, records_per_request=500),
         seconds=30,
     ),

@@ -62,11 +62,11 @@ def test_latency_that_more_than_doubles_under_compaction_falls_short() -> None:
 def test_the_document_gives_reasons_and_what_is_missing() -> None:
     slow = outcome("produce-single", [{"records_per_s": 1.0}], [{"records_per_s": 2.0}])
     text = render([slow], {"produce-single": "Because of this."})
-    reasons = text.partition("## What falls short")[2]
+    reasons = text.partition("## Missed goals")[2]
     assert "records/s 0.50 (≥ 1.3).\n\n  Because of this." in reasons
     assert "`idle`" in reasons.partition("Not measured yet")[2]
     assert text.count("## Producing") == 1
-    assert "## Doing nothing" not in text
+    assert "## Idle brokers" not in text
 
 
 def test_a_remark_of_the_theme_serves_scenarios_without_their_own() -> None:
@@ -92,4 +92,4 @@ def test_a_bound_of_our_own_figure_holds_whatever_the_other_system_needs() -> No
     good = outcome(scenario.name, [{"leaders_s": limit}], [{"leaders_s": 10 * limit}])
     late = outcome(scenario.name, [{"leaders_s": limit + 1}], [{"leaders_s": 10 * limit}])
     assert shortfalls(scenario, good) == []
-    assert shortfalls(scenario, late) == ["all partitions led, s 6.00 (≤ 5)"]
+    assert shortfalls(scenario, late) == ["all leaders known, s 6.00 (≤ 5)"]
