@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from enum import IntEnum
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -23,6 +23,7 @@ from odradek.app.observation import Observed, observe
 from odradek.app.system import SessionClient, System
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import OdradekError
+from odradek.base.tasks import TaskOwner
 from odradek.base.types import GROUP_METADATA_TOPIC, NO_EPOCH, Endpoint, TopicPartition
 from odradek.cluster import ClusterView
 from odradek.controller.runtime import ControllerRuntime
@@ -115,7 +116,8 @@ class Broker:
         self._sessions_expired = 0
         self._disconnects, self._connects = 0, 0
         self._closers = AsyncExitStack()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner(lambda name, error: self._fail(f"{name} failed: {error}"))
+        """The failure of a background task ends the broker, because it would go unnoticed otherwise."""
 
     @property
     def zookeeper(self) -> SessionClient:
@@ -503,18 +505,20 @@ class Broker:
     def _directory_failed(self, path: str, gone: Iterable[TopicPartition]) -> None:
         """Take the replicas of a failed directory offline and notify the controller (KIP-112)."""
         self._replicas.directory_failed(path, gone)
-        self._spawn(
+        self._tasks.spawn(
             registration.announce_directory_failure(self._zk, self._clock, self._config.broker_id),
-            "announce-directory-failure",
+            name="announce-directory-failure",
         )
 
     def _config_changed(self, entity_path: str) -> None:
         kind, _, name = entity_path.partition("/")
         if kind == "topics" and name:
-            self._spawn(persist(partial(self._configs.reload, name), self._clock), f"reload-config-{name}")
+            self._tasks.spawn(persist(partial(self._configs.reload, name), self._clock), name=f"reload-config-{name}")
             self._tell_controller_of_settings(name)
         elif kind == "brokers" and name:
-            self._spawn(persist(partial(self._settings.reload, name), self._clock), f"reload-settings-of-{name}")
+            self._tasks.spawn(
+                persist(partial(self._settings.reload, name), self._clock), name=f"reload-settings-of-{name}"
+            )
             self._tell_controller_of_settings(None)
 
     def _take_settings(self, config: BrokerConfig) -> None:
@@ -550,21 +554,6 @@ class Broker:
         if not self.failed.done():
             self.failed.set_result(reason)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run a background task. Its failure ends the broker, because it would go unnoticed otherwise."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            logger.error("%s failed", task.get_name(), exc_info=error)
-            self._fail(f"{task.get_name()} failed: {error}")
-
     # Stop
 
     async def stop(self) -> None:
@@ -574,9 +563,7 @@ class Broker:
             self._replicas.roles.is_leaving = True
             await self._hand_over()
         self.state = BrokerState.SHUTTING_DOWN
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._closers.aclose()
         self.state = BrokerState.NOT_RUNNING
 

@@ -23,11 +23,11 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.system import SystemClock
+from odradek.base.tasks import TaskOwner, finish
 from odradek.base.types import TopicPartition
 from odradek.client.connections import Connect, Connections, Link, connector
 from odradek.client.metadata import Backoff, ClusterView, Node, RefreshSchedule, TopicView, view_of
 from odradek.client.settings import ClientSettings, as_settings
-from odradek.client.tasks import TaskOwner, finish
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.cluster import MetadataResponse
 from odradek.protocol.messages.groups import FindCoordinatorResponse

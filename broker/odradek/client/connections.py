@@ -12,9 +12,9 @@ from typing import Final, Protocol
 
 from odradek.base.errors import NetworkError, OdradekError
 from odradek.base.ports import Buffer, Clock
+from odradek.base.tasks import TaskOwner
 from odradek.client.metadata import Backoff, Node
 from odradek.client.settings import ClientSettings
-from odradek.client.tasks import TaskOwner
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, Response

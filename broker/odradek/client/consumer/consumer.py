@@ -24,6 +24,7 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.base.ports import Clock
+from odradek.base.tasks import TaskOwner, finish
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from odradek.client.cluster import Cluster
 from odradek.client.connections import Connect
@@ -33,7 +34,6 @@ from odradek.client.consumer.membership import GroupMember
 from odradek.client.models import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
 from odradek.client.offsets import Membership, commit_offsets, fetch_committed, list_offsets
 from odradek.client.settings import ClientSettings, as_settings
-from odradek.client.tasks import TaskOwner, finish
 from odradek.records.v2.record import Record
 
 _LOG: Final = logging.getLogger(__name__)

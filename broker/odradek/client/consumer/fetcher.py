@@ -24,6 +24,7 @@ from odradek.base.errors import (
     UnknownTopicIdError,
     error_for,
 )
+from odradek.base.tasks import TaskOwner
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
 from odradek.client.cluster import Cluster
 from odradek.client.consumer.fetch_state import PartitionState
@@ -31,7 +32,6 @@ from odradek.client.consumer.fetched import raw_fetch
 from odradek.client.exchanges import exchange_fetch
 from odradek.client.models import RawFetch
 from odradek.client.offsets import list_offsets
-from odradek.client.tasks import TaskOwner
 from odradek.protocol.fetch_sessions import FetchSession, SessionRequest
 from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest, ForgottenPartition
 from odradek.records.v2.record import Record
@@ -83,7 +83,7 @@ class Fetcher:
         self._states.clear()
         self._arrival.set()
 
-    def _broke(self, error: BaseException) -> None:
+    def _broke(self, _task: str, error: BaseException) -> None:
         """A bug ended a task: the next call raises it."""
         self._failure = error
         self._arrival.set()

@@ -39,6 +39,7 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
+from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
 from odradek.client.cluster import Cluster
 from odradek.client.consumer.assignors import ASSIGNORS, Assignment, Member
@@ -52,7 +53,6 @@ from odradek.client.consumer.group_protocol import (
 )
 from odradek.client.metadata import ClusterView
 from odradek.client.offsets import Membership
-from odradek.client.tasks import TaskOwner
 from odradek.protocol.codec import Response
 from odradek.protocol.messages.membership import (
     HeartbeatResponse,

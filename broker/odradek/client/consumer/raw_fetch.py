@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.base.errors import LeaderNotAvailableError, OdradekError, error_for
+from odradek.base.tasks import TaskOwner
 from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
 from odradek.client.cluster import Cluster
 from odradek.client.consumer.fetched import raw_fetch
 from odradek.client.exchanges import exchange_fetch
 from odradek.client.models import RawFetch
-from odradek.client.tasks import TaskOwner
 from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest
 
 MAX_READ_AHEAD: Final = 16

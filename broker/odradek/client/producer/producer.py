@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from odradek.base.errors import ConfigError, MessageTooLargeError, NetworkError, OdradekError, RequestTimedOutError
 from odradek.base.ports import Clock
+from odradek.base.tasks import finish
 from odradek.base.types import TopicPartition
 from odradek.client.cluster import Cluster
 from odradek.client.connections import Connect
@@ -24,7 +25,6 @@ from odradek.client.producer.batch_builder import CODECS, ClientBatchBuilder
 from odradek.client.producer.partitioning import DefaultPartitioner
 from odradek.client.producer.sender import Sender
 from odradek.client.settings import ClientSettings, as_settings
-from odradek.client.tasks import finish
 from odradek.records.v2.batch import HEADER_SIZE
 
 _BULK_CHUNK: Final = 2_000

@@ -27,13 +27,13 @@ from odradek.base.errors import (
     UnknownServerError,
     error_for,
 )
+from odradek.base.tasks import TaskOwner
 from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.client.cluster import Cluster
 from odradek.client.exchanges import BatchAnswer, PreparedBatch, exchange_produce
 from odradek.client.metadata import ClusterView
 from odradek.client.producer.accumulator import Accumulator, ProducerBatch
 from odradek.client.producer.sequences import Identity, PartitionSequences, Verdict, judge_plain
-from odradek.client.tasks import TaskOwner
 from odradek.protocol.messages.produce import InitProducerIdResponse
 
 _NO_PRODUCER: Final = -1
@@ -102,7 +102,7 @@ class Sender:
             self._accumulator.done(batch)
             batch.failed(error)
 
-    def _broke(self, error: BaseException) -> None:
+    def _broke(self, _task: str, error: BaseException) -> None:
         """A bug ended a task, so no batch can be expected to complete: fail all of them."""
         self._failure = error
         self._fail_everything(UnknownServerError(f"the producer broke and must be closed: {error!r}"))

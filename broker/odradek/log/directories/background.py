@@ -1,21 +1,21 @@
 """Tasks and timers that end with their owner, and blocking calls that outlive the tasks.
 
-`log.manager` and the modules under it start their work here. Invariants: after `close` nothing runs and nothing starts,
+`log/manager` and the modules under it start their work here. Invariants: after `close` nothing runs and nothing starts,
 except for blocking calls, for which `settle` waits; a task that fails because of a bug is logged and affects no other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek.base.ports import Clock, RunBlocking, Timer
-
-logger = logging.getLogger(__name__)
+from odradek.base.tasks import TaskOwner
 
 T = TypeVar("T")
+
+_TASK_NAME: Final = "log-manager"
 
 
 class Background:
@@ -26,7 +26,7 @@ class Background:
     def __init__(self, clock: Clock) -> None:
         """Start without tasks and timers."""
         self._clock = clock
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner()
         self._timers: set[Timer] = set()
         self.is_closed = False
 
@@ -35,15 +35,7 @@ class Background:
         if self.is_closed:
             work.close()
             return
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            logger.critical("a task of the log manager ended by a bug", exc_info=error)
+        self._tasks.spawn(work, name=_TASK_NAME)
 
     def call_later(self, delay_ms: float, callback: Callable[[], object]) -> None:
         """Call a function after a delay; does nothing once closed."""
@@ -67,10 +59,7 @@ class Background:
         for timer in list(self._timers):
             timer.cancel()
         self._timers.clear()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
 
 class BlockingCalls:

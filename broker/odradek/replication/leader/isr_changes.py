@@ -6,13 +6,13 @@ it unblocks. Each partition has at most one task, because it proposes nothing wh
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
 
 from odradek.base.errors import OdradekError, ProtocolError, UnknownServerError
 from odradek.base.ports import Clock
+from odradek.base.tasks import TaskOwner
 from odradek.replication.isr import Refusal
 from odradek.replication.partition import IsrProposal
 from odradek.replication.requests import IsrWriter
@@ -32,27 +32,17 @@ class IsrChanges:
         self._clock: Final = clock
         self._writer: Final = writer
         self._on_change: Final = on_change
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: Final = TaskOwner()
         self.shrinks = 0
         self.expands = 0
 
     def start(self, partition: HostedPartition, proposal: IsrProposal) -> None:
         """Commit a proposal that the partition has just made."""
-        task = asyncio.get_running_loop().create_task(self._commit(partition, proposal))
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+        self._tasks.spawn(self._commit(partition, proposal), name=f"change-isr-{proposal.topic_partition}")
 
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended. Idempotent."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a change of an in-sync set failed", exc_info=error)
+        await self._tasks.close()
 
     async def _commit(self, partition: HostedPartition, proposal: IsrProposal) -> None:
         delay_ms = RETRY_MIN_MS

@@ -23,6 +23,7 @@ from typing import Final, Protocol, TypeVar
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import CorruptMessageError, KafkaStorageError, OdradekError, StorageError
 from odradek.base.ports import Clock
+from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
 from odradek.log.manager import LogManager
 from odradek.log.partition_log import PartitionLog
@@ -117,7 +118,7 @@ class ReplicaMover:
         self._throttle: Final = Throttle(clock)
         self._slots: Final = asyncio.Semaphore(config.num_replica_alter_log_dirs_threads or len(config.log_dirs))
         self._moves: dict[TopicPartition, _Move] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: Final = TaskOwner()
         self._is_closed = False
 
     def reconfigure(self, config: BrokerConfig) -> None:
@@ -150,29 +151,22 @@ class ReplicaMover:
             return
         future.update_config(partition.log.config)
         move = self._moves[topic_partition] = _Move(partition, future)
-        task = asyncio.get_running_loop().create_task(self._run(move), name=f"move-{topic_partition}")
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._ended, move))
+        task = self._tasks.spawn(self._run(move), name=f"move-{topic_partition}")
+        task.add_done_callback(lambda _: self._ended(move))
 
     def cancel(self, topic_partition: TopicPartition) -> None:
         """Cancel a move: the replica stays in its directory. The result of a step in progress is ignored."""
         self._logs.drop_future(topic_partition)
         self._moves.pop(topic_partition, None)
 
-    def _ended(self, move: _Move, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+    def _ended(self, move: _Move) -> None:
         if self._moves.get(move.partition.topic_partition) is move:
             del self._moves[move.partition.topic_partition]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("%s: a move ended by a bug", move.partition.topic_partition, exc_info=error)
 
     async def close(self) -> None:
         """Stop all moves after their current steps; they continue after a restart. Idempotent."""
         self._is_closed = True
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     # One move
 

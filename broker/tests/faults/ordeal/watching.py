@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from odradek.base.errors import NetworkError, ProtocolError
+from odradek.base.tasks import TaskOwner
 from odradek.client.blocking.loop_thread import LoopThread, current
 from odradek.client.metadata import view_of
-from odradek.client.tasks import TaskOwner
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
@@ -45,7 +45,7 @@ class Watch:
         self._tasks: Final = TaskOwner(self._broke)
         self._failure: BaseException | None = None
 
-    def _broke(self, error: BaseException) -> None:
+    def _broke(self, _task: str, error: BaseException) -> None:
         self._failure = error
 
     def __enter__(self) -> Self:
