@@ -71,7 +71,7 @@ class Lease:
         """`identity` must be unique among running processes. `ended` returns holders that are known to have stopped."""
         self.closing = False
         """Whether its namespace did not exist or was being deleted at the last request."""
-        self.obstacle = "its Lease is not taken yet"
+        self.obstacle = "its Lease was not acquired yet"
         """Why it is not held, as the end of a message about its scope."""
         self.predecessor = ""
         """The previous holder, if it did not release the Lease; else empty."""
@@ -102,7 +102,7 @@ class Lease:
             except NoNamespaceError:
                 self.obstacle = "does not exist or is being deleted"
             except KubernetesError as error:
-                self.obstacle = f"cannot be served: its Lease cannot be taken: {error}"
+                self.obstacle = f"cannot be served: its Lease cannot be acquired: {error}"
             if self.obstacle != logged:
                 logger.info("%s: standing by: the namespace %s", self._which, self.obstacle)
                 logged = self.obstacle
@@ -128,7 +128,7 @@ class Lease:
                 continue
             if holder is not None:
                 self._lose(f"is served by {holder}")
-                logger.error("%s was taken by %s", self._which, holder)
+                logger.error("%s was acquired by %s", self._which, holder)
                 return
             pause = self._timing.renew
         self._lose("cannot be served: its Lease could not be renewed in time")
@@ -137,7 +137,7 @@ class Lease:
     async def release(self) -> None:
         """Release the Lease, so that the next holder does not have to wait. Failures are logged: the Lease expires
         anyway."""
-        self._lose("is not served: its Lease was given back")
+        self._lose("is not served: its Lease was released")
         try:
             lease = self._mine or await self._get()
             if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
@@ -145,7 +145,7 @@ class Lease:
                 await self._client.replace(lease, paced=False)
         except KubernetesError as error:
             if error.status != HTTPStatus.NOT_FOUND:
-                logger.warning("%s was not given back: %s", self._which, error)
+                logger.warning("%s was not released: %s", self._which, error)
         self._mine = None
 
     def _lose(self, obstacle: str) -> None:
@@ -173,7 +173,7 @@ class Lease:
             written = await (self._create() if lease is None else self._client.replace(self._taken(lease), paced=False))
         except KubernetesError as error:
             if error.status == HTTPStatus.CONFLICT:
-                return "another operator, which was faster"
+                return "another operator, which acquired it first"
             raise
         if before != self._identity:
             self.predecessor = before

@@ -99,7 +99,7 @@ def main() -> None:
     type=click.FloatRange(0, 3600),
     default=None,
     show_envvar=True,
-    help="How long a starting broker asks the API server before it uses its last known rack and addresses; a change "
+    help="How long a starting broker tries the API server before it uses its last known rack and addresses; a change "
     "restarts brokers.  [default: 20, without a restart]",
 )
 @click.option("--metrics-port", envvar="METRICS_PORT", type=click.IntRange(0, 65_535), default=8080, show_default=True)

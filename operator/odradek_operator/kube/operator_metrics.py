@@ -54,22 +54,18 @@ class Reconciliations:
         def counter(name: str, what: str) -> Counter:
             return Counter(f"strimzi_{name}", what, _LABELS, registry=registry)
 
-        self._started = counter("reconciliations", "Reconciliations begun, whatever the cause")
-        self._periodical = counter("reconciliations_periodical", "Reconciliations begun by the timer")
+        self._started = counter("reconciliations", "Reconciliations, whatever their cause")
+        self._periodical = counter("reconciliations_periodical", "Reconciliations by the timer")
         self._successful = counter("reconciliations_successful", "Reconciliations that reached the desired state")
-        self._failed = counter("reconciliations_failed", "Reconciliations that could not")
-        self._locked = counter("reconciliations_locked", "Given up for another at the same resource: never")
+        self._failed = counter("reconciliations_failed", "Reconciliations that failed")
+        self._locked = counter("reconciliations_locked", "Reconciliations skipped because of a lock; always 0")
         self._duration = Histogram(
-            "strimzi_reconciliations_duration_seconds", "Time of a reconciliation", _LABELS, registry=registry
+            "strimzi_reconciliations_duration_seconds", "Duration of a reconciliation", _LABELS, registry=registry
         )
-        self._resources = Gauge("strimzi_resources", "Custom resources seen", _LABELS, registry=registry)
-        self._paused = Gauge(
-            "strimzi_resources_paused", "Custom resources whose reconciliation is held", _LABELS, registry=registry
-        )
-        self._pods_wanted = Gauge(
-            "odradek_pods_wanted", "Pods that a cluster's resource asks for", _POD_LABELS, registry=registry
-        )
-        self._pods_ready = Gauge("odradek_pods_ready", "Pods of them that are ready", _POD_LABELS, registry=registry)
+        self._resources = Gauge("strimzi_resources", "Custom resources", _LABELS, registry=registry)
+        self._paused = Gauge("strimzi_resources_paused", "Paused custom resources", _LABELS, registry=registry)
+        self._pods_wanted = Gauge("odradek_pods_wanted", "Desired pods of a cluster", _POD_LABELS, registry=registry)
+        self._pods_ready = Gauge("odradek_pods_ready", "Ready pods of a cluster", _POD_LABELS, registry=registry)
         self._longest = _Longest()
         registry.register(self._longest)
         self._namespaces = tuple(namespaces) or ("*",)

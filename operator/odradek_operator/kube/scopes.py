@@ -254,7 +254,7 @@ class Leases:
             await lease.keep()
         finally:
             await self._listener.lost(namespace)
-            logger.info("namespace %s is not served by this operator any more", namespace)
+            logger.info("namespace %s is no longer served by this operator", namespace)
             await lease.release()
 
 

@@ -138,7 +138,7 @@ def _sized(
 
 def _blind(cluster: Cluster, state: KubernetesState, wanted: _Wanted) -> Verdict:
     """Apply rule 2. An ensemble of one that does not answer does not serve, even if its pod is ready."""
-    busy = "" if cluster.zookeeper.replicas == 1 else "ZooKeeper cannot be asked."
+    busy = "" if cluster.zookeeper.replicas == 1 else "ZooKeeper does not answer."
     return ensemble.decide(
         cluster, state, wanted_hash=wanted.ensemble_hash, modes=wanted.quorum.modes, brokers_busy=busy
     )

@@ -195,7 +195,7 @@ def other_cluster(cluster: Cluster, record: Record, found: str | None) -> Waitin
     has = "has no cluster id" if found is None else f"has cluster id {found}"
     return _refused(
         "ClusterIdChanged",
-        f"ZooKeeper {has}, but this cluster's id is {record.cluster_id}: its metadata is lost, or another ensemble "
+        f"ZooKeeper {has}, but this cluster's id is {record.cluster_id}: its metadata was lost, or another ensemble "
         "answers. Topics and brokers are left as they are. Bring the ensemble back with its data; to begin anew "
         f"without it, delete the claims of the cluster and ConfigMap {names.record(cluster.name)}.",
     )
@@ -230,7 +230,7 @@ def _unknown_size(cluster: Cluster, shown: int) -> Waiting:
 def _lost(cluster: Cluster) -> Waiting:
     return _refused(
         "EnsembleLost",
-        "The volume claims of ZooKeeper are gone, and with them the cluster's metadata; an empty ensemble does not "
+        "The volume claims of ZooKeeper were deleted, and with them the cluster's metadata; an empty ensemble does not "
         "start in its place. Restore the claims; to begin anew, delete the claims of the brokers and ConfigMap "
         f"{names.record(cluster.name)}.",
     )

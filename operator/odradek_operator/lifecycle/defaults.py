@@ -107,11 +107,11 @@ def _merged(wanted: Mapping[str, str], present: Mapping[str, str], known: _Known
         elif key not in config:
             changes.append(f"{key} is removed (was {_shown(key, present[key])})")
         elif key not in present:
-            changes.append(f"{key} becomes {_shown(key, config[key])}")
+            changes.append(f"{key} is set to {_shown(key, config[key])}")
         elif _same(key, config[key], present[key]):
             config[key] = present[key]
         else:
-            changes.append(f"{key} becomes {_shown(key, config[key])} (was {_shown(key, present[key])})")
+            changes.append(f"{key} changes from {_shown(key, present[key])} to {_shown(key, config[key])}")
     return config, changes
 
 
@@ -120,8 +120,8 @@ def _recorded(ownership: BrokersOwnership, known: _Known) -> str:
     said = f"the resource sets {', '.join(sorted(ownership.owned)) or 'no dynamic properties of brokers'}"
     if known.shared:
         ids = f", and its broker ids are {', '.join(map(str, sorted(ownership.ids)))}" if ownership.ids else ""
-        return f"{said}{ids}; properties that others set stay"
-    kept = f"; properties that others set stay: {', '.join(sorted(ownership.preserved))}" if ownership.preserved else ""
+        return f"{said}{ids}; properties set by others stay"
+    kept = f"; properties set by others stay: {', '.join(sorted(ownership.preserved))}" if ownership.preserved else ""
     return f"{said}{kept}"
 
 
@@ -138,4 +138,4 @@ def _same(key: str, left: str, right: str) -> bool:
 def _shown(key: str, value: str) -> str:
     """Return a value for Events. A value that may be a secret is not shown."""
     setting = BROKER_SETTINGS.get(key)
-    return value if setting is not None and not setting.sensitive else "a value that is not shown"
+    return value if setting is not None and not setting.sensitive else "a hidden value"

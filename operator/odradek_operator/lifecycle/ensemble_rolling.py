@@ -66,13 +66,13 @@ def _serving_ones(pods: Mapping[int, Pod], old: Mapping[int, Pod], size: int, *,
         if not pod.ready:
             if len(set(modes) - {number}) > size // 2:
                 return _restart(pod, "is not ready")
-            return _wait("NoMajority", f"Without {pod.name}, no majority of the ensemble would serve.")
+            return _wait("NoMajority", f"Without {pod.name}, the ensemble would have no quorum.")
     silent = [pod.name for number, pod in pods.items() if number not in modes]
     if silent:
         return _wait("MemberSilent", f"{', '.join(silent)}: no answer.")
     leaders = [number for number in pods if modes[number] == LEADER]
     if len(leaders) != 1:
-        return _wait("NoLeader", "The ensemble has no leader that is known.")
+        return _wait("NoLeader", "The ensemble has no known leader.")
     number = min(old, key=lambda member: (member == leaders[0], member))
     return _restart(old[number], "")
 
@@ -84,7 +84,7 @@ def _replace_silent(
     new = [other for other in pods.values() if other.restart_hash == wanted_hash]
     if not modes and len(new) > size // 2:
         return _wait(
-            "NoMajority", "Nobody in the ensemble serves, though a majority has the new template: look at its pods."
+            "NoMajority", "No member of the ensemble serves, although a majority has the new template: check its pods."
         )
     return _restart(pod, "does not serve")
 

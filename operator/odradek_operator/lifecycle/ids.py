@@ -33,14 +33,14 @@ def refused(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None)
     if not first:
         return None
     if snapshot is None:
-        sentence = f"ZooKeeper has not said whether the ids of new brokers are free: {listed(first)} cannot start yet."
+        sentence = f"It is not known yet whether the ids of new brokers are free: {listed(first)} cannot start yet."
         return _waiting("BrokerIdsUnknown", sentence)
     users = {broker: user for broker in first if (user := _user(snapshot, broker))}
     if users:
         sentence = _in_use(cluster, snapshot, users, held=known_size(cluster, state))
         return _waiting("BrokerIdsInUse", sentence, needs_person=True)
     if unknown := unreadable(snapshot):
-        sentence = f"{unknown} It may have replicas on {listed(first)}, so new brokers of these ids do not start."
+        sentence = f"{unknown} It may have replicas on {listed(first)}, so new brokers with these ids do not start."
         return _waiting("BrokerIdsUnknown", sentence, needs_person=True)
     return None
 

@@ -93,7 +93,7 @@ def _why(wish: Resized, gone: frozenset[int], *, even: bool) -> str:
         return f"{listed(gone)} {'is' if len(gone) == 1 else 'are'} drained"
     if wish.targets:
         return "replication factors change"
-    return "shares are evened out" if even else "a reassignment is under way"
+    return "replicas are evened out" if even else "a reassignment is in progress"
 
 
 def _stuck(wish: Resized, gone: frozenset[int]) -> tuple[Waiting, ...]:
@@ -103,7 +103,7 @@ def _stuck(wish: Resized, gone: frozenset[int]) -> tuple[Waiting, ...]:
         Waiting(
             what="scale-in" if gone else "replication-factor",
             reason="PartitionsStuck",
-            sentence=f"Replicas of {named(wish.stuck)} cannot move yet: their leader, or other brokers, are not there.",
+            sentence=f"Replicas of {named(wish.stuck)} cannot move yet: their leader, or other brokers, are offline.",
         ),
     )
 
@@ -116,5 +116,5 @@ def _absent(brokers: Sequence[int]) -> Waiting:
     return Waiting(
         what="rebalance",
         reason="BrokersMissing",
-        sentence=f"{listed(brokers).capitalize()}: not registered in ZooKeeper, so shares are not evened out yet.",
+        sentence=f"{listed(brokers).capitalize()}: not registered in ZooKeeper, so replicas are not evened out yet.",
     )

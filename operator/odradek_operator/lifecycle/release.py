@@ -105,7 +105,9 @@ def _decide(kind: _Kind, state: KubernetesState, numbers: range, *, now: float) 
             continue
         if is_given_up(pod, lost):
             waiting.append(
-                _wait("DiskReleased", f"The disk of {kind.noun} {number} is given up; its volume claim is going.")
+                _wait(
+                    "DiskReleased", f"The disk of {kind.noun} {number} is released; its volume claim is being deleted."
+                )
             )
             continue
         obstacle = _obstacle(kind, number, waited=now - since)
@@ -130,7 +132,7 @@ def _obstacle(kind: _Kind, number: int, *, waited: float) -> Waiting | None:
     if waited < kind.patience:
         return _wait(
             "NodeLost",
-            f"{_upper(who)} has lost its node or disk, which is given up if it is not back within {kind.patience} s.",
+            f"{_upper(who)} has lost its node or disk, which is released if it is not back within {kind.patience} s.",
         )
     return kind.needed(number)
 
@@ -169,7 +171,7 @@ def _needed_member(size: int, quorum: Quorum, member: int) -> Waiting | None:
     if size == 1:
         return _wait(
             "OnlyMember",
-            "The lost disk of the only ZooKeeper member is kept: without it the cluster forgets its topics. Bring the "
+            "The lost disk of the only ZooKeeper member is kept: without it the cluster loses its topics. Bring the "
             "node back, or restore the disk.",
             needs_person=True,
         )
@@ -203,7 +205,7 @@ def _stranded(kind: _Kind, state: KubernetesState, number: int, *, now: float) -
     if now - node.changed_at >= kind.patience:
         yield _wait(
             "PodStranded",
-            f"The node {node.name} of {pod.name} does not answer, and its disk is not tied to that node: once the "
+            f"The node {node.name} of {pod.name} does not answer, and its disk is not bound to that node: once the "
             "node is surely off, delete the pod by force, and it starts elsewhere with what is on its disk.",
             needs_person=True,
         )

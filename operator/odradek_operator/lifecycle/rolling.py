@@ -96,7 +96,7 @@ def decide(
         return _wait("BrokerRestarting", away) if away else _wait("EnsembleRestarting", ensemble.away)
     lost = [pod.name for broker, pod in old.items() if broker not in reachable]
     if lost:
-        return _wait("NodeLost", f"The node or disk of {lost[0]} is lost: nobody there could restart it.")
+        return _wait("NodeLost", f"The node or disk of {lost[0]} is lost: it could not be restarted there.")
     unready = sorted((broker == snapshot.controller_id, broker) for broker, pod in old.items() if not pod.ready)
     if unready:
         return _first_allowed([broker for _, broker in unready], cluster, old, snapshot, why="is not ready")
@@ -151,7 +151,7 @@ def _first_allowed(
         if not absence.forbids:
             cost = ""
             if absence.costs:
-                cost = f"; {named(absence.costs)} will lack in-sync replicas meanwhile, having too few to spare one"
+                cost = f"; {named(absence.costs)} will lack in-sync replicas meanwhile"
             return Verdict(step=_restart(broker, old[broker], why, cost))
         sentences.append(
             f"Without broker {broker}, {named(absence.forbids)} would have fewer in-sync replicas than needed."

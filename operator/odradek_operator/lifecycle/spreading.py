@@ -60,7 +60,7 @@ def obsolete(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> 
                     ordinal=ordinal,
                     pod=pod.name,
                     uid=pod.uid,
-                    reason=f"{pod.name} fits on no node, and need not be spread over nodes any more",
+                    reason=f"{pod.name} fits on no node, and no longer has to be spread over nodes",
                 )
     return None
 

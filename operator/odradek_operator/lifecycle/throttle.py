@@ -81,5 +81,5 @@ def lift(snapshot: Snapshot) -> LiftThrottle | None:
     return LiftThrottle(
         broker_defaults=tuple(key for key in (*RATES, MARK) if key in present),
         topics={topic: keys for topic, keys in topics.items() if keys},
-        reason="nothing moves any more",
+        reason="no replica is moving",
     )

@@ -64,6 +64,6 @@ async def _carry_out_all(zk: ZkClient, snapshot: Snapshot, plan: Plan, done: Cal
         try:
             await carry_out(zk, action, epoch_version=version)
         except OutdatedError as error:
-            logger.info("planning again: %s", error)
+            logger.info("the state has changed; planning again: %s", error)
             return
         done(action)

@@ -37,7 +37,7 @@ FOREIGN_KEYS: Final = frozenset({"leader.replication.throttled.replicas", "follo
 """Overrides that reassignment tools set and remove themselves: left as they are."""
 
 
-PAUSED: Final = 'nothing is changed while the annotation odradek.dev/paused is "true"; remove it to go on.'
+PAUSED: Final = 'the annotation odradek.dev/paused is "true": nothing is changed until it is removed.'
 
 
 def decide(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
@@ -81,7 +81,7 @@ def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
         return _refuse(topic.name, Obstacle.PAUSED, PAUSED)
     record = snapshot.ownership.get(topic.name)
     if topic.deletion is Deletion.PROTECT:
-        sentence = "its resource is gone, but said deletion: Protect; the topic stays with all its records."
+        sentence = "its resource was deleted, but had deletion: Protect; the topic stays with all its records."
         actions: tuple[Action, ...] = ()
         if record is not None and snapshot.controller_epoch_version is not None:
             # A later resource of this name adopts the topic: it must not remove what it never set.
@@ -99,7 +99,7 @@ def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
         topic=topic.name,
         version=observed.version,
         ownership_version=None if record is None else record.version,
-        reason="its resource is gone and said deletion: Delete",
+        reason="its resource was deleted and had deletion: Delete",
     )
     return Decision(topic=topic.name, actions=(action,))
 
@@ -140,7 +140,7 @@ def _factor_obstacle(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Refus
         )
         return Refusal(topic=topic.name, obstacle=Obstacle.TOO_MANY_REPLICAS, sentence=sentence)
     if replicas > live:
-        sentence = f"{_count(replicas, 'replica')} need as many live brokers, and there are {live}."
+        sentence = f"{_count(replicas, 'replica')} need as many live brokers, but there are only {live}."
         return Refusal(topic=topic.name, obstacle=Obstacle.NOT_ENOUGH_BROKERS, sentence=sentence)
     return None
 
@@ -151,12 +151,12 @@ def _reassigning(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> s
     if topic.replicas is not None and _factor_differs(topic, observed):
         done = observed.with_factor(topic.replicas)
         return (
-            f"spec.replicas is {topic.replicas}: {done} of {_count(count, 'partition')} have, or are getting, so many; "
-            "the others follow in portions."
+            f"spec.replicas is {topic.replicas}: {done} of {_count(count, 'partition')} have or are getting it; "
+            "the others follow in batches."
         )
     moving = {number for number, part in observed.assignment.partitions.items() if part.is_being_reassigned}
     moving |= {name.partition for name in snapshot.reassigning if name.topic == topic.name}
-    return f"replicas of {len(moving)} of {_count(count, 'partition')} are on the move." if moving else ""
+    return f"replicas of {len(moving)} of {_count(count, 'partition')} are being moved." if moving else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
         return _refuse(
             topic.name,
             Obstacle.NAME_COLLIDES,
-            f"the topic {other} is there, and metrics write '.' and '_' alike: choose another name.",
+            f"the topic {other} exists, and '.' and '_' are the same in names of metrics: choose another name.",
         )
     obstacle = _factor_obstacle(topic, snapshot, brokers=brokers)
     if obstacle is not None:
@@ -227,7 +227,7 @@ def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
         ownership=Ownership(
             resource=topic.uid, owned=frozenset(topic.config), version=None if record is None else record.version
         ),
-        reason=f"the resource asks for it: {_count(topic.partitions, 'partition')}, {_count(replicas, 'replica')} each",
+        reason=f"requested by the resource: {_count(topic.partitions, 'partition')} with {_count(replicas, 'replica')}",
     )
     return Decision(topic=topic.name, actions=(action,))
 
@@ -243,13 +243,13 @@ def _partitions(
 
     if topic.partitions == count:
         return
-    wish = f"spec.partitions is {topic.partitions}, the topic has {count}"
+    wish = f"spec.partitions is {topic.partitions}, but the topic has {count}"
     if topic.partitions < count:
         if topic.drift is Drift.ADOPT:
             return
         refuse(
             Obstacle.PARTITIONS_CANNOT_SHRINK,
-            f"{wish}: partitions cannot be taken away, as their records would be lost; set spec.partitions back.",
+            f"{wish}: partitions cannot be removed, because their records would be lost; set spec.partitions back.",
         )
         return
     if observed.reassigning or any(moving.topic == topic.name for moving in snapshot.reassigning):
@@ -259,7 +259,7 @@ def _partitions(
     if len(live) < factor:
         refuse(
             Obstacle.NOT_ENOUGH_BROKERS,
-            f"{wish}: new ones with {factor} replicas need as many live brokers, and there are {len(live)}.",
+            f"{wish}: new ones with {factor} replicas need as many live brokers, but there are only {len(live)}.",
         )
         return
     actions.append(
@@ -299,11 +299,11 @@ def _config(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None
         elif key not in wanted:
             changes.append(f"{key} is removed (was {present[key]})")
         elif key not in present:
-            changes.append(f"{key} becomes {wanted[key]}")
+            changes.append(f"{key} is set to {wanted[key]}")
         elif _same_value(key, wanted[key], present[key]):
             wanted[key] = present[key]
         else:
-            changes.append(f"{key} becomes {wanted[key]} (was {present[key]})")
+            changes.append(f"{key} changes from {present[key]} to {wanted[key]}")
     strangers = frozenset(present) - FOREIGN_KEYS if known.preserved is None else known.preserved
     owned, preserved = frozenset(topic.config), strangers - topic.config.keys()
     ownership = Ownership(resource=topic.uid, owned=owned, preserved=preserved, version=known.version)
@@ -331,7 +331,11 @@ def _config(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None
 
 
 def _adoption(owned: frozenset[str], preserved: frozenset[str]) -> str:
-    kept = f"settings of others stay: {', '.join(sorted(preserved))}" if preserved else "no settings of others"
+    kept = (
+        f"settings set by others stay: {', '.join(sorted(preserved))}"
+        if preserved
+        else "there are no settings set by others"
+    )
     return f"the resource sets {', '.join(sorted(owned)) or 'no settings'}; {kept}"
 
 

@@ -104,16 +104,16 @@ def _topic_condition(observed: ObservedTopic | None, decision: Decision) -> Cond
         sentences = " ".join(_sentence(refusal.sentence) for refusal in refusals)
         return not_ready(refusals[0].obstacle.value, sentences)
     if decision.actions or observed is None:
-        what = "; ".join(action.reason for action in decision.actions) or "it is not there"
-        return not_ready("Reconciling", f"It is being brought to its specification: {what}.")
+        what = "; ".join(action.reason for action in decision.actions) or "it does not exist"
+        return not_ready("Reconciling", f"In progress: {what}.")
     partitions = len(observed.assignment.partitions)
     if offline := len(observed.offline()):
         return not_ready("Offline", f"{offline} of {partitions} partitions have no leader.")
     if decision.reassigning:
         return not_ready("Reassigning", _sentence(decision.reassigning))
     if behind := len(observed.under_replicated()):
-        return not_ready("UnderReplicated", f"{behind} of {partitions} partitions lack an in-sync replica.")
-    return ready("Reconciled", f"All {partitions} partitions are as specified, with every replica in sync.")
+        return not_ready("UnderReplicated", f"{behind} of {partitions} partitions are under-replicated.")
+    return ready("Reconciled", f"All {partitions} partitions are as specified, and all replicas are in sync.")
 
 
 def _sentence(text: str) -> str:

@@ -44,7 +44,7 @@ class _Damage:
         try:
             return decode(key, data)
         except LayoutError as error:
-            sentence = f"A znode cannot be understood: {error}."
+            sentence = f"A znode is invalid: {error}."
             if topic is None:
                 self.others.append(sentence)
             else:

@@ -45,7 +45,7 @@ class ObservedTopic:
 
     @property
     def reassigning(self) -> bool:
-        """Whether replicas of some partition are on the move."""
+        """Whether replicas of some partition are being moved."""
         return any(part.adding or part.removing for part in self.assignment.partitions.values())
 
     def with_factor(self, factor: int) -> int:

@@ -288,7 +288,7 @@ async def test_a_reassignment_and_its_throttle_come_and_go_together(zk: KazooZkC
     lift = LiftThrottle(
         broker_defaults=("leader.replication.throttled.rate",),
         topics={"orders": ("leader.replication.throttled.replicas",)},
-        reason="nothing moves any more",
+        reason="no replica is moving",
     )
     await carry_out_step(zk, lift, epoch_version=0)
     lifted = await read_snapshot(zk, None)

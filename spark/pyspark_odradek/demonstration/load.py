@@ -47,7 +47,7 @@ def settings(bootstrap: str) -> ClientSettings:
 def wait_for_topic(client: BlockingClient, topic: str, *, timeout_seconds: float) -> int:
     """Wait until every partition has a leader and all its replicas; the number of partitions."""
     deadline = time.monotonic() + timeout_seconds
-    state = "it is not there"
+    state = "it does not exist"
     while time.monotonic() < deadline:
         try:
             described = client.admin.describe_topics([topic]).get(topic)

@@ -29,7 +29,7 @@ def row(demo: Demo, kind: str, name: str) -> dict[str, str]:
 
 
 def counts(metadata: ClusterMetadata, topic: str) -> tuple[int, int, int]:
-    """Partitions of a topic, replicas of each, and how many partitions lack an in-sync replica."""
+    """Partitions of a topic, replicas of each, and how many partitions are under-replicated."""
     partitions = metadata.topics[topic].partitions.values()
     (replicas,) = {len(partition.replicas) for partition in partitions}
     return len(partitions), replicas, sum(len(each.isrs) < len(each.replicas) for each in partitions)

@@ -54,7 +54,7 @@ class FencedError(KubernetesError):
 
     def __init__(self, request: str) -> None:
         """`request` is verb and path."""
-        super().__init__(request, 0, "not sent: this operator does not hold the Lease of the namespace any more")
+        super().__init__(request, 0, "not sent: this operator no longer holds the Lease of the namespace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

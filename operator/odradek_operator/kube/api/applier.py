@@ -113,12 +113,12 @@ class Applier:
             return Waiting(
                 what="apply",
                 reason="ObjectIsLeaving",
-                sentence=f"{which} is still there, of {owner}: it is made again when it is gone.",
+                sentence=f"{which} still exists and belongs to {owner}: it is created again once it is deleted.",
             )
         return Waiting(
             what="apply",
             reason="ForeignObject",
-            sentence=f"{which} belongs to {owner} and is left as it is, so this cluster lacks it. Give the Cluster "
+            sentence=f"{which} belongs to {owner} and is not changed, so this cluster lacks it. Give the Cluster "
             "another name or namespace, or remove that object.",
             needs_person=True,
         )
@@ -130,7 +130,7 @@ class Applier:
     def warnings(self) -> tuple[str, ...]:
         """Return a message about each required kind that is not installed."""
         return tuple(
-            f"{kind.word} is unknown here: install the Prometheus operator, or ask for none (spec.monitoring)."
+            f"{kind.word} is unknown here: install the Prometheus operator, or disable it (spec.monitoring)."
             for kind in sorted(self.unknown, key=lambda kind: kind.word)
         )
 
@@ -162,12 +162,12 @@ class Applier:
 
 def _refused(which: Reference, error: KubernetesError) -> Waiting:
     if error.status == HTTPStatus.CONFLICT:
-        sentence = f"{which} was changed at the same time: {error.reason.rstrip('.')}. It is looked at again."
+        sentence = f"{which} was changed concurrently: {error.reason.rstrip('.')}. It is retried."
         return Waiting(what="apply", reason="ObjectChanged", sentence=sentence)
     return Waiting(
         what="apply",
         reason="KubernetesRefuses",
-        sentence=f"Kubernetes refuses {which}: {error.reason.rstrip('.')}.",
+        sentence=f"Kubernetes rejects {which}: {error.reason.rstrip('.')}.",
         needs_person=True,
     )
 

@@ -132,7 +132,7 @@ async def _go(client: KubernetesClient, which: Reference, present: Object) -> bo
     """Delete a StatefulSet without its pods. Returns whether it is gone."""
     uid = present["metadata"]["uid"]
     if not _is_leaving(present):
-        logger.info("%s is created again around its pods, since its volumes change in size", which)
+        logger.info("%s is deleted and created again without its pods, because the size of its volumes changes", which)
         await client.delete(which, uid=uid, orphan=True)
     loop = asyncio.get_running_loop()
     until = loop.time() + GONE_SECONDS
@@ -178,9 +178,7 @@ def _stays_larger(volume: VolumeSize, name: str, body: Object) -> str:
 
 
 def _is_unbound(volume: VolumeSize, name: str) -> Waiting:
-    return _wait(
-        "ClaimNotBound", f"Claim {name} grows to {volume.size} as soon as it has a volume.", needs_person=False
-    )
+    return _wait("ClaimNotBound", f"Claim {name} grows to {volume.size} once it has a volume.", needs_person=False)
 
 
 def _refusal(volume: VolumeSize, name: str, body: Object, error: KubernetesError) -> Waiting:

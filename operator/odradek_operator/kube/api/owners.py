@@ -60,4 +60,4 @@ def _named_by_itself(present: Mapping[str, Any]) -> str:
         return str(manager)
     for entry in metadata.get("managedFields") or []:
         return f"field manager {entry.get('manager', 'unknown')}"
-    return "somebody that it does not name"
+    return "an unknown owner"

@@ -15,7 +15,7 @@ class Pace:
     def __init__(self, per_second: float) -> None:
         """`per_second`: the average rate. Raises `ValueError` unless it is positive."""
         if per_second <= 0:
-            raise ValueError(f"{per_second} turns a second would never come")
+            raise ValueError(f"{per_second} per second is not a valid rate")
         self._interval = 1 / per_second
         self._next = 0.0
 

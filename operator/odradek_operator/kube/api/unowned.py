@@ -40,7 +40,7 @@ async def remove(client: KubernetesClient, bodies: list[Object], *, keep: Contai
         if key_of(body) not in keep:
             which = Reference.of(body)
             if await client.delete(which, uid=body["metadata"]["uid"]):
-                logger.info("%s went with its cluster %s/%s", which, *key_of(body))
+                logger.info("%s was deleted with its cluster %s/%s", which, *key_of(body))
 
 
 def key_of(body: Object) -> Key:

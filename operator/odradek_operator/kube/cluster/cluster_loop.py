@@ -147,7 +147,7 @@ class ClusterLoop:
                 outcome.failed = True
             except Exception:
                 # A bug of ours in one cluster must not end the care for the others.
-                logger.exception("cluster %s/%s: this round failed", self.namespace, self.name)
+                logger.exception("cluster %s/%s: the reconciliation failed", self.namespace, self.name)
                 outcome.failed = True
         return ERROR_PAUSE_SECONDS
 
@@ -167,7 +167,7 @@ class ClusterLoop:
             )
             return self._shared.settings.idle_seconds
         if former := view.former_sets:
-            sentence = f"The former Cluster of this name is still going: waiting for the end of {', '.join(former)}."
+            sentence = f"The former Cluster with this name is still being deleted: waiting for {', '.join(former)}."
             await self._statuses.waits(view.cluster, "FormerClusterGoing", sentence)
             return BUSY_SECONDS
         spec = specification(view)
@@ -253,7 +253,7 @@ class ClusterLoop:
                 everything=True,
             )
         except ZkError as error:
-            return None, f"ZooKeeper at {zookeeper_connect(cluster)} cannot be asked: {error}.", ()
+            return None, f"ZooKeeper at {zookeeper_connect(cluster)} does not answer: {error}.", ()
         for name in wanted.removed:
             decision = outcome.plan.decisions[name]
             if not decision.actions and not decision.refusals:

@@ -74,7 +74,7 @@ class Reports:
             known.told_at = asyncio.get_running_loop().time()
             known.trouble = ""
         except (aiohttp.ClientError, TimeoutError, ReportError) as error:
-            trouble = f"{url} told no sizes and no lag: {error or type(error).__name__}"
+            trouble = f"{url} did not return sizes and lag: {error or type(error).__name__}"
             if trouble != known.trouble:
                 known.trouble = trouble
                 logger.info("%s", trouble)

@@ -164,18 +164,18 @@ def _not_settled(cluster: Cluster, view: ClusterView) -> Condition | None:
         return not_ready("ZooKeeperMembersMissing", " ".join(missing))
     if decision.outdated:
         count = len(decision.outdated)
-        return not_ready(ROLLING, f"{count} of {cluster.brokers.replicas} brokers await their restart.")
+        return not_ready(ROLLING, f"{count} of {cluster.brokers.replicas} brokers are waiting for their restart.")
     if decision.progress is not None:
         progress = decision.progress
         return not_ready(
-            "Rebalancing", f"{progress.remaining} of {progress.total} partitions are to move: {progress.reason}."
+            "Rebalancing", f"{progress.remaining} of {progress.total} partitions have to move: {progress.reason}."
         )
     return None
 
 
 def _without_zookeeper(cluster: Cluster, view: ClusterView) -> Condition:
     """Return why ZooKeeper does not answer: claims without volumes first, then what its members report."""
-    trouble = view.trouble or "ZooKeeper cannot be asked."
+    trouble = view.trouble or "ZooKeeper does not answer."
     members = view.state.ensemble
     pending = sorted(
         name
@@ -348,14 +348,15 @@ def invalid_cluster(cluster: str) -> Condition:
     """Return the status of a Topic whose Cluster is invalid and has no earlier valid specification."""
     return unknown(
         "ClusterInvalid",
-        f"The specification of Cluster {cluster} is invalid, so nothing is done for its Topics: see its status.",
+        f"The specification of Cluster {cluster} is invalid, so its Topics are not reconciled: see its status.",
     )
 
 
 def no_cluster(cluster: str) -> Condition:
     """Return the status of a Topic whose Cluster does not exist."""
     return not_ready(
-        "NoCluster", f"There is no Cluster {cluster} in this namespace." if cluster else "The Topic names no Cluster."
+        "NoCluster",
+        f"There is no Cluster {cluster} in this namespace." if cluster else "The Topic does not name a Cluster.",
     )
 
 
@@ -372,7 +373,7 @@ def topic_is_deleted(namespace: str, topic: str) -> Condition:
     """Return the status of a Topic whose topic the brokers are deleting."""
     return not_ready(
         "Deleting",
-        "The brokers are deleting the topic, which ends when every broker with a replica of it has run. To delete the "
+        "The brokers are deleting the topic, which needs every broker with a replica of it to be online. To delete the "
         f"resource without waiting: {_let_go(namespace, topic)}",
     )
 
@@ -384,9 +385,7 @@ def _let_go(namespace: str, topic: str) -> str:
 
 def paused() -> Condition:
     """Return the condition of a paused resource."""
-    return unknown(
-        "Paused", 'Nothing is changed while the annotation odradek.dev/paused is "true": remove it to go on.'
-    )
+    return unknown("Paused", 'The annotation odradek.dev/paused is "true": nothing is changed until it is removed.')
 
 
 def zookeeper_unreachable(trouble: str) -> Condition:

@@ -223,7 +223,7 @@ def test_a_topic_that_waits_for_its_deletion_says_why_and_how_to_keep_the_topic(
 
         await operator.lose_zookeeper(ConnectionLost("nobody answers"))
         world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: None}}})
-        await until(lambda: "cannot be asked" in said_of(world, "loose"), "ZooKeeper is away")
+        await until(lambda: "does not answer" in said_of(world, "loose"), "ZooKeeper is away")
         operator.zookeeper_trouble = None
         await until(lambda: world.find(Kind.TOPIC, "loose") is None, "it goes on")
         assert world.topics() == {"orders"}

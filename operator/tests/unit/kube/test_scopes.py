@@ -266,7 +266,7 @@ def test_an_operator_that_may_not_take_leases_says_so_and_writes_nothing() -> No
         async with Operator(world, leases="a").working() as operator:
             await asyncio.sleep(LONG_SECONDS)
             assert operator.client.landed == []
-            assert "its Lease cannot be taken: Kubernetes: GET" in standby(operator)[ALL]
+            assert "its Lease cannot be acquired: Kubernetes: GET" in standby(operator)[ALL]
 
     run_virtual(run())
 

@@ -52,18 +52,18 @@ def names(*keys: str) -> frozenset[str]:
         ({}, {}, None, ""),
         ({"log_retention_ms": "7"}, {"log.retention.ms": "7"}, None, ""),
         ({"log_retention_ms": "7"}, {"log.retention.ms": " 07"}, None, ""),
-        ({}, {"log.retention.ms": "7"}, {"log.retention.ms": "7"}, "log.retention.ms becomes 7"),
+        ({}, {"log.retention.ms": "7"}, {"log.retention.ms": "7"}, "log.retention.ms is set to 7"),
         (
             {"log_retention_ms": "8"},
             {"log.retention.ms": "7"},
             {"log.retention.ms": "7"},
-            "log.retention.ms becomes 7 (was 8)",
+            "log.retention.ms changes from 8 to 7",
         ),
-        ({"log_retention_ms": "nonsense"}, {"log.retention.ms": "7"}, {"log.retention.ms": "7"}, "was nonsense"),
-        ({"a_plugin": "1"}, {}, {}, "a.plugin is removed (was a value that is not shown)"),
+        ({"log_retention_ms": "nonsense"}, {"log.retention.ms": "7"}, {"log.retention.ms": "7"}, "from nonsense to"),
+        ({"a_plugin": "1"}, {}, {}, "a.plugin is removed (was a hidden value)"),
         # People's own throttle stays, the resource's own is written.
         ({RATE: "5"}, {}, None, ""),
-        ({RATE: "5"}, {RATE: "6"}, {RATE: "6"}, f"{RATE} becomes 6 (was 5)"),
+        ({RATE: "5"}, {RATE: "6"}, {RATE: "6"}, f"{RATE} changes from 5 to 6"),
         # While ours is in force, nobody changes it.
         ({RATE: "5", MARK: "resize"}, {}, None, ""),
         ({RATE: "5", MARK: "resize"}, {RATE: "6"}, None, ""),
@@ -149,7 +149,7 @@ def test_an_upgrade_removes_nothing_and_what_others_set_later_goes_back() -> Non
     assert (step.config_version, step.record_version) == (4, None)
     ownership = BrokersOwnership(owned=names("log.retention.ms"), preserved=names("a.plugin"))
     assert step.record.clusters == {"uid": ownership}
-    assert step.reason == "the resource sets log.retention.ms; properties that others set stay: a.plugin"
+    assert step.reason == "the resource sets log.retention.ms; properties set by others stay: a.plugin"
     assert defaults.decide(OWN, after(first, step), {"log.retention.ms": "7"}) is None
     later = snapshot({"log.retention.ms": "7", "a.plugin": "1", "b.plugin": "1"}, ownership)
     removed = defaults.decide(OWN, later, {"log.retention.ms": "7"})

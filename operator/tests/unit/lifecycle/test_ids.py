@@ -142,11 +142,11 @@ def test_what_is_not_known_is_not_started() -> None:
     assert waiting is not None
     assert (waiting.reason, waiting.needs_person) == ("BrokerIdsUnknown", False)
     assert ids.refused(cluster(2), KubernetesState(sets={"demo-kafka": SET}), None) is None
-    unreadable = Snapshot(unreadable={"t": "A znode cannot be understood: /brokers/topics/t: not JSON."})
+    unreadable = Snapshot(unreadable={"t": "A znode is invalid: /brokers/topics/t: not JSON."})
     waiting = ids.refused(cluster(), NOTHING, unreadable)
     assert waiting is not None
     assert (waiting.reason, waiting.needs_person) == ("BrokerIdsUnknown", True)
-    assert waiting.sentence.startswith("A znode cannot be understood: /brokers/topics/t: not JSON. It may have")
+    assert waiting.sentence.startswith("A znode is invalid: /brokers/topics/t: not JSON. It may have")
 
 
 @pytest.mark.parametrize("snapshot", [REGISTERED, None])

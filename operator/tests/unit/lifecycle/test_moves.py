@@ -87,7 +87,7 @@ def test_a_wildcard_throttle_of_a_topic_stays_and_is_not_lifted() -> None:
     quiet.overrides = world.overrides
     quiet.defaults = dict(step.broker_defaults)
     assert decide(quiet).step == LiftThrottle(
-        broker_defaults=(*RATES, MARK), topics={"u": (FOLLOWERS,)}, reason="nothing moves any more"
+        broker_defaults=(*RATES, MARK), topics={"u": (FOLLOWERS,)}, reason="no replica is moving"
     )
 
 

@@ -183,7 +183,7 @@ def test_an_only_copy_elsewhere_is_no_reason() -> None:
     assert decide(state(POD, claim(nodes=("bad",))), dataclasses.replace(snapshot, topics=gone)).step is not None
     deleting = dataclasses.replace(snapshot, deleting=frozenset({"orders"}))
     assert decide(state(POD, claim(nodes=("bad",))), deleting).step is not None
-    unreadable = dataclasses.replace(seen(), unreadable={"x": "A znode cannot be understood: /x."})
+    unreadable = dataclasses.replace(seen(), unreadable={"x": "A znode is invalid: /x."})
     assert reason(decide(state(POD, claim(nodes=("bad",))), unreadable)) == "ZnodeUnreadable"
 
 

@@ -298,9 +298,9 @@ def test_the_ensemble_goes_first_unless_a_broker_is_not_ready() -> None:
 
 def test_nothing_is_concluded_from_what_cannot_be_read() -> None:
     world = outdated_world()
-    snapshot = dataclasses.replace(seen(world), unreadable={"x": "A znode cannot be understood: /x."})
+    snapshot = dataclasses.replace(seen(world), unreadable={"x": "A znode is invalid: /x."})
     verdict = decide(world, snapshot)
-    assert waits(verdict) == ("ZnodeUnreadable", "A znode cannot be understood: /x.")
+    assert waits(verdict) == ("ZnodeUnreadable", "A znode is invalid: /x.")
     assert verdict.waiting[0].needs_person
     world.crash(0)
     down = dataclasses.replace(seen(world), unreadable=snapshot.unreadable)

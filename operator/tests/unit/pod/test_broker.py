@@ -104,7 +104,7 @@ def test_internal_listeners_need_no_api() -> None:
 
 def test_rack_and_node_port_come_from_node_and_service() -> None:
     service = {"spec": {"ports": [{"port": 9094, "nodePort": 31_000}]}}
-    api = Api(demo_kafka_out_0=[ApiReadError("it is not there"), service])
+    api = Api(demo_kafka_out_0=[ApiReadError("it does not exist"), service])
     text = broker_properties("", pod(INSIDE, NODE_PORT, rack_key="zone"), lambda: api, pause=no_pause)
     pairs = parse_properties(text)
     assert pairs["broker.rack"] == "z1"

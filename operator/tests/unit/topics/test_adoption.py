@@ -41,7 +41,7 @@ def test_adopting_sets_what_the_resource_lists_and_keeps_the_rest() -> None:
     (action,) = topics.decide(wish(segment_bytes="200"), state, brokers=3).actions
     assert isinstance(action, SetConfig)
     assert action.config == {"retention.ms": "-1", "segment.bytes": "200"}
-    assert action.reason == "segment.bytes becomes 200 (was 100)"
+    assert action.reason == "segment.bytes changes from 100 to 200"
     expected = Ownership(
         resource="", owned=frozenset({"segment.bytes"}), preserved=frozenset({"retention.ms"}), version=None
     )

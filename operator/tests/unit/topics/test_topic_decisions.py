@@ -40,7 +40,7 @@ def test_a_topic_that_is_not_there_is_created_over_all_live_brokers() -> None:
     assert sorted(replicas[0] for replicas in action.assignment.values()) == [0, 0, 1, 1, 2, 2]
     assert action.config == {"retention.ms": "60000"}
     assert action.config_version is None
-    assert action.reason == "the resource asks for it: 6 partitions, 2 replicas each"
+    assert action.reason == "requested by the resource: 6 partitions with 2 replicas"
 
 
 def test_what_an_earlier_topic_left_in_the_configuration_is_replaced() -> None:
@@ -85,7 +85,7 @@ def test_growing_keeps_every_existing_replica_and_goes_on_in_turn() -> None:
     assert all(len(set(replicas)) == 2 for replicas in partitions.values())
     assert action.version == 4
     assert action.assignment.topic_id == TWO.assignment.topic_id
-    assert action.reason == "spec.partitions is 5, the topic has 2"
+    assert action.reason == "spec.partitions is 5, but the topic has 2"
 
 
 def test_growing_keeps_the_topics_factor_whatever_the_resource_says() -> None:
@@ -100,16 +100,16 @@ def test_growing_keeps_the_topics_factor_whatever_the_resource_says() -> None:
 @pytest.mark.parametrize(
     ("present", "wanted", "result", "reason"),
     [
-        ({}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms becomes 1"),
-        ({"retention.ms": "2"}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms becomes 1 (was 2)"),
+        ({}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms is set to 1"),
+        ({"retention.ms": "2"}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms changes from 2 to 1"),
         ({"retention.ms": "2"}, {}, {}, "retention.ms is removed (was 2)"),
         (
             {"retention.ms": "2", "segment.bytes": "100"},
             {"segment.bytes": "100", "preallocate": "true"},
             {"segment.bytes": "100", "preallocate": "true"},
-            "preallocate becomes true; retention.ms is removed (was 2)",
+            "preallocate is set to true; retention.ms is removed (was 2)",
         ),
-        ({"retention.ms": "soon"}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms becomes 1 (was soon)"),
+        ({"retention.ms": "soon"}, {"retention.ms": "1"}, {"retention.ms": "1"}, "retention.ms changes from soon to 1"),
         (
             {"leader.replication.throttled.replicas": "*", "retention.ms": "2"},
             {},
@@ -162,9 +162,9 @@ def test_a_topic_without_a_configuration_znode_gets_one_when_it_needs_it() -> No
             wish(),
             snapshot(live=1),
             Obstacle.NOT_ENOUGH_BROKERS,
-            "2 replicas need as many live brokers, and there are 1",
+            "2 replicas need as many live brokers, but there are only 1",
         ),
-        (wish(1), snapshot(TWO), Obstacle.PARTITIONS_CANNOT_SHRINK, "spec.partitions is 1, the topic has 2"),
+        (wish(1), snapshot(TWO), Obstacle.PARTITIONS_CANNOT_SHRINK, "spec.partitions is 1, but the topic has 2"),
         (wish(2, 4), snapshot(TWO), Obstacle.TOO_MANY_REPLICAS, "spec.replicas is 4, and the cluster has 3 brokers"),
         (wish(2, 4), snapshot(), Obstacle.TOO_MANY_REPLICAS, "spec.replicas is 4, and the cluster has 3 brokers"),
         (wish(2, 3), snapshot(TWO, live=2), Obstacle.NOT_ENOUGH_BROKERS, "3 replicas need as many live brokers"),
@@ -193,7 +193,7 @@ def test_a_topic_without_a_configuration_znode_gets_one_when_it_needs_it() -> No
             Topic(name="or.ders", cluster="demo", replicas=1),
             snapshot(observed("or_ders", (0,))),
             Obstacle.NAME_COLLIDES,
-            "the topic or_ders is there",
+            "the topic or_ders exists",
         ),
     ],
 )
@@ -214,12 +214,12 @@ def test_while_a_topic_moves_its_factor_is_that_of_its_target() -> None:
     assert topic.replication_factor == 2
     decision = topics.decide(wish(), snapshot(topic), brokers=3)
     assert (decision.refusals, decision.actions) == ((), ())
-    assert decision.reassigning == "replicas of 1 of 2 partitions are on the move."
+    assert decision.reassigning == "replicas of 1 of 2 partitions are being moved."
 
 
 def test_a_move_that_is_only_asked_for_is_told_too() -> None:
     state = snapshot(TWO, reassigning=frozenset({TopicPartition("orders", 1), TopicPartition("other", 0)}))
-    assert topics.decide(wish(), state, brokers=3).reassigning == "replicas of 1 of 2 partitions are on the move."
+    assert topics.decide(wish(), state, brokers=3).reassigning == "replicas of 1 of 2 partitions are being moved."
 
 
 def factors(*wishes: Topic, state: Snapshot, cluster: Cluster | None = None) -> dict[str, int]:
@@ -255,7 +255,7 @@ def test_a_factor_is_wanted_until_the_last_partition_has_it() -> None:
     half = observed("orders", (0, 1, 2), (1, 2))
     assert factors(wish(2, 3), state=snapshot(half)) == {"orders": 3}
     decision = topics.decide(wish(2, 3), snapshot(half), brokers=3)
-    assert decision.reassigning.startswith("spec.replicas is 3: 1 of 2 partitions have, or are getting, so many;")
+    assert decision.reassigning.startswith("spec.replicas is 3: 1 of 2 partitions have or are getting it;")
     # The last ones are on their way: nothing is wanted any more, and what moves is told.
     partitions = {
         0: ReplicaAssignment(replicas=(0, 1, 2)),
@@ -264,7 +264,7 @@ def test_a_factor_is_wanted_until_the_last_partition_has_it() -> None:
     moving = dataclasses.replace(half, assignment=dataclasses.replace(half.assignment, partitions=partitions))
     assert factors(wish(2, 3), state=snapshot(moving)) == {}
     decision = topics.decide(wish(2, 3), snapshot(moving), brokers=3)
-    assert decision.reassigning == "replicas of 1 of 2 partitions are on the move."
+    assert decision.reassigning == "replicas of 1 of 2 partitions are being moved."
 
 
 ADOPTING = dataclasses.replace(wish(1, 2, retention_ms="5"), drift=Drift.ADOPT)

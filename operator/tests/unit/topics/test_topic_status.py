@@ -32,14 +32,14 @@ def snapshot(states: dict[int, PartitionState]) -> Snapshot:
             {0: state(0, 0, 1), 1: state(1, 1, 0)},
             Truth.TRUE,
             "Reconciled",
-            "All 2 partitions are as specified, with every replica in sync.",
+            "All 2 partitions are as specified, and all replicas are in sync.",
             (0, 0),
         ),
         (
             {0: state(0, 0, 1), 1: state(1, 1)},
             Truth.FALSE,
             "UnderReplicated",
-            "1 of 2 partitions lack an in-sync replica.",
+            "1 of 2 partitions are under-replicated.",
             (1, 0),
         ),
         ({0: state(0, 0, 1), 1: state(-1, 1)}, Truth.FALSE, "Offline", "1 of 2 partitions have no leader.", (1, 1)),
@@ -71,7 +71,7 @@ def test_a_topic_that_is_being_changed_or_missing_is_not_ready() -> None:
     decision = Decision(
         topic="orders", actions=(DeleteTopic(topic="orders", version=0, ownership_version=None, reason="why"),)
     )
-    assert topic_status(TOPIC, snapshot({}), decision).ready.message.endswith("specification: why.")
+    assert topic_status(TOPIC, snapshot({}), decision).ready.message.endswith("In progress: why.")
     missing = topic_status(TOPIC, Snapshot(), NOTHING)
     assert (missing.ready.status, missing.ready.reason, missing.partitions) == (Truth.FALSE, "Reconciling", 0)
 

@@ -95,7 +95,7 @@ async def test_a_znode_that_cannot_be_understood_spoils_its_topic_alone(path: st
     await zk.set(path, NONSENSE)
     seen = await read_snapshot(zk, None if everything else ["a", "b"])
     assert list(seen.unreadable) == ["a"]
-    assert seen.unreadable["a"] == f"A znode cannot be understood: {path}: not JSON: {NONSENSE!r}."
+    assert seen.unreadable["a"] == f"A znode is invalid: {path}: not JSON: {NONSENSE!r}."
     assert seen.damaged == ()
     # The topic is still known to be there, and never taken for one that was not read.
     assert seen.topics["a"].version >= 0

@@ -33,14 +33,14 @@ MOVE = MoveReplicas(
     topic_configs={"a": LISTS},
     reason="broker 1 is drained",
 )
-LIFT = LiftThrottle(broker_defaults=tuple(RATES), topics={"a": tuple(LISTS)}, reason="nothing moves any more")
+LIFT = LiftThrottle(broker_defaults=tuple(RATES), topics={"a": tuple(LISTS)}, reason="no replica is moving")
 OURS = ManagedBrokers(clusters={"uid": BrokersOwnership(owned=frozenset({"log.retention.ms"}))})
 SET = SetBrokerDefaults(
     config={"log.retention.ms": "8"},
     version=0,
     record=OURS,
     record_version=None,
-    reason="log.retention.ms becomes 8 (was 7)",
+    reason="log.retention.ms changes from 7 to 8",
 )
 RECORD = RecordBrokers(record=OURS, record_version=None, config_version=0, reason="the resource sets log.retention.ms")
 

@@ -133,7 +133,7 @@ def test_without_a_configuration_it_says_what_is_missing(tmp_path: Path, monkeyp
 async def test_a_write_without_enough_time_is_not_sent(server: ApiServer) -> None:
     async with asking(server.url) as client:
         fenced = client.fenced(lambda: MIN_WRITE_SECONDS / 2)
-        with pytest.raises(FencedError, match="not sent: this operator does not hold the Lease"):
+        with pytest.raises(FencedError, match="not sent: this operator no longer holds the Lease"):
             await fenced.merge(DEMO, {"metadata": {"labels": {"a": "b"}}})
         assert server.api.writes == []
         assert await fenced.get(Kind.CLUSTER, NAMESPACE, "demo") is not None, "reads need no Lease"

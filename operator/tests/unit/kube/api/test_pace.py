@@ -44,5 +44,5 @@ def test_a_rest_is_not_saved_up_beyond_the_burst() -> None:
 
 @pytest.mark.parametrize("rate", [0, -1])
 def test_a_rate_must_let_somebody_through(rate: float) -> None:
-    with pytest.raises(ValueError, match="never come"):
+    with pytest.raises(ValueError, match="not a valid rate"):
         Pace(rate)

@@ -55,7 +55,7 @@ def test_many_topics_are_one_event_of_the_cluster() -> None:
 
 
 def test_other_news_of_the_same_round_is_not_swallowed_by_the_many() -> None:
-    changed = Done(topic=name_of(7), what="SetTopicConfig", reason="retention.ms becomes 1")
+    changed = Done(topic=name_of(7), what="SetTopicConfig", reason="retention.ms is set to 1")
 
     events = told([*created(50), changed], 50)
 

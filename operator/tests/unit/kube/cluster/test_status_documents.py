@@ -240,11 +240,11 @@ PROGRESS = Progress(remaining=3, total=12, reason="broker 3 is drained")
         ),
         (
             {"decision": ClusterDecision(broker_count=3, outdated=frozenset({1, 2}))},
-            ("False", "Rolling", "2 of 3 brokers await their restart."),
+            ("False", "Rolling", "2 of 3 brokers are waiting for their restart."),
         ),
         (
             {"decision": ClusterDecision(broker_count=4, progress=PROGRESS)},
-            ("False", "Rebalancing", "3 of 12 partitions are to move: broker 3 is drained."),
+            ("False", "Rebalancing", "3 of 12 partitions have to move: broker 3 is drained."),
         ),
         (
             {"state": dataclasses.replace(view().state, ensemble={0: pod(0, "zookeeper"), 2: pod(2, "zookeeper")})},
@@ -346,7 +346,7 @@ def test_a_topic_that_is_as_specified() -> None:
                 "type": "Ready",
                 "status": "True",
                 "reason": "Reconciled",
-                "message": "All 2 partitions are as specified, with every replica in sync.",
+                "message": "All 2 partitions are as specified, and all replicas are in sync.",
                 "lastTransitionTime": STAMP,
                 "observedGeneration": 6,
             }
@@ -373,11 +373,11 @@ def test_a_topic_whose_size_nobody_knows() -> None:
 def test_a_topic_with_adopted_changes_and_one_that_moves() -> None:
     adopting = Decision(topic="orders", adopted=("partitions=2", "segment.bytes=100"))
     assert topic_of(seen_topic(), adopting)["adopted"] == ["partitions=2", "segment.bytes=100"]
-    moving = Decision(topic="orders", reassigning="replicas of 1 of 2 partitions are on the move.")
+    moving = Decision(topic="orders", reassigning="replicas of 1 of 2 partitions are being moved.")
     assert ready_of(topic_of(seen_topic(), moving)) == (
         "False",
         "Reassigning",
-        "Replicas of 1 of 2 partitions are on the move.",
+        "Replicas of 1 of 2 partitions are being moved.",
     )
 
 
