@@ -117,7 +117,7 @@ async def test_what_a_person_must_settle_is_told_and_not_waited_for(stage: Stage
 
 async def test_a_protected_topic_is_told_once_and_forgotten(running: Stage) -> None:
     running.manifest.write_text(CLUSTER)
-    await running.told(notice("said deletion: Protect"))
+    await running.told(notice("had deletion: Protect"))
     assert await running.zk.children(layout.DELETE_TOPICS) == []
     running.manifest.write_text(CLUSTER + topic("later"))
     await running.told(lambda event: event.kind is ProgressKind.ACTION and event.subject == "topic later")
