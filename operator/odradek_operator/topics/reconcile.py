@@ -1,7 +1,7 @@
-"""Read, decide, do, until there is nothing left to do: the loop around the pure core.
+"""The reconciliation loop: read the state, decide, act, until nothing is left to do.
 
-Enters: a client and what is wanted. Leaves: an `Outcome`. Called by the embedded cluster's loop and by the Kubernetes
-handlers; both see the very same decisions. It never waits for the controller: what was written is read back next time.
+The loop of the embedded cluster and the Kubernetes handlers call it, so both make the same decisions. It does not wait
+for the controller: the result of a write is read in the next call.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from odradek_operator.topics.zookeeper_writer import OutdatedError, carry_out
 logger = logging.getLogger(__name__)
 
 MAX_ROUNDS: Final = 10
-"""Somebody who changes the cluster as fast as we read it wins for now; the next call tries again."""
+"""Maximum number of rounds: if others change the cluster faster than it is read, the next call tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The last snapshot and the plan that was made of it."""
+    """The last snapshot and the plan made from it."""
 
     snapshot: Snapshot
     plan: Plan
@@ -41,10 +41,10 @@ class Outcome:
 async def reconcile(
     zk: ZkClient, wanted: Wanted, done: Callable[[Action], None], *, everything: bool = False
 ) -> Outcome:
-    """Bring the cluster to what is wanted, as far as writes can; `done` hears of each write after it was made.
+    """Write what is needed to bring the cluster to the desired state. `done` is called after each write.
 
-    With `everything` the snapshot has all topics in depth, as decisions about the whole cluster need it. Raises
-    `ZkError` when ZooKeeper cannot be reached.
+    With `everything`, the snapshot contains the details of all topics, for decisions about the whole cluster. Raises
+    `ZkError` if ZooKeeper does not answer.
     """
     names = None if everything else [*wanted.topics, *wanted.removed]
     for _ in range(MAX_ROUNDS):

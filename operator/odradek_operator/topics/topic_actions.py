@@ -1,8 +1,8 @@
-"""What the operator may do to a topic, and what it may refuse, as values. Pure.
+"""Actions on topics, and the reasons to refuse one, as values. Pure.
 
-`topics` and `topic_plan` decide on actions; `zookeeper_writer` carries them out. Each action holds all that its write
-needs, with the versions of the znodes from which it was decided, and the reason why, which people read in logs and
-events.
+`topic_decisions` and `topic_plan` decide on actions; `zookeeper_writer` executes them. Each action contains everything
+that its write needs, including the znode versions it was decided from, and the reason, which is shown in logs and
+Events.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from odradek.zk.layout import TopicAssignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """The record of a topic's overrides that a write replaces, or leaves behind."""
+    """The record of a topic's overrides that a write creates or replaces."""
 
     resource: str
     owned: frozenset[str]
     preserved: frozenset[str] = frozenset()
     version: int | None
-    """Of the record that is there; None: there is none yet."""
+    """Version of the existing record; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic:
-    """Make a topic that is not there. The writer gives it its id."""
+    """Create a topic. The writer generates its id."""
 
     topic: str
     assignment: Mapping[int, Sequence[int]]
     config: Mapping[str, str]
     config_version: int | None
-    """Version of a configuration that an earlier topic of this name left behind, which is replaced."""
+    """Version of a configuration left by an earlier topic of this name, which is replaced."""
     ownership: Ownership
     reason: str
 
@@ -51,12 +51,12 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetConfig:
-    """Replace the overrides of a topic and tell every broker."""
+    """Replace the overrides of a topic and notify all brokers."""
 
     topic: str
     config: Mapping[str, str]
     version: int | None
-    """None: there is no configuration yet."""
+    """None if there is no configuration yet."""
     topic_id: UUID | None
     ownership: Ownership
     reason: str
@@ -64,20 +64,20 @@ class SetConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOwnership:
-    """Note which overrides are the resource's, where the overrides themselves are as they shall be."""
+    """Record which overrides belong to the resource, if the overrides themselves are as desired."""
 
     topic: str
     topic_id: UUID | None
     topic_version: int
     config_version: int | None
-    """None: there is no configuration."""
+    """None if there is no configuration."""
     ownership: Ownership
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetOwnership:
-    """Remove the record of a topic whose resource is gone: the topic is nobody's from now on."""
+    """Remove the record of a topic whose resource was deleted: no resource owns the topic any more."""
 
     topic: str
     version: int
@@ -86,13 +86,13 @@ class ForgetOwnership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopic:
-    """Mark a topic for deletion; the controller does the rest."""
+    """Mark a topic for deletion; the controller deletes it."""
 
     topic: str
     version: int
-    """Of `/brokers/topics/T`, so that a new topic of the same name is not deleted."""
+    """Version of `/brokers/topics/T`, so that a new topic of the same name is not deleted."""
     ownership_version: int | None
-    """Of the record that goes with the topic; None: there is none."""
+    """Version of the record that is removed with the topic; None if there is none."""
     reason: str
 
 
@@ -100,7 +100,7 @@ Action = CreateTopic | AddPartitions | SetConfig | RecordOwnership | DeleteTopic
 
 
 class Obstacle(Enum):
-    """Why something that a resource asks for is not done; the reason of its `Ready` condition."""
+    """Why a request of a resource is not carried out; the reason of its `Ready` condition."""
 
     NO_CONTROLLER = "NoController"
     NOT_ENOUGH_BROKERS = "NotEnoughBrokers"
@@ -116,7 +116,7 @@ class Obstacle(Enum):
 
     @property
     def passes(self) -> bool:
-        """Whether waiting may be enough, so that nobody needs to change a manifest."""
+        """Whether waiting may suffice, without a change of the manifest."""
         return self in _PASSING
 
 
@@ -132,7 +132,7 @@ _PASSING = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Something that is not done, and why, in a sentence for the person who asked."""
+    """A request that is not carried out, and why, in a sentence for the user."""
 
     topic: str
     obstacle: Obstacle
@@ -141,13 +141,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """About one topic: what is done and what is not. All empty: it is as it shall be."""
+    """The decision about one topic. It is as desired if all fields are empty."""
 
     topic: str
     actions: tuple[Action, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     reassigning: str = ""
-    """How far its replicas have come to another factor, in a sentence; the moves are the cluster's business, since
-    they are portioned and throttled over all topics."""
+    """Progress of a change of the replication factor, in a sentence. The cluster moves replicas, in batches and
+    throttled over all topics."""
     adopted: tuple[str, ...] = ()
-    """What others set beside the resource and stays, as the status reports it."""
+    """What others have set and stays, as shown in the status."""

@@ -1,9 +1,9 @@
-"""One Topic resource against what is there: create, grow, configure, delete, or refuse. Pure.
+"""Decides about one Topic resource: create, grow, configure, delete, or refuse. Pure.
 
-Enters: a `Snapshot`, a resource, and whether it was removed. Leaves: a `Decision`. Nothing here is random: where the
-first replica goes follows from the topic's name, so the same state always gives the same plan. What carrying out the
-actions makes of the snapshot decides to nothing more (a fixed point). Another replication factor is no action of the
-topic: `wanted_factors` names it to `lifecycle`, which moves replicas in portions over all topics.
+The input is a `Snapshot` and a resource, the result a `Decision`. Nothing is random: the first replica's broker follows
+from the topic's name, so the same state always gives the same decision. Once its actions are executed, the next
+decision is empty (a fixed point). Changing the replication factor is not an action of a topic: `wanted_factors` passes
+it to `lifecycle`, which moves replicas of all topics in batches.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from odradek_operator.topics.topic_actions import (
 from odradek_operator.topics.zookeeper_state import ObservedConfig, ObservedTopic, Snapshot
 
 FOREIGN_KEYS: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
-"""Overrides that reassignment tools set and remove themselves: left as they are."""
+"""Overrides that reassignment tools set and remove; they are not changed."""
 
 
 PAUSED: Final = 'the annotation odradek.dev/paused is "true": nothing is changed until it is removed.'
 
 
 def decide(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
-    """What to do so that the topic becomes as its resource says. `brokers` is how many the cluster shall have."""
+    """Decide how to make the topic match its resource. `brokers` is the desired number of brokers."""
     if topic.paused:
         return _refuse(topic.name, Obstacle.PAUSED, PAUSED)
     if snapshot.controller_epoch_version is None:
@@ -73,7 +73,7 @@ def decide(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
 
 
 def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
-    """What to do about a topic whose resource is gone; `topic` is what the resource said last."""
+    """Decide about a topic whose resource was deleted; `topic` is the resource's last version."""
     observed = snapshot.topics.get(topic.name)
     if observed is None or topic.name in snapshot.deleting:
         return Decision(topic=topic.name)
@@ -84,7 +84,7 @@ def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
         sentence = "its resource was deleted, but had deletion: Protect; the topic stays with all its records."
         actions: tuple[Action, ...] = ()
         if record is not None and snapshot.controller_epoch_version is not None:
-            # A later resource of this name adopts the topic: it must not remove what it never set.
+            # A later resource with this name adopts the topic: it must not remove overrides that it never set.
             actions = (ForgetOwnership(topic=topic.name, version=record.version, reason=sentence),)
         return Decision(
             topic=topic.name,
@@ -105,9 +105,9 @@ def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
 
 
 def wanted_factors(wanted: Wanted, snapshot: Snapshot) -> dict[str, int]:
-    """The replication factors that topics shall get, by topic: those that differ and that the cluster can have.
+    """Return the desired replication factors that differ from the current ones and are possible, by topic.
 
-    A resource that does not say how many replicas it wants is content with those that there are.
+    A resource without `replicas` accepts the current number.
     """
     brokers = wanted.cluster.brokers.replicas
     if wanted.cluster.paused or snapshot.controller_epoch_version is None:
@@ -125,13 +125,13 @@ def wanted_factors(wanted: Wanted, snapshot: Snapshot) -> dict[str, int]:
 
 
 def _factor_differs(topic: Topic, observed: ObservedTopic) -> bool:
-    """Whether some partition has, or will have when what moves has moved, another number of replicas."""
+    """Whether some partition has, or will have after its reassignment, another number of replicas."""
     count = len(observed.assignment.partitions)
     return topic.replicas is not None and observed.with_factor(topic.replicas) < count
 
 
 def _factor_obstacle(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Refusal | None:
-    """Why the topic cannot have as many replicas as it shall; None where it can."""
+    """Return why the topic cannot have the desired number of replicas; None if it can."""
     replicas, live = topic.replicas_on(brokers), len(snapshot.brokers)
     if replicas > max(brokers, live):
         sentence = (
@@ -146,7 +146,7 @@ def _factor_obstacle(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Refus
 
 
 def _reassigning(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> str:
-    """How far replicas have moved, in a sentence; nothing where none shall or does."""
+    """Describe the progress of moving replicas; empty if none move."""
     count = len(observed.assignment.partitions)
     if topic.replicas is not None and _factor_differs(topic, observed):
         done = observed.with_factor(topic.replicas)
@@ -161,11 +161,11 @@ def _reassigning(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the record of a topic says; where it does not speak of this topic and resource, the topic is adopted."""
+    """Return the record of a topic; if it is for another topic or resource, the topic is adopted."""
 
     owned: frozenset[str]
     preserved: frozenset[str] | None
-    """None: adopted now, so whatever others have set is preserved."""
+    """None if it is adopted now, so that everything others have set is preserved."""
     version: int | None
 
 
@@ -179,16 +179,16 @@ def _ownership(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> _Kn
 
 
 def _stays(key: str, topic: Topic, known: _Known) -> bool:
-    """Whether an override that the resource does not list stays."""
+    """Whether an override that is not in the resource stays."""
     if key in FOREIGN_KEYS or known.preserved is None:
         return True
     if key in known.owned:
-        return False  # The resource listed it once and lists it no longer.
+        return False  # It was in the resource before and is not any more.
     return key in known.preserved or topic.drift is Drift.ADOPT
 
 
 def _adopted(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None, known: _Known) -> tuple[str, ...]:
-    """What others set and what stays: partitions with `drift: Adopt`, and overrides."""
+    """Return what others have set and stays: partitions with `drift: Adopt`, and overrides."""
     count = len(observed.assignment.partitions)
     values = {} if config is None else config.values
     kept = [key for key in sorted(values) if key not in topic.config and key not in FOREIGN_KEYS]
@@ -235,7 +235,7 @@ def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
 def _partitions(
     topic: Topic, observed: ObservedTopic, snapshot: Snapshot, actions: list[Action], refusals: list[Refusal]
 ) -> None:
-    """Grow, or say why not."""
+    """Add partitions, or refuse."""
     count = len(observed.assignment.partitions)
 
     def refuse(obstacle: Obstacle, sentence: str) -> None:
@@ -273,7 +273,7 @@ def _partitions(
 
 
 def _grown(assignment: TopicAssignment, more: int, live: Mapping[int, str | None]) -> TopicAssignment:
-    """The assignment with more partitions, which go on where the first ones began, as Kafka's do."""
+    """Return the assignment with more partitions, which continue the first ones as in Kafka."""
     existing = {number: part.replicas for number, part in assignment.partitions.items()}
     first = assignment.partitions[min(existing)]
     start = next((index for index, broker in enumerate(sorted(live)) if broker >= first.preferred_leader), 0)
@@ -285,10 +285,10 @@ def _grown(assignment: TopicAssignment, more: int, live: Mapping[int, str | None
 
 
 def _config(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None, known: _Known) -> list[Action]:
-    """Bring the overrides to what the resource says; values that mean the same are left as they are.
+    """Bring the overrides to those of the resource. Values with the same meaning are not changed.
 
-    Overrides that others set before the resource adopted the topic stay. The record of who set what is written in the
-    same transaction as the overrides, or alone where only the record is missing or old.
+    Overrides that others set before the resource adopted the topic stay. The record of ownership is written in the same
+    transaction as the overrides, or alone if only the record is missing or outdated.
     """
     present = {} if config is None else config.values
     wanted = dict(topic.config)
@@ -346,7 +346,7 @@ def _same_value(key: str, left: str, right: str) -> bool:
     try:
         return setting.parse(left) == setting.parse(right)
     except ConfigError:
-        return False  # What is there is nonsense, so it is not what is wanted.
+        return False  # The current value is invalid, so it is not the desired one.
 
 
 def _count(number: int, noun: str) -> str:

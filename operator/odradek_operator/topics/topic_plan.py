@@ -1,8 +1,7 @@
-"""Everything that is wanted of one cluster against everything that is there. Pure.
+"""Compares everything that is desired for one cluster with its state. Pure.
 
-Enters: a `Snapshot` and `Wanted`. Leaves: a `Plan`: for each topic a decision, in an order that is safe to carry out:
-first what makes room and ends things (deletions), then what makes new ones, then changes; by name within each, so that
-logs read the same every time. Called by `reconcile` after every read.
+`reconcile` calls it after every read. A `Plan` contains a decision for each topic. Its actions are in a safe order:
+deletions first, then creations, then changes; sorted by name within each, so that logs are always the same.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ _ORDER: Final[tuple[type[Action], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be done, topic by topic."""
+    """The decisions about all topics."""
 
     decisions: Mapping[str, Decision]
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Every action, in the order in which they are carried out."""
+        """All actions, in the order of their execution."""
         return tuple(
             action
             for kind in _ORDER
@@ -57,7 +56,7 @@ class Plan:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Everything that is not done."""
+        """All refusals."""
         return tuple(self._refusals())
 
     def _refusals(self) -> Iterator[Refusal]:
@@ -66,7 +65,7 @@ class Plan:
 
 
 def make_plan(wanted: Wanted, snapshot: Snapshot) -> Plan:
-    """Decide about every topic that has, or had, a resource; others are nobody's business here."""
+    """Decide about every topic that has, or had, a resource. Other topics are not changed."""
     if wanted.cluster.paused:
         return Plan(
             decisions={
@@ -88,9 +87,9 @@ def make_plan(wanted: Wanted, snapshot: Snapshot) -> Plan:
 
 
 def _without_leaving(wanted: Wanted, snapshot: Snapshot) -> Snapshot:
-    """The snapshot without brokers that are being drained: new replicas must not go where others come from.
+    """Return the snapshot without brokers that are being drained, so that they get no new replicas.
 
-    In an ensemble that was given, brokers beyond ours are somebody else's and stay.
+    In an external ensemble, brokers of other clusters stay.
     """
     if wanted.cluster.zookeeper.connect is not None:
         return snapshot

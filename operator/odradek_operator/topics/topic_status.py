@@ -1,8 +1,7 @@
-"""What is told about each resource: conditions and counts, from what is wanted and what is there. Pure.
+"""The status of each resource: conditions and counts, from the desired and the actual state. Pure.
 
-Enters: a resource, a `Snapshot`, the `Decision` about it. Leaves: values for a line on a terminal, and for
-`status_documents`, which makes the `status` of a Kubernetes object of them. Conditions follow the Kubernetes API
-conventions: a type, a status, a reason in one word, a sentence.
+The values are shown in a terminal, and `status_documents` converts them into the `status` of Kubernetes objects.
+Conditions follow the Kubernetes API conventions: a type, a status, a reason in one word, a message.
 """
 
 from __future__ import annotations
@@ -70,17 +69,17 @@ def ready(reason: str, message: str) -> Condition:
 
 
 def not_ready(reason: str, message: str) -> Condition:
-    """It is not."""
+    """The resource is not as specified."""
     return Condition(type="Ready", status=Truth.FALSE, reason=reason, message=message)
 
 
 def unknown(reason: str, message: str) -> Condition:
-    """It cannot be told whether it is."""
+    """It is unknown whether the resource is as specified."""
     return Condition(type="Ready", status=Truth.UNKNOWN, reason=reason, message=message)
 
 
 def topic_status(topic: Topic, snapshot: Snapshot, decision: Decision) -> TopicStatus:
-    """Ready means: as the resource says, and every replica in sync."""
+    """Ready means as specified by the resource, with every replica in sync."""
     observed = snapshot.topics.get(topic.name)
     condition = _topic_condition(observed, decision)
     if observed is None:
@@ -99,7 +98,7 @@ def topic_status(topic: Topic, snapshot: Snapshot, decision: Decision) -> TopicS
 
 def _topic_condition(observed: ObservedTopic | None, decision: Decision) -> Condition:
     if decision.refusals:
-        # What needs a person comes before what passes by itself.
+        # Obstacles that a user must remove come before temporary ones.
         refusals = sorted(decision.refusals, key=lambda refusal: refusal.obstacle.passes)
         sentences = " ".join(_sentence(refusal.sentence) for refusal in refusals)
         return not_ready(refusals[0].obstacle.value, sentences)
@@ -121,7 +120,7 @@ def _sentence(text: str) -> str:
 
 
 def cluster_status(cluster: Cluster, snapshot: Snapshot) -> ClusterStatus:
-    """Ready means: every broker is registered and there is a controller."""
+    """Ready means that every broker is registered and there is a controller."""
     ids = sorted({*cluster.brokers.ids(), *snapshot.brokers})
     return ClusterStatus(
         observed_generation=cluster.generation,
@@ -135,7 +134,7 @@ def cluster_status(cluster: Cluster, snapshot: Snapshot) -> ClusterStatus:
 
 
 def registration_condition(cluster: Cluster, snapshot: Snapshot) -> Condition:
-    """What ZooKeeper alone says of a cluster."""
+    """Describe the cluster's state in ZooKeeper."""
     ids = sorted({*cluster.brokers.ids(), *snapshot.brokers})
     missing = [broker for broker in ids if broker not in snapshot.brokers]
     if missing:

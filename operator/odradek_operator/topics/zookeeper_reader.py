@@ -1,9 +1,8 @@
 """Reads a `Snapshot` from ZooKeeper.
 
-Enters: a connected client. Leaves: frozen values. Called by `reconcile` before each decision. Of topics either those
-are read in depth that a resource names, the others by name, so that the cost follows the resources and not the
-cluster; or all, where decisions need to know who holds what. A znode that cannot be understood spoils nothing else: its
-topic is marked, anything else counts as missing, and a sentence says so.
+`reconcile` calls it before each decision. Usually, only topics with a resource are read in detail and others by name,
+so that the cost depends on the number of resources; decisions about all replicas read all topics. An invalid znode does
+not affect others: its topic is marked, anything else counts as missing, and a message reports it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class _Damage:
-    """Znodes that could not be understood."""
+    """Znodes with invalid content."""
 
     def __init__(self) -> None:
         self.topics: dict[str, str] = {}
@@ -40,7 +39,7 @@ class _Damage:
     def understood(
         self, decode: Callable[[_K, bytes], _T], key: _K, data: bytes, topic: str | None = None
     ) -> _T | None:
-        """What `decode` makes of the data; None, and a note, where it cannot."""
+        """Return the decoded data; None, with a message, if it is invalid."""
         try:
             return decode(key, data)
         except LayoutError as error:
@@ -53,16 +52,16 @@ class _Damage:
 
 
 async def read_snapshot(zk: ZkClient, topics: Iterable[str] | None) -> Snapshot:
-    """The cluster as it is now, with these topics in depth, or with all for None. Raises `ZkError`."""
+    """Read the current state, with details of these topics, or of all for None. Raises `ZkError`."""
     damage = _Damage()
-    # First, so that a write which depends on its version depends on all that is read after it.
+    # First, so that writes that depend on its version also depend on everything read after it.
     epoch = await zk.get_or_none(layout.CONTROLLER_EPOCH)
     single = await zk.get_many([layout.CLUSTER_ID, layout.CONTROLLER, layout.REASSIGN_PARTITIONS, MANAGED_BROKERS])
     names = await zk.children_or_none(layout.TOPICS) or []
     wanted = set(names) if topics is None else set(topics)
     found = await _read_topics(zk, [name for name in names if name in wanted], damage)
     if topics is None:
-        # What an earlier topic left behind counts when one of its name is made.
+        # What an earlier topic left behind matters when a topic of the same name is created.
         wanted |= set(await zk.children_or_none(f"{layout.CONFIG}/topics") or [])
     configs = await _read_configs(zk, "topics", sorted(wanted), damage)
     ownership = await _read_ownership(zk, sorted(wanted), damage)
@@ -100,14 +99,14 @@ def _single(znode: Znode | None, decode: Callable[[bytes], _T], damage: _Damage)
 
 
 def _brokers_record(znode: Znode | None, damage: _Damage) -> ObservedBrokersRecord | None:
-    """A record that cannot be understood is replaced: then nothing counts as ours, so nothing is removed."""
+    """Return the record. An invalid one is replaced: then the cluster owns nothing, so nothing is removed."""
     if znode is None:
         return None
     return ObservedBrokersRecord(record=_single(znode, ManagedBrokers.decode, damage), version=znode[1].version)
 
 
 def _bare(name: str, *, version: int) -> ObservedTopic:
-    """A topic of which only the name is known: nobody asked for more, or its znode cannot be understood."""
+    """A topic without details: they were not requested, or its znode is invalid."""
     return ObservedTopic(assignment=TopicAssignment(topic=name, partitions={}), version=version)
 
 
@@ -139,7 +138,7 @@ async def _read_configs(zk: ZkClient, kind: str, names: list[str], damage: _Dama
 
 
 async def _read_ownership(zk: ZkClient, topics: list[str], damage: _Damage) -> dict[str, ObservedOwnership]:
-    """A record that cannot be understood is replaced: then the topic is adopted anew, which removes nothing."""
+    """Return the record. An invalid one is replaced: then the topic is adopted again, which removes nothing."""
     found = {}
     paths = {managed_topic_path(topic): topic for topic in topics}
     for path, znode in (await zk.get_many(paths)).items():

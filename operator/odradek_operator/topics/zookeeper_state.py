@@ -1,8 +1,8 @@
-"""What the operator sees of a cluster in ZooKeeper, at one time, as frozen values. Pure.
+"""The state of a cluster in ZooKeeper at one time, as immutable values. Pure.
 
-Enters: znodes that `zookeeper_reader` read. Leaves: a `Snapshot`, from which `topic_plan` decides and `status` reports.
-A topic's znodes are read one after the other, so they may be of different moments; that does no harm, because every
-write demands the versions that stand here.
+`zookeeper_reader` creates a `Snapshot`; `topic_plan` decides from it, and `topic_status` reports it. The znodes of a
+topic are read one after the other, so they may be of different times. This does no harm, because every write requires
+the versions in the snapshot.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class ObservedConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTopic:
-    """`/brokers/topics/T` and what is below it."""
+    """`/brokers/topics/T` and the znodes below it."""
 
     assignment: TopicAssignment
     version: int
     states: Mapping[int, PartitionState] = field(default_factory=dict)
-    """By partition; one that has never had a leader is missing."""
+    """By partition; without those that never had a leader."""
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of the first partition, from which Kafka tells a topic's factor; a reassignment's target counts."""
+        """Replicas of the first partition, which is the topic's factor in Kafka; after a reassignment in progress."""
         first = min(self.assignment.partitions, default=None)
         return 0 if first is None else len(self.assignment.partitions[first].target)
 
@@ -49,11 +49,11 @@ class ObservedTopic:
         return any(part.adding or part.removing for part in self.assignment.partitions.values())
 
     def with_factor(self, factor: int) -> int:
-        """Of how many partitions the replicas, once what moves has moved, are so many."""
+        """Number of partitions that have this many replicas, after reassignments in progress."""
         return sum(len(part.target) == factor for part in self.assignment.partitions.values())
 
     def under_replicated(self) -> list[int]:
-        """Partitions whose in-sync set lacks one of their replicas, or that have no state yet."""
+        """Partitions with a replica outside the ISR, or without a state."""
         return [
             number
             for number, part in self.assignment.partitions.items()
@@ -71,54 +71,54 @@ class ObservedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedOwnership:
-    """`/odradek/topics/T`: which overrides of a topic are its resource's."""
+    """`/odradek/topics/T`: the overrides that belong to the topic's resource."""
 
     record: ManagedTopic | None
-    """None: it cannot be understood, and counts as missing."""
+    """None if it is invalid, which counts as missing."""
     version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedBrokersRecord:
-    """`/odradek/brokers`: which defaults of brokers, and which broker ids, are whose."""
+    """`/odradek/brokers`: the brokers' default settings and ids, by owner."""
 
     record: ManagedBrokers | None
-    """None: it cannot be understood, and counts as missing."""
+    """None if it is invalid, which counts as missing."""
     version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A cluster as ZooKeeper has it."""
+    """The state of a cluster in ZooKeeper."""
 
     cluster_id: str | None = None
     controller_id: int | None = None
-    """None while there is none."""
+    """None if there is none."""
     controller_epoch: int = 0
     controller_epoch_version: int | None = None
     """Version of `/controller_epoch`, on which every write depends; None before the first controller."""
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
-    """The live ones."""
+    """Live brokers."""
     topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
-    """Every topic's name; in depth those that were asked for, the others have no partitions here and version -1."""
+    """All topics by name. Those that were not read in detail have no partitions here and version -1."""
     configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
-    """By topic. May be there without the topic: a rest of an earlier one of that name."""
+    """By topic. It may exist without the topic, left by an earlier one of that name."""
     ownership: Mapping[str, ObservedOwnership] = field(default_factory=dict)
-    """By topic. May be there without the topic, or speak of an earlier one of that name."""
+    """By topic. It may exist without the topic, or be for an earlier one of that name."""
     broker_configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
     """`/config/brokers/NAME` by name: a broker's id, or `<default>` for all of them."""
     brokers_record: ObservedBrokersRecord | None = None
     deleting: frozenset[str] = frozenset()
-    """Topics whose deletion is under way."""
+    """Topics that are being deleted."""
     reassigning: frozenset[TopicPartition] = frozenset()
     """Partitions in `/admin/reassign_partitions`."""
     reassignment_requested: bool = False
-    """Whether that znode is there, whatever is in it: no other reassignment can be asked for until it is gone."""
+    """Whether that znode exists, even if it is invalid: no other reassignment can be requested until it is deleted."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Topics with a znode that cannot be understood, and a sentence that names it. Such a topic is in `topics` with
-    what could be understood, maybe with no partitions at all: nothing may be concluded from what it lacks."""
+    """Topics with an invalid znode, and a message that names it. Such a topic is in `topics` with its valid parts,
+    possibly without partitions: nothing must be concluded from missing parts."""
     damaged: tuple[str, ...] = ()
-    """Sentences about other znodes that cannot be understood; they count as missing."""
+    """Messages about other invalid znodes, which count as missing."""
 
     def racks(self) -> dict[int, str | None]:
         """The racks of the live brokers."""

@@ -1,9 +1,9 @@
-"""Carries actions out: conditional writes to ZooKeeper, which the cluster's controller then acts upon.
+"""Executes actions with conditional writes to ZooKeeper, on which the cluster's controller then acts.
 
-Enters: actions of `topic_plan`, or steps of `lifecycle`, and the version of `/controller_epoch` that they were decided
-from. Leaves: znodes, or an `OutdatedError` when anything has changed since, upon which the caller reads and plans
-again. Each is one transaction that also demands the controller epoch's version, so a plan never outlives the controller
-it was made under, and nothing is ever half done. What it writes is what Apache Kafka's own tools write.
+It gets actions of `topic_plan`, or steps of `lifecycle`, and the version of `/controller_epoch` that they were decided
+from. Each action is one transaction that checks this version too. So a plan never outlives the controller it was made
+under, and no action is executed partly. If anything has changed, it raises `OutdatedError`, and the caller reads and
+plans again. It writes the same data as the tools of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ _CONFIG_CHANGE: Final = f"{layout.CONFIG_CHANGES}/{layout.CONFIG_CHANGE_PREFIX}"
 
 
 class OutdatedError(OdradekError):
-    """What the plan was made from has changed meanwhile; nothing was written."""
+    """The state that the plan was made from has changed; nothing was written."""
 
 
 def new_topic_id() -> UUID:
-    """A random id (version 4) whose text does not begin with a dash, so that command lines take it for no option."""
+    """Return a random UUID of version 4 that does not begin with a dash, which command lines would parse as an
+    option."""
     while True:
         topic_id = UUID(bytes=os.urandom(16), version=4)
         if not layout.encode_uuid(topic_id).startswith("-"):
@@ -54,7 +55,7 @@ def new_topic_id() -> UUID:
 
 
 def transaction(action: Action, *, epoch_version: int, topic_id: UUID) -> list[Operation]:
-    """The writes of an action; all or none. `topic_id` is for a topic that is made."""
+    """Return the operations of an action, for one transaction. `topic_id` is for a new topic."""
     operations: list[Operation] = [Check(layout.CONTROLLER_EPOCH, epoch_version)]
     match action:
         case CreateTopic():
@@ -109,16 +110,16 @@ def _config(kind: str, entity: str, values: Mapping[str, str], version: int | No
 
 
 def _notice(kind: str, entity: str) -> Operation:
-    """Tells every broker that an entity's configuration changed."""
+    """Notify all brokers that the configuration of an entity changed."""
     return Create(_CONFIG_CHANGE, ConfigChange(entity_path=f"{kind}/{entity}").encode(), sequential=True)
 
 
 async def carry_out(
     zk: ZkClient, action: Action, *, epoch_version: int, make_id: Callable[[], UUID] = new_topic_id
 ) -> None:
-    """Write one action; `MANAGED_TOPICS` must be there.
+    """Execute one action; `MANAGED_TOPICS` must exist.
 
-    Raises `OutdatedError` when the state is another than planned from, and `ZkError`.
+    Raises `OutdatedError` if the state differs from that of the plan, and `ZkError`.
     """
     try:
         await zk.multi(transaction(action, epoch_version=epoch_version, topic_id=make_id()))
@@ -127,14 +128,14 @@ async def carry_out(
 
 
 Configs = Mapping[tuple[str, str], ObservedConfig | None]
-"""Configurations by kind and entity, None where there is none: what a step's changes are made to."""
+"""Configurations by kind and entity, None if there is none: the basis of a step's changes."""
 
 _LIFTED_AT_ONCE: Final = 200
-"""Topics whose throttle is lifted in one transaction: ZooKeeper bounds a request at 1 MB."""
+"""Topics per transaction whose throttle is removed: ZooKeeper limits a request to 1 MB."""
 
 
 def concerned(step: ZooKeeperStep) -> list[tuple[str, str]]:
-    """The configurations that a step changes in part, which therefore have to be read first."""
+    """Return the configurations that a step changes partly, which must be read first."""
     match step:
         case MoveReplicas():
             return [("brokers", layout.DEFAULT_ENTITY), *(("topics", topic) for topic in sorted(step.topic_configs))]
@@ -145,10 +146,10 @@ def concerned(step: ZooKeeperStep) -> list[tuple[str, str]]:
 
 
 def transactions(step: ZooKeeperStep, present: Configs, *, epoch_version: int) -> list[list[Operation]]:
-    """The writes of a step, in order; each all or none. `present` has what is `concerned`.
+    """Return the transactions of a step, in order. `present` has the configurations that `concerned` returned.
 
-    A reassignment is asked for together with its throttle, and only where no other one is asked for. A throttle is
-    lifted from the topics first: what says that there is one to lift goes last.
+    A reassignment and its throttle are requested together, and only if no other one is in progress. The throttle is
+    removed from the topics first; the setting that shows that there is a throttle is removed last.
     """
     check: list[Operation] = [Check(layout.CONTROLLER_EPOCH, epoch_version)]
     defaults = ("brokers", layout.DEFAULT_ENTITY)
@@ -194,7 +195,7 @@ def _changed(
     add: Mapping[str, str] = MappingProxyType({}),
     remove: Iterable[str] = (),
 ) -> list[Operation]:
-    """The write and the notice by which a configuration gets and loses keys; none where nothing changes."""
+    """Return the operations that change keys of a configuration and notify brokers; none if nothing changes."""
     observed = present[entity]
     before = {} if observed is None else observed.values
     gone = set(remove)
@@ -205,7 +206,7 @@ def _changed(
 
 
 async def carry_out_step(zk: ZkClient, step: ZooKeeperStep, *, epoch_version: int) -> None:
-    """Write one step. Raises as `carry_out`, and `LayoutError` for a configuration that cannot be understood."""
+    """Execute one step. Raises the errors of `carry_out`, and `LayoutError` for an invalid configuration."""
     paths = {layout.config_path(*entity): entity for entity in concerned(step)}
     found = await zk.get_many(paths)
     present = {
