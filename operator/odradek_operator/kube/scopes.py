@@ -1,10 +1,9 @@
-"""Which namespaces this operator serves: one Lease for each, and one more for operators of all namespaces.
+"""The namespaces that this operator serves: one Lease for each, and one for operators of all namespaces.
 
-Enters: the namespaces to serve, from the settings or as their resources are seen. Leaves: calls to a listener when a
-namespace may be served and when it may not be any more, a fence for writes, and a `Standing` for people. Called by
-`operator` and `manager`. Whoever holds a namespace's Lease serves it, whatever its own list of namespaces is: operators
-whose lists overlap exclude each other namespace by namespace. An operator of all namespaces first takes the Lease
-`ALL_LEASE`, so that a second one stands by as a whole.
+`operator` and `manager` use it. The namespaces come from the settings, or are added when their resources are seen. A
+listener is called when a namespace may be served and when no longer; a fence limits writes; `Standing` is shown to
+people. The holder of a namespace's Lease serves it, even if other operators have the namespace in their lists. An
+operator of all namespaces first acquires the Lease `ALL_LEASE`, so that a second one stays on standby for all of them.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ logger = logging.getLogger(__name__)
 ALL: Final = "*"
 """The scope of an operator of all namespaces."""
 LEASE: Final = "odradek-operator"
-"""The Lease of a namespace, in that namespace."""
+"""Name of the Lease of a namespace, in that namespace."""
 ALL_LEASE: Final = Reference(kind=Kind.LEASE, namespace="default", name="odradek-operator-all-namespaces")
-"""In the one namespace that is always there and that workloads may write to."""
+"""The namespace of the Lease for all namespaces; it always exists, and workloads may write to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What an operator serves, and what it would serve if others did not."""
+    """The scopes that an operator serves, and those for which it is on standby."""
 
     serving: tuple[str, ...] = ()
     standby: Mapping[str, str] = field(default_factory=dict)
-    """Why it does not serve, by scope, as the end of a sentence."""
+    """Why a scope is not served, as the end of a sentence."""
 
     def __str__(self) -> str:
-        """A line for each part."""
+        """One line per part."""
         lines = []
         if self.serving:
             lines.append(f"serving {_list(self.serving)}")
@@ -48,26 +47,26 @@ class Standing:
 
 
 class ScopeListener(Protocol):
-    """Who serves namespaces."""
+    """Works on namespaces that are served."""
 
     def gained(self, namespace: str) -> None:
         """The namespace may be served from now on."""
         ...
 
     async def lost(self, namespace: str) -> None:
-        """The namespace may not be served any more; returns when nothing works on it."""
+        """The namespace may no longer be served. Returns once no task works on it."""
         ...
 
 
 class Scopes(Protocol):
-    """What the manager asks before it works on a namespace."""
+    """The methods that the manager calls."""
 
     def seen(self, namespaces: Iterable[str]) -> None:
-        """These namespaces, and no others, have something to look after."""
+        """Exactly these namespaces have resources."""
         ...
 
     def heard(self, namespace: str) -> None:
-        """This namespace has something to look after."""
+        """This namespace has resources."""
         ...
 
     def holds(self, namespace: str) -> bool:
@@ -75,45 +74,45 @@ class Scopes(Protocol):
         ...
 
     def is_closing(self, namespace: str) -> bool:
-        """Whether the namespace is gone or being deleted: there only finalizers and left-overs are to be removed."""
+        """Whether the namespace is deleted or being deleted: only finalizers and leftovers are then removed."""
         ...
 
     def fence(self, namespace: str) -> Fence | None:
-        """For how long writes for the namespace may go on; None: for ever."""
+        """How long writes to the namespace are permitted; None for no limit."""
         ...
 
     def standing(self) -> Standing:
-        """For people."""
+        """The served scopes, for people."""
         ...
 
 
 class Alone:
-    """Without leader election: everything is served, always."""
+    """Without leader election: everything is always served."""
 
     def __init__(self, namespaces: Iterable[str] = ()) -> None:
         """`namespaces` are those of the settings; none means all."""
         self._standing = Standing(serving=tuple(sorted(namespaces)) or (ALL,))
 
     def seen(self, namespaces: Iterable[str]) -> None:
-        """Makes no difference."""
+        """Does nothing."""
 
     def heard(self, namespace: str) -> None:
-        """Makes no difference."""
+        """Does nothing."""
 
     def holds(self, namespace: str) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     def is_closing(self, namespace: str) -> bool:
-        """Served like any other."""
+        """Always false: it is served like any other."""
         return False
 
     def fence(self, namespace: str) -> Fence | None:
-        """None."""
+        """No limit."""
         return None
 
     def standing(self) -> Standing:
-        """The settings' namespaces."""
+        """The namespaces in the settings."""
         return self._standing
 
 
@@ -121,7 +120,8 @@ class Leases:
     """The Leases of one operator."""
 
     def __init__(self, client: KubernetesClient, settings: OperatorSettings) -> None:
-        """`client` is for Leases alone, so that no other request delays a renewal. Nothing is taken before `run`."""
+        """`client` is used for Leases only, so that no other request delays a renewal. Nothing is acquired before
+        `run`."""
         self._client = client
         self._namespaces = settings.namespaces
         self._identity = f"{settings.own_namespace}/{settings.identity}"
@@ -132,11 +132,11 @@ class Leases:
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._wanted: set[str] = set(self._namespaces)
         self._over: frozenset[str] = frozenset()
-        """The former holder of `ALL_LEASE`, which stopped all its work when it lost that."""
+        """The former holder of `ALL_LEASE`, which stopped all its work when it lost that Lease."""
         self._listener: ScopeListener | None = None
 
     async def run(self, listener: ScopeListener) -> None:
-        """Take and keep Leases until cancelled; then all are given back, each after its work has stopped."""
+        """Acquire and renew Leases until cancelled. Then each is released after its work has stopped."""
         self._listener = listener
         try:
             if self._all is None:
@@ -155,10 +155,10 @@ class Leases:
             if self._all is not None:
                 await self._all.release()
 
-    # What the manager asks and says
+    # Methods for the manager
 
     def seen(self, namespaces: Iterable[str]) -> None:
-        """Begin and end accordingly; an operator of a list keeps to its list."""
+        """Start and stop accordingly; with a list in the settings, the list is used."""
         if self._all is None:
             return
         self._wanted = set(namespaces)
@@ -168,33 +168,33 @@ class Leases:
             self._begin_all()
 
     def heard(self, namespace: str) -> None:
-        """Begin at once."""
+        """Start to acquire its Lease at once."""
         if self._all is not None and namespace not in self._wanted:
             self._wanted.add(namespace)
             if self._all.remaining() > 0:
                 self._begin_all()
 
     def holds(self, namespace: str) -> bool:
-        """Whether its Lease, and where there is one the Lease of all namespaces, are held."""
+        """Whether its Lease, and the Lease of all namespaces if there is one, are held."""
         return namespace in self._tasks and min(self._leases[namespace].remaining(), self._whole()) > 0
 
     def is_closing(self, namespace: str) -> bool:
-        """Only an operator that could serve the namespace says so."""
+        """Whether the namespace is being deleted; only if this operator could serve it."""
         return namespace in self._tasks and self._leases[namespace].closing and self._whole() > 0
 
     def fence(self, namespace: str) -> Fence | None:
-        """The time that remains of its Leases."""
+        """Remaining time of its Leases."""
         return lambda: self._remaining(namespace)
 
     def standing(self) -> Standing:
-        """Of all scopes."""
+        """The standing of all scopes."""
         if self._all is not None and self._all.remaining() <= 0:
             return Standing(standby={ALL: self._all.obstacle})
         held = {namespace for namespace in self._tasks if self.holds(namespace)}
         standby = {namespace: self._leases[namespace].obstacle for namespace in self._tasks.keys() - held}
         return Standing(serving=(*([ALL] if self._all is not None else []), *sorted(held)), standby=standby)
 
-    # Inside
+    # Implementation
 
     def _whole(self) -> float:
         return self._timing.duration if self._all is None else self._all.remaining()
@@ -203,7 +203,7 @@ class Leases:
         lease = self._leases.get(namespace)
         if lease is None:
             return 0.0
-        # Nobody can hold a Lease in a namespace that goes; what is done there is safe for two at a time.
+        # No Lease can be held in a namespace that is being deleted. The work there is safe with two operators.
         return self._whole() if lease.closing else min(lease.remaining(), self._whole())
 
     def _begin_all(self) -> None:
@@ -233,7 +233,7 @@ class Leases:
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
 
     async def _serve(self, namespace: str, after: asyncio.Task[None] | None) -> None:
-        """Hold the Lease of a namespace whenever that is possible."""
+        """Hold the Lease of a namespace whenever possible."""
         if after is not None:
             await asyncio.wait([after])
         lease = self._leases[namespace]
@@ -242,7 +242,7 @@ class Leases:
                 await lease.acquire()
                 await self._hold(namespace, lease)
             except Exception:
-                # A bug of ours with one namespace must not end the care for the others.
+                # A bug that affects one namespace must not stop the others.
                 logger.exception("the Lease of namespace %s", namespace)
                 await asyncio.sleep(RETRY_SECONDS)
 

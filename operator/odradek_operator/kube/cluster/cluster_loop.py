@@ -1,8 +1,8 @@
-"""The loop of one cluster: observe, decide, do, report; and again when something was heard, or after a while.
+"""The reconciliation loop of one cluster: observe, decide, act, report; after events, and periodically.
 
-Enters: the shared parts of the operator and a cluster's name. Leaves: objects in Kubernetes, state in ZooKeeper,
-statuses and Events. Nothing is remembered that decisions depend upon: a round follows from what it reads, so an
-operator that was killed anywhere goes on where it was. Called by `manager`, woken by `handlers`.
+`manager` starts it for each cluster, and `handlers` wake it. It changes objects in Kubernetes and state in ZooKeeper,
+and writes statuses and Events. Decisions depend only on what a round reads, not on memory, so an operator that was
+killed at any point continues where it stopped.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ from odradek_operator.topics.zookeeper_writer import OutdatedError, carry_out_st
 logger = logging.getLogger(__name__)
 
 MIN_PAUSE_SECONDS: Final = 0.3
-"""Between two rounds, so that many events in a row make one round. A round that computed for longer is followed by a
-pause as long: a loop takes at most half of a processor. To wait for one's turn to write is no reason to pause."""
+"""Pause between two rounds, so that several events cause one round. After a round with more computing time, the pause
+is as long as that: a loop uses at most half of a core. Waiting for permission to write does not count."""
 ERROR_PAUSE_SECONDS: Final = 3.0
 BUSY_SECONDS: Final = 2.0
-"""Between two rounds while something is under way that tells nobody of its end, such as an in-sync set that grows."""
+"""Pause while something is in progress that causes no event, such as a growing ISR."""
 
 _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What all clusters' loops of an operator use."""
+    """The objects that the loops of all clusters share."""
 
     client: KubernetesClient
     events: Events
@@ -80,14 +80,14 @@ class Shared:
     reconciliations: Reconciliations
     reports: Reports
     opened: Opener = open_kazoo
-    """How a cluster's ZooKeeper is reached."""
+    """Connects to a cluster's ZooKeeper."""
 
 
 class ClusterLoop:
-    """Keeps one cluster as its resources say."""
+    """Reconciles one cluster."""
 
     def __init__(self, shared: Shared, namespace: str, name: str) -> None:
-        """`name` is the Cluster's; it need not be there yet."""
+        """`name`: name of the Cluster, which may not exist yet."""
         self.namespace: Final = namespace
         self.name: Final = name
         self._shared = shared
@@ -99,7 +99,7 @@ class ClusterLoop:
         self._vanished = Vanished()
 
     def wake(self) -> None:
-        """Something changed: look soon."""
+        """Something changed: start a round soon."""
         self._stirred.set()
 
     def topic_vanished(self, body: Object) -> None:
@@ -108,7 +108,7 @@ class ClusterLoop:
         self.wake()
 
     def saw(self, body: Object, *, deleted: bool) -> None:
-        """An object of the cluster came, changed or went; wakes the loop where that may matter."""
+        """An object of the cluster was created, changed or deleted; wakes the loop if that may matter."""
         if deleted:
             self._applier.vanished(Reference.of(body))
         else:
@@ -116,7 +116,7 @@ class ClusterLoop:
         self.wake()
 
     async def run(self) -> None:
-        """Until the Cluster resource is gone."""
+        """Run until the Cluster resource is deleted."""
         periodic = False
         try:
             while True:
@@ -137,16 +137,16 @@ class ClusterLoop:
             await self._session.close()
 
     async def _guarded_round(self, *, periodic: bool) -> float | None:
-        """One round; the seconds until the next one at the latest, None when the cluster is gone."""
+        """Run one round. Returns the maximum seconds until the next one, or None if the cluster is deleted."""
         with self._shared.reconciliations.one("Cluster", self.namespace, periodic=periodic) as outcome:
             try:
                 return await self._round(outcome)
             except (KubernetesError, ZkError, LayoutError, OutdatedError) as error:
-                # What is outside is not as it should be: told, and tried again; nothing was half decided.
+                # The API server or ZooKeeper failed: report it and try again. No decision was carried out partly.
                 logger.warning("cluster %s/%s: %s", self.namespace, self.name, error)
                 outcome.failed = True
             except Exception:
-                # A bug of ours in one cluster must not end the care for the others.
+                # A bug that affects one cluster must not stop the loops of others.
                 logger.exception("cluster %s/%s: the reconciliation failed", self.namespace, self.name)
                 outcome.failed = True
         return ERROR_PAUSE_SECONDS
@@ -231,7 +231,8 @@ class ClusterLoop:
     async def _zookeeper(
         self, cluster: Cluster, topics: dict[str, Topic], view: View
     ) -> tuple[Outcome | None, str, tuple[Waiting, ...]]:
-        """Reconcile topics; None and a sentence while ZooKeeper cannot be asked, or has another cluster's metadata."""
+        """Reconcile topics. Returns None and a message if ZooKeeper does not answer or has another cluster's
+        metadata."""
         own = cluster.zookeeper.connect is None
         if own and not any(pod.ready for pod in view.state.ensemble.values()):
             return None, "No member of the ZooKeeper ensemble is ready yet.", ()
@@ -264,11 +265,12 @@ class ClusterLoop:
         return outcome, "", ()
 
     def _removed(self, view: View) -> dict[str, Topic]:
-        """Topics that were deleted before they had the finalizer, as they were last."""
+        """Topics that were deleted before they had the finalizer, in their last version."""
         return read_topics(self._vanished.missing_in(view.topics))[0]
 
     async def _foreign(self, cluster: Cluster, view: View, zk: ZkClient) -> Waiting | None:
-        """Why the metadata in ZooKeeper is not this cluster's; None where it is, or where no cluster id is recorded."""
+        """Return why the metadata in ZooKeeper is not this cluster's; None if it is, or if no cluster id is
+        recorded."""
         if view.state.record.cluster_id is None:
             return None
         found = await zk.get_or_none(CLUSTER_ID)
@@ -295,7 +297,7 @@ class ClusterLoop:
         )
 
     async def _quorum(self, cluster: Cluster, view: View, wanted_hash: str) -> Quorum:
-        """What the ensemble's members say; they are asked only while there is something to decide about them."""
+        """Return the state of the ensemble's members; they are queried only if a decision depends on it."""
         members = view.state.ensemble
         decides = len(members) < cluster.zookeeper.replicas or any(
             pod.restart_hash != wanted_hash or is_homeless(view.state, pod) for pod in members.values()
@@ -309,25 +311,27 @@ class ClusterLoop:
     async def _apply(
         self, ensemble: Ensemble, view: View, decision: ClusterDecision, record: Record
     ) -> ClusterDecision:
-        """Record the sizes, apply what differs; the decision, with what Kubernetes refuses among what waits."""
+        """Record the sizes and apply changed objects. Returns the decision, including objects that Kubernetes
+        rejects."""
         client, cluster = self._shared.client, ensemble.cluster
         try:
             recorded = await keep_record(client, cluster, view.record, record)
             decision, applied = await self._apply_objects(ensemble, view, decision, formed=bool(record.formed))
             if names.kafka(cluster.name) in applied and record.brokers != decision.broker_count:
-                # Only now that the set is smaller: a record that is too large does no harm, one too small would.
+                # Only after the set is smaller: a recorded size that is too large is harmless, one that is too small is
+                # not.
                 await keep_record(client, cluster, recorded, replace(record, brokers=decision.broker_count))
         except KubernetesError as error:
             if error.status not in _REFUSALS:
                 raise
-            # By a quota, a policy, or a rule that we do not know: all that does not hang on it goes on.
+            # A quota, a policy or another rule rejects it: continue with everything that does not depend on it.
             return replace(decision, waiting=(*decision.waiting, _refused(error)))
         return decision
 
     async def _apply_objects(
         self, ensemble: Ensemble, view: View, decision: ClusterDecision, *, formed: bool
     ) -> tuple[ClusterDecision, frozenset[str]]:
-        """The decision with what claims refuse, and the names of what is as wanted now."""
+        """Return the decision including what claims prevent, and the names of objects that are as desired."""
         client, cluster, now = self._shared.client, ensemble.cluster, asyncio.get_running_loop().time()
         resync = now >= self._resync_at
         if resync:
@@ -391,7 +395,7 @@ class ClusterLoop:
                     claim = Reference(kind=Kind.CLAIM, namespace=self.namespace, name=name)
                     version = view.claims[name]["metadata"]["resourceVersion"] if name in view.claims else None
                     if not await client.delete(claim, uid=uid, version=version):
-                        return  # It has changed since it was read: the next round decides anew.
+                        return  # It has changed since it was read: the next round decides again.
                 if step.pod_uid is not None:
                     await client.delete(pod, uid=step.pod_uid, force=step.force)
 

@@ -1,8 +1,8 @@
-"""Everything that the API server shows of one cluster, read anew for each round.
+"""Everything that the API server has about one cluster, read in each round.
 
-Enters: a client and a cluster's name. Leaves: a `View` of raw objects and, parsed of them, the `KubernetesState` that
-decisions start from. Watches only wake the loop; what it acts upon is always read, so nothing that a watch missed can
-lead astray, and a pod is never taken for ready because an older answer said so.
+A `View` contains raw objects and the `KubernetesState` parsed from them, on which decisions are based. Watches only
+wake the loop. Decisions use what was read, so an event that a watch missed cannot mislead them, and an outdated
+response cannot make a pod appear ready.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from odradek_operator.objects.names import CLUSTER_LABEL, PAUSED
 from odradek_operator.objects.names import record as record_name
 
 OBSERVED = (Kind.POD, Kind.STATEFUL_SET, Kind.CLAIM, Kind.SERVICE)
-"""What is read of each cluster, by its label."""
+"""The kinds that are read by the label of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Objects of one cluster at about one time."""
+    """Objects of one cluster at about the same time."""
 
     cluster: Object
     topics: Mapping[str, Object]
-    """Topic resources that name the cluster, by their name."""
+    """Topic resources of the cluster by name."""
     services: tuple[Object, ...] = ()
     sets: Mapping[str, Object] = field(default_factory=dict)
     """StatefulSets by name."""
@@ -37,7 +37,7 @@ class View:
     """Volume claims by name."""
     state: KubernetesState = field(default_factory=KubernetesState)
     record: Object | None = None
-    """The ConfigMap of `state.record`."""
+    """The ConfigMap with the cluster's record (`record_keeper`)."""
 
     @property
     def former_sets(self) -> list[str]:
@@ -52,23 +52,23 @@ class View:
 
 
 def complete(kind: Kind, body: Object) -> Object:
-    """An item of a list with its kind, which the API server leaves out there."""
+    """Return an item of a list with its kind, which the API server omits there."""
     return {"apiVersion": kind.api_version, "kind": kind.word, **body}
 
 
 def is_paused(body: Object) -> bool:
-    """Whether a resource bears the annotation that holds its reconciliation."""
+    """Whether a resource has the annotation that pauses its reconciliation."""
     return (body["metadata"].get("annotations") or {}).get(PAUSED) == "true"
 
 
 def cluster_of(topic: Object) -> str:
-    """The cluster that a Topic resource names; empty where it names none."""
+    """Return the name of a Topic's cluster; empty if it has none."""
     name = (topic.get("spec") or {}).get("cluster", "")
     return name if isinstance(name, str) else ""
 
 
 def _is_of_another(body: Object, uid: str) -> bool:
-    """Whether an object belongs to Clusters none of which has this uid."""
+    """Whether an object is owned by Clusters, but not by the one with this uid."""
     owners = [one for one in body["metadata"].get("ownerReferences") or [] if one["kind"] == Kind.CLUSTER.word]
     return bool(owners) and all(one["uid"] != uid for one in owners)
 
@@ -79,21 +79,21 @@ def _pods_of(state: KubernetesState, stateful_set: str) -> list[Pod]:
 
 
 async def _failed_creations(client: KubernetesClient, namespace: str, sets: Iterable[str]) -> list[Object]:
-    """Events that say why a StatefulSet does not make its pods. A quota or a policy shows nowhere else."""
+    """Return Events that say why a StatefulSet does not create its pods: quotas and policies appear nowhere else."""
     found: list[Object] = []
     for name in sets:
         fields = f"involvedObject.kind=StatefulSet,involvedObject.name={name},reason=FailedCreate"
         try:
             found += await client.list(Kind.EVENT, namespace, fields=fields)
         except KubernetesError as error:
-            # Roles of an earlier installation do not let the operator read Events. It works without them.
+            # Roles of an earlier installation do not allow reading Events. The operator works without them.
             if error.status != HTTPStatus.FORBIDDEN:
                 raise
     return found
 
 
 async def read_view(client: KubernetesClient, namespace: str, name: str) -> View | None:
-    """What is there now; None where there is no such Cluster. Raises `KubernetesError`."""
+    """Read the current objects. Returns None if the Cluster does not exist. Raises `KubernetesError`."""
     selector = f"{CLUSTER_LABEL}={name}"
     cluster = await client.get(Kind.CLUSTER, namespace, name)
     if cluster is None:
@@ -111,11 +111,11 @@ async def read_view(client: KubernetesClient, namespace: str, name: str) -> View
     topics, nodes, volumes, pods, sets, claims, services = answers
     state = observe(name, pods=pods, claims=claims, volumes=volumes, nodes=nodes, sets=sets)
     if record is not None and (record["metadata"].get("labels") or {}).get(CLUSTER_LABEL) != name:
-        record = None  # Somebody else's ConfigMap of that name.
+        record = None  # A ConfigMap of another owner with that name.
     uid = cluster["metadata"]["uid"]
     if any(one.replicas > len(_pods_of(state, one.name)) for one in state.sets.values()):
         state = replace(state, refusals=parse_refusals(await _failed_creations(client, namespace, state.sets)))
-    # One that belongs to an earlier Cluster goes with it, as its claims do.
+    # A set of an earlier Cluster is deleted with it, like its claims.
     counts = record is not None and not _is_of_another(record, uid)
     remembered = read_record(record.get("data") or {}) if record is not None and counts else Record()
     return View(

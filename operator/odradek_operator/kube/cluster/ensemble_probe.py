@@ -1,7 +1,7 @@
-"""Asks each member of a ZooKeeper ensemble for its part in it, by the four-letter word `mntr`.
+"""Queries the members of a ZooKeeper ensemble for their role, with the four-letter word `mntr`.
 
-Enters: hosts. Leaves: a `Quorum` of those that answer in time. Called by the loop of a cluster while members are away
-or are to be restarted.
+The loop of a cluster calls it while members are missing or have to be restarted. The result contains the members that
+answer in time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS: Final = 3.0
 
 
 async def ask_members(hosts: Mapping[int, str], *, port: int = ZOOKEEPER_CLIENT_PORT) -> Quorum:
-    """What members say of themselves; one that does not answer, or does not serve, is missing."""
+    """Return the roles that members report; those that do not answer or serve are missing."""
     answers = await asyncio.gather(*(_told(host, port) for host in hosts.values()))
     told = dict(zip(hosts, answers, strict=True))
     modes = {member: state for member, one in told.items() if (state := one.get("zk_server_state"))}
@@ -31,4 +31,4 @@ async def _told(host: str, port: int) -> dict[str, str]:
     try:
         return parse(await ask(host, port, "mntr", timeout_seconds=TIMEOUT_SECONDS))
     except NoAnswerError:
-        return {}  # Being silent is what it says.
+        return {}  # A member that does not answer is not part of the result.

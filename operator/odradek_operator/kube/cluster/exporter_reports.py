@@ -1,7 +1,7 @@
-"""Sizes and lag for statuses, from each cluster's exporter over HTTP, remembered for a while.
+"""Sizes and lag for statuses, from each cluster's exporter over HTTP, cached.
 
-Enters: a cluster. Leaves: the exporter's last report, or None where there is none. Called by loops in each round; the
-exporter is asked once in a while, in the background, so that a round never waits for it.
+The loops use the last report in each round. The exporter is queried periodically in the background, so that a round
+never waits for it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from odradek_operator.objects import names
 logger = logging.getLogger(__name__)
 
 ASK_SECONDS: Final = 8.0
-"""Between two questions: a change is in `kubectl get` within 10 s."""
+"""Interval between two queries, so that a change appears in `kubectl get` within 10 s."""
 STALE_SECONDS: Final = 120.0
-"""After which an old report is worse than none."""
+"""Age after which a report is no longer used."""
 _MAX_BYTES: Final = 64 << 20
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
 
@@ -38,7 +38,7 @@ class _Known:
 
 
 def exporter_url(cluster: Cluster) -> str:
-    """Where a cluster's exporter tells its report."""
+    """URL of a cluster's report."""
     return f"http://{names.exporter(cluster.name)}.{cluster.namespace}.svc:{names.METRICS_PORT}/topics"
 
 
@@ -46,13 +46,13 @@ class Reports:
     """The exporters of all clusters."""
 
     def __init__(self, url_of: Callable[[Cluster], str] = exporter_url) -> None:
-        """Nothing is asked before somebody wants to know. `url_of` says where a cluster's exporter is."""
+        """An exporter is queried once its report is needed. `url_of` returns its URL."""
         self._url_of = url_of
         self._known: dict[tuple[str, str], _Known] = {}
         self._session: aiohttp.ClientSession | None = None
 
     async def of(self, cluster: Cluster) -> Report | None:
-        """The last report that is not too old. Never waits."""
+        """Return the last report, unless it is too old. Never waits."""
         key = (cluster.namespace, cluster.name)
         if not cluster.monitoring.exporter:
             self._known.pop(key, None)
@@ -80,7 +80,7 @@ class Reports:
                 logger.info("%s", trouble)
 
     async def close(self) -> None:
-        """End what is under way. Idempotent."""
+        """Cancel queries in progress. Idempotent."""
         for known in self._known.values():
             if known.task is not None:
                 known.task.cancel()
@@ -92,7 +92,7 @@ class Reports:
 
 
 async def _whole(content: aiohttp.StreamReader) -> bytes:
-    """All that comes, in however many pieces. Raises `ReportError` for more than a report can have."""
+    """Read the whole response. Raises `ReportError` if it is longer than a report can be."""
     found = bytearray()
     async for piece in content.iter_any():
         found += piece

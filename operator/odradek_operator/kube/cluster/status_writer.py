@@ -1,9 +1,8 @@
-"""Writes statuses: one patch of the status sub-resource for each resource whose status has changed, within bounds.
+"""Writes statuses: one patch per resource whose status has changed, with limits.
 
-Enters: what a round found. Leaves: patches, none where nothing changed. Called by loops and by the manager; what is
-told is decided in `status_documents`. So that thousands of topics do not flood the API server: a new
-topic is told of once it is settled, or after a moment; sizes and lag alone are told now and then; and a round writes
-only so many, so that none lasts long. What was put off is written by the next rounds.
+The loops and the manager call it; `status_documents` decides on the content. To protect the API server with thousands
+of topics, the status of a new topic is written once it is ready or after a delay, changes of sizes and lag only
+periodically, and a round writes a limited number. The next rounds write the rest.
 """
 
 from __future__ import annotations
