@@ -28,11 +28,11 @@ LISTENER_ERRORS_SINCE: Final = 6
 """First Metadata version whose clients know LISTENER_NOT_FOUND (KIP-103 follow-up)."""
 
 OFFLINE_REPLICAS_SINCE: Final = 1
-"""Version 0 of Metadata names replicas only while they are alive; later ones name all."""
+"""Version 0 of Metadata lists replicas only if they are alive; later ones list all."""
 
 TOPIC_OPERATIONS: Final = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
-"""Everything that may be done to a topic, as bits by ACL operation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE,
-DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430). Without an authorizer, everybody may."""
+"""All operations on a topic, as bits by ACL operation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE,
+DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430). Without an authorizer, everyone may perform them."""
 
 FORMS: Final = 8
 """Number of forms that are cached; the clients of a cluster use few versions and listeners."""

@@ -1,7 +1,7 @@
-"""ElectLeaders (KIP-183, KIP-460): elections on request, answered when the elected leaders are known.
+"""ElectLeaders (KIP-183, KIP-460): elections on request, answered once the elected leaders are known.
 
-The controller of this process elects; the handler then waits until this broker's image of the cluster shows the new
-leaders, which it does soon after they were told, or until the client's time is over.
+The controller in this process elects. The handler then waits until this broker's metadata image shows the new leaders,
+which takes a moment, or until the timeout of the request.
 """
 
 from __future__ import annotations
@@ -22,39 +22,40 @@ from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.timer.purgatory import DelayedOperation, Purgatory
 
 Outcome = int | ProtocolError
-"""The leader that was elected, or why nobody was."""
+"""The elected leader, or why none was elected."""
 
 _TIMED_OUT: Final = RequestTimedOutError("A leader was elected, but did not take over in time.")
 
 
 class Elector(Protocol):
-    """What is needed of the controller of this process."""
+    """What the controller in this process does for this handler."""
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
     ) -> dict[TopicPartition, Outcome]:
-        """Elect, for None in all partitions; `NotControllerError` when another broker is the controller."""
+        """Elect in these partitions, or in all for None. Raises `NotControllerError` if another broker is the
+        controller."""
         ...
 
 
 class LeadersWait(DelayedOperation):
-    """Waits until the image shows these leaders, or for its time."""
+    """Waits until the image shows these leaders, or until its timeout."""
 
     __slots__ = ("_leaders", "_view", "missing")
 
     def __init__(self, view: ClusterView, leaders: Mapping[TopicPartition, int], timeout_ms: float) -> None:
-        """`missing` becomes the partitions whose leaders the image does not show in the end."""
+        """`missing` gets the partitions whose leaders the image does not show at the end."""
         super().__init__(timeout_ms)
         self._view = view
         self._leaders = leaders
         self.missing: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
 
     def try_complete(self) -> bool:
-        """Whether the image shows every leader."""
+        """Whether the image shows all leaders."""
         return not self._missing()
 
     def on_complete(self) -> None:
-        """Tell the handler that waits, unless it was cancelled."""
+        """Resume the waiting handler, unless it was cancelled."""
         if not self.missing.done():
             self.missing.set_result(self._missing())
 
@@ -68,7 +69,7 @@ class ElectionHandlers:
     """The handler of ElectLeaders."""
 
     def __init__(self, *, controller: Elector, view: ClusterView, clock: Clock) -> None:
-        """`view` holds the image that shows who leads."""
+        """`view` has the image with the leaders."""
         self._controller = controller
         self._view = view
         self._waits: Purgatory[LeadersWait] = Purgatory(clock, "ElectLeader")
@@ -76,7 +77,7 @@ class ElectionHandlers:
 
     @property
     def purgatory(self) -> Purgatory[LeadersWait]:
-        """Requests that wait for leaders, for metrics."""
+        """Number of requests that wait for leaders, for metrics."""
         return self._waits
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -84,16 +85,16 @@ class ElectionHandlers:
         return dict([route(ElectLeadersRequest, self.elect_leaders)])
 
     def image_changed(self, partitions: Iterable[TopicPartition]) -> None:
-        """The image of these partitions changed; called after each UpdateMetadata."""
+        """The image of these partitions changed. Called after each UpdateMetadata."""
         for partition in partitions:
             self._waits.check(partition)
 
     def close(self) -> None:
-        """Answer whoever waits; idempotent."""
+        """End all waits. Idempotent."""
         self._waits.close()
 
     async def elect_leaders(self, context: RequestContext, request: ElectLeadersRequest) -> Message:
-        """Elect for the partitions that are named, or for all."""
+        """Elect in the requested partitions, or in all."""
         deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
         number = request.election_type
         if number not in list(ElectionKind):
@@ -107,7 +108,7 @@ class ElectionHandlers:
             for partition, outcome in outcomes.items()
         }
         if wanted is None:
-            # Who asks for all is told of those that something was to be done for.
+            # A client that requests all partitions gets those in which an election was needed.
             errors = {part: error for part, error in errors.items() if not isinstance(error, ElectionNotNeededError)}
         return {"throttle_time_ms": 0, "error_code": NONE, "replica_election_results": _results(errors)}
 
@@ -119,7 +120,7 @@ class ElectionHandlers:
         try:
             return await wait.missing
         finally:
-            wait.complete()  # nobody waits any more when the handler was cancelled
+            wait.complete()  # if the handler was cancelled, nothing waits for it any more
 
 
 def _named(topics: Iterable[ElectLeadersRequestTopicPartitions]) -> Iterator[TopicPartition]:

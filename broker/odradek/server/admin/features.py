@@ -1,6 +1,6 @@
-"""Features of a cluster in ZooKeeper mode (KIP-584): what is finalized, and UpdateFeatures.
+"""Features of a cluster in ZooKeeper mode (KIP-584): the finalized features, and UpdateFeatures.
 
-The controller writes `/feature`; every broker follows it and tells it with ApiVersions.
+The controller writes `/feature`. Every broker watches it and returns its content in ApiVersions.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ logger = logging.getLogger(__name__)
 
 
 class Finalized(NamedTuple):
-    """Levels of features that every broker of the cluster has, as of an epoch: the version of their znode."""
+    """Feature levels supported by all brokers of the cluster, and their epoch, the version of the znode."""
 
     epoch: int
     levels: Mapping[str, int]
 
 
 NOTHING_FINALIZED: Final = Finalized(-1, {})
-"""Features are disabled by the cluster's inter-broker protocol, or not yet known here."""
+"""Features are disabled by the inter-broker protocol, or not read yet."""
 
 
 class FinalizedFeatures:
-    """Follows `/feature`."""
+    """Watches `/feature`."""
 
     def __init__(self, zk: ZkClient, clock: Clock) -> None:
         """Nothing is known before `start`."""
@@ -48,13 +48,13 @@ class FinalizedFeatures:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Read what is there and follow its changes. Raises `ZkError`."""
+        """Read the znode and watch it. Raises `ZkError`."""
         self._watch = self._zk.watch_data(FEATURE, self._wanted.set)
         await self._read()
         self._task = asyncio.create_task(self._follow(), name="finalized-features")
 
     async def close(self) -> None:
-        """Stop following; idempotent."""
+        """Stop watching. Idempotent."""
         if self._watch is not None:
             self._watch.cancel()
         task, self._task = self._task, None
@@ -83,12 +83,12 @@ class FinalizedFeatures:
 
 
 class FeatureUpdater(Protocol):
-    """What is needed of the controller of this process."""
+    """What the controller in this process does for this handler."""
 
     async def update_features(
         self, updates: Collection[FeatureUpdate], *, validate_only: bool
     ) -> dict[str, ProtocolError | None]:
-        """Change what is finalized; the error of each. `NotControllerError`, `InvalidRequestError` when disabled."""
+        """Change finalized features. Returns the error of each. Raises `NotControllerError`, `InvalidRequestError`."""
         ...
 
 
@@ -96,7 +96,7 @@ class FeatureHandlers:
     """The handler of UpdateFeatures."""
 
     def __init__(self, *, controller: FeatureUpdater) -> None:
-        """`controller` answers when it is the active one."""
+        """`controller` handles the request if it is the active one."""
         self._controller = controller
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -104,7 +104,7 @@ class FeatureHandlers:
         return dict([route(UpdateFeaturesRequest, self.update_features)])
 
     async def update_features(self, context: RequestContext, request: UpdateFeaturesRequest) -> Message:
-        """Finalize, lower or remove features, each for itself."""
+        """Finalize, downgrade or delete features, each independently."""
         updates = [
             FeatureUpdate(
                 feature=item.feature,
@@ -130,7 +130,7 @@ class FeatureHandlers:
 
 
 def _upgrade_type(item: UpdateFeaturesRequestFeatureUpdateKey, version: int) -> int:
-    """Version 0 only says whether the level may become lower."""
+    """Return whether a downgrade is allowed; version 0 has only this flag."""
     if version == 0:
         return UpgradeType.SAFE_DOWNGRADE if item.allow_downgrade else UpgradeType.UPGRADE
     return item.upgrade_type

@@ -1,6 +1,6 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: in which log directories the replicas of this broker lie (KIP-113).
+"""DescribeLogDirs and AlterReplicaLogDirs: the log directories of this broker's replicas (KIP-113).
 
-Decoded requests enter from `server/dispatch`; what `LogManager` and `ReplicaManager` say leaves as union messages.
+The handlers combine what `LogManager` and `ReplicaManager` report.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ UNKNOWN_LAG: Final = -1
 
 
 class LogDirHandlers:
-    """Handlers over the log directories of this broker."""
+    """Handlers for the log directories of this broker."""
 
     def __init__(self, *, logs: LogManager, replicas: ReplicaManager) -> None:
-        """Both are asked anew for each request."""
+        """Both are queried for each request."""
         self._logs = logs
         self._replicas = replicas
 
@@ -38,7 +38,8 @@ class LogDirHandlers:
         )
 
     async def alter_replica_log_dirs(self, context: RequestContext, request: AlterReplicaLogDirsRequest) -> Message:
-        """Begin to move replicas between directories; of one that is named twice the last wish counts, as in Kafka."""
+        """Start to move replicas between directories. If a replica occurs twice, the last directory counts, as in
+        Kafka."""
         requested = {
             TopicPartition(topic.name, number): directory.path
             for directory in request.dirs
@@ -52,11 +53,11 @@ class LogDirHandlers:
         return {"throttle_time_ms": 0, "results": results}
 
     async def describe_log_dirs(self, context: RequestContext, request: DescribeLogDirsRequest) -> Message:
-        """Sizes and lags of all replicas or of those that are asked for, and the room of their directories."""
+        """Return sizes and lags of all or the requested replicas, and the space in their directories."""
         wanted = None
         if request.topics is not None:
             wanted = {TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions}
-        # Measured now: a client that has just freed or filled a disk looks at what came of it.
+        # Measured now, because a client may have just freed or filled a disk.
         await self._logs.space.look(self._logs.online_directories)
         results = [
             {
@@ -86,7 +87,7 @@ class LogDirHandlers:
         return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
 
     def _lag(self, topic_partition: TopicPartition, *, is_future: bool) -> int:
-        """Committed records that a replica does not have; of a future log: what it lacks of the current one."""
+        """Number of committed records that a replica lacks; of a future log, those that the current log has."""
         current, future = self._logs.get(topic_partition), self._logs.future(topic_partition)
         if current is None:
             return UNKNOWN_LAG

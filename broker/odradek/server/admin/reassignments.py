@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments and ListPartitionReassignments (KIP-455): moving partitions, and what is on its way.
+"""AlterPartitionReassignments and ListPartitionReassignments (KIP-455): moving partitions, and the moves in progress.
 
-Requests become targets for the controller of this process, and its answers messages. A reassignment goes on after it
-was answered: who wants its end lists until it is gone.
+The controller in this process carries them out. A reassignment continues after its response: clients list
+reassignments to see when it ends.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from odradek.zk.layout import ReplicaAssignment
 
 
 class Reassigner(Protocol):
-    """What is needed of the controller of this process; `NotControllerError` when another broker is the controller."""
+    """What the controller in this process does; it raises `NotControllerError` if another broker is the controller."""
 
     async def alter_reassignments(self, targets: Targets) -> dict[TopicPartition, ProtocolError | None]:
-        """Begin, replace or, with None, cancel; the error of each partition."""
+        """Start, replace or, with None, cancel reassignments. Returns the error of each partition."""
         ...
 
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Those of these partitions, None: of all, that are being reassigned."""
+        """Return the reassignments in progress of these partitions, or of all for None."""
         ...
 
 
@@ -37,7 +37,7 @@ class ReassignmentHandlers:
     """Handlers for reassignments."""
 
     def __init__(self, *, controller: Reassigner) -> None:
-        """`controller` answers when it is the active one."""
+        """`controller` handles the requests if it is the active one."""
         self._controller = controller
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -50,7 +50,7 @@ class ReassignmentHandlers:
         )
 
     async def alter(self, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> Message:
-        """Begin or replace reassignments; a partition without replicas has its reassignment cancelled."""
+        """Start or replace reassignments; a partition without replicas has its reassignment cancelled."""
         targets = {
             TopicPartition(topic.name, part.partition_index): (None if part.replicas is None else part.replicas)
             for topic in request.topics
@@ -73,7 +73,7 @@ class ReassignmentHandlers:
         }
 
     async def list(self, context: RequestContext, request: ListPartitionReassignmentsRequest) -> Message:
-        """Reassignments under way, of the partitions that are named or of all; others are left out."""
+        """Return the reassignments in progress, of the requested or of all partitions."""
         wanted = None
         if request.topics is not None:
             wanted = [

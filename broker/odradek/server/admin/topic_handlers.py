@@ -1,8 +1,8 @@
-"""CreateTopics, DeleteTopics and CreatePartitions, and the creation of topics that clients merely ask for.
+"""CreateTopics, DeleteTopics and CreatePartitions, and the creation of topics that clients request metadata of.
 
-Handlers check, write to ZooKeeper through `controller/topics/topic_admin`, and wait in a purgatory until the cluster
-image shows the result or the client's time is over. Only the active controller answers these requests, so that of two
-that race one is refused; the creation of a missing topic may happen on any broker, because its znode is created once.
+The handlers validate, write to ZooKeeper through `controller/topics/topic_admin`, and wait in a purgatory until the
+metadata image shows the result, or until the timeout. Only the active controller handles these requests, so that one of
+two concurrent requests is rejected. A missing topic may be created by any broker, because its znode is created once.
 """
 
 from __future__ import annotations
@@ -64,42 +64,42 @@ from odradek.zk.port import ZkClient
 logger = logging.getLogger(__name__)
 
 BROKER_DEFAULT: Final = -1
-"""Number of partitions or replication factor that leaves the choice to the broker (KIP-464)."""
+"""Number of partitions or replication factor that stands for the broker's default (KIP-464)."""
 
 MAX_NEW_PARTITIONS: Final = 10_000
-"""Partitions that one topic of a request may make: Kafka's own bound for a request since KRaft. Without one, a single
-number in a request could use up the broker's time and memory, and ZooKeeper refuses znodes above 1 MiB anyhow."""
+"""Maximum number of new partitions per topic in a request, as in Kafka with KRaft. Without a limit, one number in a
+request could exhaust the broker's time and memory; ZooKeeper rejects znodes above 1 MiB anyway."""
 
 DELETION_DISABLED_SINCE: Final = 3
-"""First DeleteTopics version whose clients know TOPIC_DELETION_DISABLED; older ones are told INVALID_REQUEST."""
+"""First DeleteTopics version whose clients know TOPIC_DELETION_DISABLED; older ones get INVALID_REQUEST."""
 
 Assignment = Mapping[int, Sequence[int]]
 
 
 class ImageWait(DelayedOperation):
-    """Waits until the cluster image satisfies a condition, or for its time."""
+    """Waits until the metadata image satisfies a condition, or until its timeout."""
 
     __slots__ = ("_condition", "_view", "outcome")
 
     def __init__(self, view: ClusterView, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> None:
-        """`outcome` becomes whether the condition came true in time."""
+        """`outcome` gets whether the condition was satisfied in time."""
         super().__init__(timeout_ms)
         self._view = view
         self._condition = condition
         self.outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def try_complete(self) -> bool:
-        """Whether the image shows it now."""
+        """Whether the image satisfies the condition."""
         return self._condition(self._view.image)
 
     def on_complete(self) -> None:
-        """Tell the handler that waits, unless it was cancelled."""
+        """Resume the waiting handler, unless it was cancelled."""
         if not self.outcome.done():
             self.outcome.set_result(self._condition(self._view.image))
 
 
 class TopicHandlers:
-    """Handlers that make, grow and delete topics."""
+    """Handlers that create, extend and delete topics."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class TopicHandlers:
         is_controller: Callable[[], bool],
         clock: Clock,
     ) -> None:
-        """`is_controller` tells whether this broker is the active controller now."""
+        """`is_controller` returns whether this broker is the active controller."""
         self._settings = settings
         self._view = view
         self._zk = zk
@@ -121,7 +121,7 @@ class TopicHandlers:
 
     @property
     def purgatory(self) -> Purgatory[ImageWait]:
-        """Requests that wait for the image, for metrics."""
+        """Number of requests that wait for the image, for metrics."""
         return self._waits
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -135,12 +135,12 @@ class TopicHandlers:
         )
 
     def image_changed(self, topics: Iterable[str]) -> None:
-        """The image of these topics changed; called after each UpdateMetadata."""
+        """The image of these topics changed. Called after each UpdateMetadata."""
         for topic in topics:
             self._waits.check(topic)
 
     def close(self) -> None:
-        """Answer whoever waits; idempotent."""
+        """End all waits. Idempotent."""
         self._waits.close()
 
     async def _wait(self, topic: str, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> bool:
@@ -149,7 +149,7 @@ class TopicHandlers:
         try:
             return await wait.outcome
         finally:
-            wait.complete()  # nobody waits any more when the handler was cancelled
+            wait.complete()  # if the handler was cancelled, nothing waits for it any more
 
     def _require_controller(self) -> None:
         if not self._is_controller():
@@ -158,7 +158,7 @@ class TopicHandlers:
     # Creation
 
     async def create_topics(self, context: RequestContext, request: CreateTopicsRequest) -> Message:
-        """Make topics with a chosen or a drawn assignment (KIP-4, KIP-464, KIP-525)."""
+        """Create topics with a given or a generated assignment (KIP-4, KIP-464, KIP-525)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
         results = await asyncio.gather(
@@ -181,8 +181,9 @@ class TopicHandlers:
             return _not_created(topic.name, error)
 
     def _checked(self, topic: CreateTopicsRequestCreatableTopic) -> tuple[dict[str, str], TopicConfig, Assignment]:
-        """Overrides, settings in force and assignment of a new topic. Of several faults the one is told that Kafka
-        tells: it looks at the topic's existence, the assignment, the name and then the settings."""
+        """Return overrides, effective settings and assignment of a new topic. Checks are in Kafka's order, so that of
+        several errors the same one is returned: whether the topic exists, the assignment, the name, then the
+        settings."""
         image = self._view.image
         if topic.name in image.topics:
             raise TopicAlreadyExistsError(f"Topic {topic.name} exists already.")
@@ -203,7 +204,7 @@ class TopicHandlers:
             raise InvalidConfigError(str(error)) from error
 
     def _assignment(self, topic: CreateTopicsRequestCreatableTopic) -> Assignment:
-        """The assignment that is given, not checked yet, or one that is drawn."""
+        """Return the given assignment, not validated yet, or a generated one."""
         if topic.assignments:
             if topic.num_partitions != BROKER_DEFAULT or topic.replication_factor != BROKER_DEFAULT:
                 raise InvalidRequestError("Give either an assignment, or a number of partitions and a factor.")
@@ -249,13 +250,13 @@ class TopicHandlers:
         return topic_id
 
     def _new_id(self) -> UUID:
-        """None below the inter-broker protocol that has ids: `ZERO_UUID`."""
+        """The topic id; `ZERO_UUID` below the inter-broker protocol with topic ids."""
         if not has_topic_ids(self._settings.config.inter_broker_protocol_version):
             return ZERO_UUID
         return UUID(bytes=self._clock.token_bytes(16), version=4)
 
     async def auto_create(self, names: Iterable[str]) -> None:
-        """Begin to make topics with the broker's defaults; those that cannot be made are left out, with a log line."""
+        """Start to create topics with the broker's defaults. Topics that cannot be created are omitted, and logged."""
         for name in names:
             if name in self._creating:
                 continue
@@ -268,7 +269,8 @@ class TopicHandlers:
                 self._creating.discard(name)
 
     async def ensure_topic(self, name: str) -> None:
-        """Make a topic unless it is there; an internal one with its own settings. Raises why it cannot be made."""
+        """Create a topic if it does not exist; an internal one with its own settings. Raises why it cannot be
+        created."""
         if name in self._view.image.topics:
             return
         check_topic_name(name)
@@ -334,7 +336,7 @@ class TopicHandlers:
     # Growth
 
     async def create_partitions(self, context: RequestContext, request: CreatePartitionsRequest) -> Message:
-        """Give topics more partitions (KIP-195)."""
+        """Add partitions to topics (KIP-195)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
         results = await asyncio.gather(
@@ -409,7 +411,7 @@ def _created(name: str, topic_id: UUID, assignment: Assignment, entries: Iterabl
 
 
 def _told(error: OdradekError) -> tuple[int, str]:
-    """Code and sentence of an error."""
+    """Return code and message of an error."""
     known = wire_error(error)
     if known is not error:
         logger.warning("%s", error)

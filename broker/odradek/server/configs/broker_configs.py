@@ -1,9 +1,9 @@
-"""The settings of this broker as they are in force, changed while it runs (KIP-226).
+"""The effective settings of this broker, which can change while it runs (KIP-226).
 
-`server.properties` gives the start; `/config/brokers/<default>`, the settings of all brokers, and `/config/brokers/ID`,
-those of this one, go over it in this order. `app/broker` loads them before it builds what they govern and calls
-`reload` for each change notification; whoever works by a setting that may change subscribes and is handed the whole
-`BrokerConfig` anew. Invariant: a value from ZooKeeper that is refused leaves the others in force and the broker alive.
+`server.properties` has the initial settings; `/config/brokers/<default>`, for all brokers, and `/config/brokers/ID`,
+for this one, override them in this order. `app/broker` loads them first and calls `reload` for each change
+notification; components whose settings can change subscribe and get the whole new `BrokerConfig`. Invariant: a rejected
+value in ZooKeeper affects neither the other settings nor the broker.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ logger = logging.getLogger(__name__)
 
 LISTENER_PREFIX: Final = "listener.name."
 SECRETS: Final = ("password", "jaas.config", "secret", "keystore.key")
-"""Ends of the names of settings whose value Kafka stores encrypted."""
+"""Suffixes of the names of settings whose values Kafka stores encrypted."""
 
 LISTENERS: Final = ("listeners", "advertised.listeners", "listener.security.protocol.map")
-"""Settings that are valid together."""
+"""Settings that are validated together."""
 
 GRADUAL: Final = ("log.cleaner.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers")
-"""Numbers of threads: as in Kafka, a change may at most double or halve them, so that a typo stops no broker."""
+"""Numbers of threads: as in Kafka, a change may at most double or halve them, to limit the effect of a typo."""
 
 
 class Source(IntEnum):
-    """Where a value in force comes from, numbered as in DescribeConfigs."""
+    """Source of an effective value, numbered as in DescribeConfigs."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -46,7 +46,7 @@ class Source(IntEnum):
 
 
 class Origin(NamedTuple):
-    """One value that a setting was given, in force or covered by another."""
+    """One value of a setting, effective or overridden."""
 
     setting: Setting
     value: str | None
@@ -54,10 +54,10 @@ class Origin(NamedTuple):
 
 
 class BrokerSettings:
-    """What is in force on this broker, and why."""
+    """The effective settings of this broker, and their sources."""
 
     def __init__(self, zk: ZkClient, static: BrokerConfig, properties: Mapping[str, str]) -> None:
-        """`static` was parsed from `properties`. Until `load` nothing else is in force."""
+        """`static` was parsed from `properties` and is effective until `load`."""
         self._zk = zk
         self._static = static
         self._given = dict(properties)
@@ -65,25 +65,25 @@ class BrokerSettings:
             self._given.setdefault("log.dirs", properties["log.dir"])
         self.config = static
         self.own: Mapping[str, str] = {}
-        """What ZooKeeper has for this broker, as text, with what means nothing here."""
+        """The settings of this broker in ZooKeeper as text, including those without an effect."""
         self.defaults: Mapping[str, str] = {}
-        """The same of all brokers."""
+        """The settings of all brokers in ZooKeeper."""
         self._complaints = Complaints(logger)
         self._subscribers: list[Callable[[BrokerConfig], None]] = []
         self.rehearse: Callable[[BrokerConfig], Awaitable[None]] = _nothing_to_try
-        """Raises `ConfigError` for what can only be found out by trying, such as an address that is in use."""
+        """Raises `ConfigError` for a problem that only an attempt can find, such as an address that is in use."""
 
     @property
     def name(self) -> str:
-        """This broker's name as an entity."""
+        """Name of this broker as a configuration entity."""
         return str(self._static.broker_id)
 
     def subscribe(self, reconfigure: Callable[[BrokerConfig], None]) -> None:
-        """Have `reconfigure` called, in the order of subscription, whenever other settings are in force."""
+        """Call `reconfigure`, in the order of subscription, whenever the effective settings change."""
         self._subscribers.append(reconfigure)
 
     async def load(self) -> None:
-        """Read both levels from ZooKeeper and put them in force."""
+        """Read both levels from ZooKeeper and apply them."""
         levels = {name: layout.config_path("brokers", name) for name in (layout.DEFAULT_ENTITY, self.name)}
         found = await self._zk.get_many(list(levels.values()))
         nodes = {name: found.get(path) for name, path in levels.items()}
@@ -91,7 +91,7 @@ class BrokerSettings:
         self._put(values[layout.DEFAULT_ENTITY], values[self.name])
 
     async def reload(self, entity: str) -> None:
-        """The settings of a broker, or of all of them, changed; another broker's are none of ours."""
+        """The settings of a broker, or of all, changed; those of another broker are ignored."""
         if entity in (layout.DEFAULT_ENTITY, self.name):
             await self.load()
 
@@ -111,8 +111,8 @@ class BrokerSettings:
             reconfigure(config)
 
     def _tolerant(self, config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
-        """Settings with others over them; what another tool wrote and this broker refuses is logged and left out."""
-        # They are checked against each other, and so taken over together or not at all.
+        """Return settings with overrides applied. Values that this broker rejects are logged and ignored."""
+        # They are validated together, so they are applied together or not at all.
         of_listeners = {name: values[name] for name in LISTENERS if name in values}
         try:
             config = config.with_dynamic(of_listeners)
@@ -132,7 +132,7 @@ class BrokerSettings:
         return config
 
     def _common(self, values: Mapping[str, str]) -> Mapping[str, str]:
-        """The defaults of all brokers, without what each broker has for itself."""
+        """The defaults of all brokers, without settings that are only allowed per broker."""
         kept = {name: value for name, value in values.items() if not _is_per_broker(name)}
         for name in values.keys() - kept.keys():
             self._complaints.warn(f"{name} has no effect as the default of all brokers: give it for each broker")
@@ -142,10 +142,10 @@ class BrokerSettings:
         what = "a setting of Kafka" if broker_setting(name) else "not a setting of this broker or of Kafka"
         self._complaints.warn(f"{name} is {what}: it is stored in ZooKeeper and has no effect")
 
-    # Explanation
+    # Description
 
     def origins(self, names: Collection[str]) -> list[Origin]:
-        """Every value given under these names, which mean one thing; the first is in force.
+        """Return all values given under these names of one setting; the first is effective.
 
         Unknown names have none.
         """
@@ -169,22 +169,22 @@ class BrokerSettings:
         return found + defaults
 
     def given_names(self) -> list[str]:
-        """The settings that the file or ZooKeeper gives this broker, with or without an effect."""
+        """Return the settings of this broker in the file or ZooKeeper, with or without an effect."""
         return list({**self._given, **self.defaults, **self.own})
 
     @staticmethod
     def _accepted(values: Mapping[str, str]) -> Mapping[str, str]:
-        """Those of a level that this broker would take."""
+        """Return the settings of a level that this broker accepts."""
         return {key: value for key, value in values.items() if _is_acceptable(key, value)}
 
     # Changes
 
     def check(self, entity: str, changed: Mapping[str, str], names: Collection[str]) -> BrokerConfig:
-        """What is in force if an entity's settings become `changed`, of which `names` are new.
+        """Return the effective settings if an entity's settings become `changed`, of which `names` are new.
 
-        Raises `InvalidRequestError` if they cannot.
+        Raises `InvalidRequestError` if they are invalid.
 
-        A name that is unknown here may be set, as in Kafka, where it may belong to a plug-in; it has no effect.
+        As in Kafka, an unknown name can be set, because it may belong to a plug-in; it has no effect here.
         """
         for name in names:
             _check_change(name, changed[name], is_default=entity == layout.DEFAULT_ENTITY)
@@ -209,7 +209,7 @@ class BrokerSettings:
         return config
 
     async def try_out(self, config: BrokerConfig) -> None:
-        """Raise `InvalidRequestError` if this broker cannot run with what `check` returned; nothing changes."""
+        """Raise `InvalidRequestError` if this broker cannot apply the result of `check`. Changes nothing."""
         attributes = [BROKER_SETTINGS[name].attribute for name in LISTENERS]
         if all(getattr(config, attribute) == getattr(self.config, attribute) for attribute in attributes):
             return
@@ -219,7 +219,7 @@ class BrokerSettings:
             raise InvalidRequestError(str(error)) from error
 
     async def change(self, entity: str, change: Change) -> None:
-        """Write an entity's settings, notify every broker, and put them in force here; errors of `change_entity`."""
+        """Write an entity's settings, notify all brokers, and apply them here. Raises the errors of `change_entity`."""
         await change_entity(self._zk, "brokers", entity, change)
         await self.reload(entity)
 

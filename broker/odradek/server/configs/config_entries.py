@@ -1,7 +1,7 @@
-"""Settings as DescribeConfigs and CreateTopics tell them: values in force, where they come from, what they mean.
+"""Settings in the form of DescribeConfigs and CreateTopics: effective values, sources, descriptions.
 
-`BrokerSettings` and a topic's overrides enter; the `configs` of a response leave. A value that is kept secret never
-does. Nothing is read or changed here.
+It converts `BrokerSettings` and a topic's overrides into the `configs` of a response, without secret values. Reads and
+changes nothing else.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SYNONYMS: Final[Mapping[str, Sequence[str]]] = {
     "roll_ms": ("log.roll.ms", "log.roll.hours"),
     "roll_jitter_ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
 }
-"""Broker settings behind an attribute that several of them decide; the first that is given counts."""
+"""Settings of the broker that determine one attribute together; the first that is set counts."""
 
 _OF_BROKER: Final = {names[0]: names for names in SYNONYMS.values()}
-"""By the setting that counts before the others."""
+"""The same by the setting with precedence."""
 
 
 def topic_entries(
     settings: BrokerSettings, overrides: Mapping[str, str], in_force: TopicConfig, *, explain: bool = False
 ) -> list[Entry]:
-    """Every setting of a topic, also those of Kafka that have no effect here."""
+    """Return all settings of a topic, including those of Kafka without an effect here."""
     entries = []
     for setting in (*TOPIC_SETTINGS.values(), *IDLE_TOPIC_SETTINGS.values()):
         origins = []
@@ -50,10 +50,10 @@ def topic_entries(
 
 
 def broker_entries(settings: BrokerSettings, *, explain: bool = False) -> list[Entry]:
-    """Every setting of this broker and of Kafka's, and what was set under other names."""
+    """Return all settings of this broker and of Kafka, including values set under other names."""
     entries = []
     for setting in BROKER_SETTINGS.values():
-        # What another name of the same gives stands behind what this name gives, and alone is not this one's value.
+        # A value under a synonym has lower precedence, and alone is not a value of this name.
         origins = list(
             dropwhile(
                 lambda origin, own=setting: origin.setting is not own,  # type: ignore[misc]
@@ -70,7 +70,7 @@ def broker_entries(settings: BrokerSettings, *, explain: bool = False) -> list[E
 
 
 def default_entries(settings: BrokerSettings, *, explain: bool = False) -> list[Entry]:
-    """What is set for all brokers, and nothing else."""
+    """Return the settings of all brokers that are set."""
     entries = []
     for name, value in settings.defaults.items():
         setting = broker_setting(name)
@@ -83,7 +83,7 @@ def default_entries(settings: BrokerSettings, *, explain: bool = False) -> list[
 
 
 def _idle_entries(settings: BrokerSettings, *, explain: bool) -> list[Entry]:
-    """Settings of Kafka that have no effect here, with the values that they were given."""
+    """Return settings of Kafka without an effect here, with their values."""
     shown = [name for name in IDLE_BROKER_SETTINGS if name not in INTERNAL_SETTINGS]
     given = [name for name in settings.given_names() if name not in BROKER_SETTINGS]
     entries = []
@@ -120,7 +120,7 @@ def _synonym(origin: Origin) -> Entry:
 
 
 def _unknown(name: str, source: Source) -> Entry:
-    """A setting of nobody here: as Kafka does, it is told, and its value is not, since it may be a secret."""
+    """An unknown setting: as in Kafka it is listed without its value, which may be a secret."""
     return {
         "name": name,
         "value": None,

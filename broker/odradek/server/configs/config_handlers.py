@@ -1,9 +1,9 @@
-"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: settings of topics, brokers and loggers, read and changed.
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: read and change settings of topics, brokers and loggers.
 
-Overrides live in ZooKeeper: `server/configs/config_store` reads and writes those of topics,
-`server/configs/broker_configs` those of brokers; levels of loggers (`server/configs/logger_levels`) live in the
-process. This module checks what clients ask, as the broker of ZooKeeper mode does: any broker answers for topics, and
-each for itself and for the defaults of all.
+Overrides are in ZooKeeper: `server/configs/config_store` reads and writes those of topics,
+`server/configs/broker_configs` those of brokers. Logger levels (`server/configs/logger_levels`) are in the process. As
+in ZooKeeper mode of Kafka, any broker handles requests for topics, and each broker those for itself and for the
+defaults of all brokers. This module validates the requests.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _Resource = TypeVar("_Resource", AlterConfigsRequestResource, IncrementalAlterCo
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs does to a key (KIP-339)."""
+    """Operation of IncrementalAlterConfigs on a key (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -72,7 +72,7 @@ class ConfigHandlers:
     """Handlers for the settings of topics, of this broker and of all brokers."""
 
     def __init__(self, *, settings: BrokerSettings, view: ClusterView, store: ConfigStore) -> None:
-        """`settings` are this broker's, `store` has the topics'."""
+        """`settings` are those of this broker; `store` has those of topics."""
         self._settings = settings
         self._view = view
         self._store = store
@@ -90,7 +90,7 @@ class ConfigHandlers:
     # Reading
 
     async def describe_configs(self, context: RequestContext, request: DescribeConfigsRequest) -> Message:
-        """Values in force, where they come from, and what they mean (KIP-133, KIP-226, KIP-569)."""
+        """Return effective values, their sources and descriptions (KIP-133, KIP-226, KIP-569)."""
         synonyms, explain = request.include_synonyms, request.include_documentation
         topics = {resource.resource_name for resource in request.resources if resource.resource_type == TOPIC}
         await self._store.load_unread(topics & self._view.image.topics.keys())
@@ -214,8 +214,8 @@ class ConfigHandlers:
     async def _change(
         self, resource: _AnyResource, change: Callable[[Values, object], Values], *, validate_only: bool
     ) -> None:
-        """Change a topic or broker. Settings that are not named in the request are no obstacle: others may have
-        written what this broker does not know."""
+        """Change a topic or broker. Other existing settings are not validated: other tools may have written settings
+        that this broker does not know."""
         names = [entry.name for entry in resource.configs]
         if resource.resource_type == TOPIC:
             await self._change_topic(resource.resource_name, change, names, validate_only=validate_only)
@@ -289,10 +289,10 @@ def altered(
     in_force: object,
     find: Callable[[str], Setting | None],
 ) -> dict[str, str]:
-    """The values after the operations. `in_force` gives the list that APPEND and SUBTRACT begin with.
+    """Return the values after the operations. `in_force` returns the list to which APPEND and SUBTRACT apply.
 
-    `find` gives the declaration of a key, None for a key that may be set without one. Raises what it raises,
-    `InvalidConfigError` for an operation that does not fit the key, `InvalidRequestError` for one that there is not.
+    `find` returns the declaration of a key, or None for a key that may be set without one. Raises its errors,
+    `InvalidConfigError` for an operation that does not fit the key, `InvalidRequestError` for an unknown operation.
     """
     changed = dict(values)
     for entry in operations:
@@ -315,7 +315,7 @@ def altered(
 
 
 def _in_force(settings: object, setting: Setting) -> Iterable[str]:
-    """The list that is in force; one without an effect here stands at its default."""
+    """Return the effective list; that of a setting without an effect is its default."""
     return getattr(settings, setting.attribute, None) or cast(tuple[str, ...], setting.default or ())
 
 

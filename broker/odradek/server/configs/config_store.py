@@ -1,9 +1,9 @@
-"""Overrides of topics as they stand in ZooKeeper, kept in memory, and their changes.
+"""The overrides of topics in ZooKeeper, cached in memory, and their changes.
 
-`app/broker` loads all of them at start and calls `reload` for each change notification and `reconfigure` when the
-broker's own settings, the topics' defaults, change; handlers and replication read what is in force. A change made here
-is written conditionally, so two at once never overwrite each other, and becomes effective on every broker, this one
-included, through its notification.
+`app/broker` loads all of them at start and calls `reload` for each change notification, and `reconfigure` when the
+broker's settings, which are the defaults of topics, change. Handlers and replication read the effective settings. A
+change made here is a conditional write, so concurrent changes do not overwrite each other. It takes effect on every
+broker, including this one, through its notification.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from odradek.zk.registration import announce_config_change
 logger = logging.getLogger(__name__)
 
 MAX_CONFLICTS: Final = 10
-"""Conditional writes that may lose against somebody else's before the change is given up."""
+"""Conditional writes that may fail because of concurrent changes before the change is rejected."""
 
 RETRY_MS: Final = 1000
-"""Rest before ZooKeeper is asked again."""
+"""Pause before ZooKeeper is read again."""
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 MAX_COMPLAINTS: Final = 10_000
-"""Warnings that are remembered; beyond them each is logged whenever it is due."""
+"""Number of warnings that are remembered; further ones are logged each time."""
 
 
 class Complaints:
-    """Warnings about stored settings, each logged once: they are looked at anew with every change of any setting."""
+    """Logs each warning about stored settings once: the settings are parsed again with every change."""
 
     def __init__(self, log: logging.Logger) -> None:
-        """`log` gets the warnings."""
+        """`log` is called with the warnings."""
         self._log = log
         self._made: set[str] = set()
 
     def warn(self, text: str) -> None:
-        """Log a warning that was not logged before."""
+        """Log a warning unless it was logged before."""
         if text in self._made:
             return
         if len(self._made) < MAX_COMPLAINTS:
@@ -52,7 +52,7 @@ class Complaints:
 
 
 class ConfigStore:
-    """The overrides of every topic, and the settings that follow from them."""
+    """The overrides of all topics, and the effective settings."""
 
     def __init__(self, zk: ZkClient, broker_config: BrokerConfig) -> None:
         """Nothing is read yet; topics have the broker's defaults until `load`."""
@@ -63,27 +63,27 @@ class ConfigStore:
         self._in_force: dict[str, TopicConfig] = {}
         self._complaints = Complaints(logger)
         self._read: set[str] = set()
-        """Topics whose overrides, or that they have none, were read; notices keep these up to date."""
+        """Topics whose overrides were read, even if they have none; notifications keep them up to date."""
         self.on_change: Callable[[str, TopicConfig], None] | None = None
         """Called with topic and settings after each change."""
         self.on_new_defaults: Callable[[], None] = lambda: None
-        """Called when the settings of any topic may have changed, because those of the broker did."""
+        """Called when the settings of any topic may have changed, because the broker's did."""
 
     def overrides(self, topic: str) -> Mapping[str, str]:
-        """What the topic sets for itself, as text."""
+        """Return the overrides of the topic as text."""
         return self._overrides.get(topic, {})
 
     def topic_config(self, topic: str) -> TopicConfig:
-        """What is in force for the topic."""
+        """Return the effective settings of the topic."""
         return self._in_force.get(topic, self._defaults)
 
     async def load_all(self) -> None:
-        """Read the overrides of every topic."""
+        """Read the overrides of all topics."""
         await self.load(await self._zk.children_or_none(f"{layout.CONFIG}/topics") or [])
 
     async def load(self, topics: Iterable[str]) -> None:
-        """Read the overrides of these topics; those without a znode have none."""
-        # A name that is none (a peer may send anything) would be a path of something else.
+        """Read the overrides of these topics; a topic without a znode has none."""
+        # An invalid name (a peer may send anything) would be the path of something else.
         paths = {layout.config_path("topics", topic): topic for topic in topics if _is_topic_name(topic)}
         found = await self._zk.get_many(list(paths))
         for path, topic in paths.items():
@@ -94,14 +94,14 @@ class ConfigStore:
     async def load_unread(self, topics: Iterable[str]) -> None:
         """Read the overrides of those of these topics that were not read yet.
 
-        No notice tells of what a topic is given when it is made, so a broker without a replica does not know it.
+        There is no notification for the overrides of a new topic, so a broker without a replica does not know them.
         """
         unread = [topic for topic in topics if topic not in self._read]
         if unread:
             await self.load(unread)
 
     async def reload(self, topic: str) -> None:
-        """Read a topic's overrides anew and tell who uses them."""
+        """Read a topic's overrides again and notify their users."""
         await self.load([topic])
         if self.on_change is not None:
             self.on_change(topic, self.topic_config(topic))
@@ -120,7 +120,7 @@ class ConfigStore:
         self._in_force[topic] = self._tolerant(topic, overrides)
 
     def _tolerant(self, topic: str, overrides: Mapping[str, str]) -> TopicConfig:
-        """Settings in force; a key or value that means nothing here (another tool wrote it) is told and left out."""
+        """Return the effective settings; an invalid key or value (written by another tool) is logged and ignored."""
         kept: dict[str, str] = {}
         for key, value in overrides.items():
             try:
@@ -131,12 +131,12 @@ class ConfigStore:
         return TopicConfig.of(self._broker_config, kept)
 
     async def change(self, topic: str, change: Change) -> None:
-        """Write `change(current overrides)` and notify every broker; see `change_entity`."""
+        """Write `change(current overrides)` and notify all brokers; see `change_entity`."""
         await change_entity(self._zk, "topics", topic, change)
         await self.reload(topic)
 
     def reconfigure(self, broker_config: BrokerConfig) -> None:
-        """The broker has other settings: topics have other defaults, and who uses them is told."""
+        """The broker's settings changed, and with them the defaults of topics: notify their users."""
         self._broker_config = broker_config
         self._defaults = TopicConfig.of(broker_config, {})
         self._in_force = {topic: self._tolerant(topic, overrides) for topic, overrides in self._overrides.items()}
@@ -144,7 +144,7 @@ class ConfigStore:
 
 
 async def persist(read: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Read settings that changed, however long ZooKeeper is away: nobody tells of them a second time."""
+    """Read changed settings, retrying while ZooKeeper is down: the notification is not repeated."""
     while True:
         try:
             await read()
@@ -156,10 +156,10 @@ async def persist(read: Callable[[], Awaitable[None]], clock: Clock) -> None:
 
 
 async def change_entity(zk: ZkClient, kind: str, name: str, change: Change) -> None:
-    """Write `change(current values)` to `/config/KIND/NAME` and notify every broker.
+    """Write `change(current values)` to `/config/KIND/NAME` and notify all brokers.
 
-    `change` may be called again when somebody else wrote meanwhile. Raises what it raises, and `RequestTimedOutError`
-    after ten such conflicts.
+    `change` is called again after a concurrent write. Raises its errors, and `RequestTimedOutError` after ten such
+    conflicts.
     """
     path = layout.config_path(kind, name)
     for _ in range(MAX_CONFLICTS):
@@ -187,7 +187,7 @@ def _is_topic_name(name: str) -> bool:
 
 
 def decoded(path: str, data: bytes) -> dict[str, str]:
-    """The overrides in a znode; none, as in Kafka, if it cannot be read: that shall not keep a broker from starting."""
+    """Return the overrides in a znode; as in Kafka, none if it is invalid, so that a broker can start."""
     try:
         return layout.decode_config(path, data)
     except layout.LayoutError as error:

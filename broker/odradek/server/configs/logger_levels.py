@@ -1,7 +1,7 @@
-"""Levels of this process's loggers, told and changed by the names that Kafka's tools know (KIP-412).
+"""Levels of this process's loggers, described and changed with the names in Kafka's tools (KIP-412).
 
-`server/configs/config_handlers` hands over the operations of a BROKER_LOGGER resource. A change holds until the process
-ends, as in Kafka. Invariant: a refused request changes no level.
+`server/configs/config_handlers` passes the operations on a BROKER_LOGGER resource. As in Kafka, a change lasts until
+the process ends. Invariant: a rejected request changes no level.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from odradek.server.configs.broker_configs import Source
 
 ROOT: Final = "root"
 LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
-"""Kafka's levels in Python's numbers; Python has none below DEBUG by itself."""
+"""Kafka's levels as Python's numbers; Python has none below DEBUG."""
 
 SET: Final = 0
 DELETE: Final = 1
 
 
 def logger_entries() -> list[dict[str, object]]:
-    """Every logger, and every package of loggers, with the level in force."""
+    """Return all loggers and logger packages with their effective levels."""
     return [
         {
             "name": name,
@@ -41,15 +41,15 @@ def logger_entries() -> list[dict[str, object]]:
 
 
 def level_name(level: int) -> str:
-    """Kafka's name of a level; one between two is called as the one below it."""
+    """Return Kafka's name of a level; one between two has the name of the lower one."""
     return max((number, name) for name, number in LEVELS.items() if number <= max(level, LEVELS["TRACE"]))[1]
 
 
 def alter_levels(operations: Iterable[IncrementalAlterConfigsRequestAlterableConfig], *, validate_only: bool) -> None:
-    """Set levels, or delete them so that the logger above decides.
+    """Set levels, or delete them so that the parent logger decides.
 
-    Raises `InvalidRequestError` for an operation or resource that cannot be, `InvalidConfigError` for an unknown
-    logger or level.
+    Raises `InvalidRequestError` for an unsupported operation or resource, `InvalidConfigError` for an unknown logger or
+    level.
     """
     known, wanted = set(_names()), []
     for entry in operations:

@@ -1,4 +1,4 @@
-"""Counts what became of an append: for producers (`server/data/produce_and_fetch`) and for the coordinators
+"""Counts the results of appends by producers (`server/data/produce_and_fetch`) and coordinators
 (`app/coordinator_log`)."""
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from odradek.replication.requests import AppendResult
 
 
 def count_append(topics: BrokerTopicStats, result: AppendResult) -> None:
-    """Count the append of one partition: an attempt, and what was written or why it was refused.
+    """Count the append to one partition: the attempt, and what was written or why it was rejected.
 
-    Records count once they are in the leader's log, also if the in-sync set did not acknowledge them in time.
+    Records count once they are in the leader's log, even if the ISR did not acknowledge them in time.
     """
     stats = topics.of(result.topic_partition.topic)
     stats.total_produce += 1

@@ -35,23 +35,23 @@ from odradek.server.failures import wire_error
 
 FORMAT_1_SINCE: Final = 2
 FORMAT_2_SINCE: Final = 4
-"""First Fetch versions whose clients know the format (KIP-32, KIP-98)."""
+"""First Fetch versions whose clients support the format (KIP-32, KIP-98)."""
 STORAGE_ERRORS_SINCE: Final = 6
-"""First Fetch version whose clients know KAFKA_STORAGE_ERROR; older ones would take it for a final one (KIP-112)."""
+"""First Fetch version whose clients know KAFKA_STORAGE_ERROR; older ones would treat it as final (KIP-112)."""
 ZSTD_SINCE: Final = 10
-"""First Fetch version whose clients know zstd (KIP-110). As in Kafka it is the topic's `compression.type` that decides
-for versions 4 to 9, which get their bytes unread."""
+"""First Fetch version whose clients support zstd (KIP-110). As in Kafka, the topic's `compression.type` decides for
+versions 4 to 9, because their records are not inspected."""
 TURN_US: Final = 8_000
-"""Guessed microseconds that conversions may take of one turn of the event loop. One MiB of plain records of 200 bytes
-in usual batches is guessed at 5,000 and takes 3,000 when they are alike; sending it away takes the loop 2,800."""
+"""Estimated microseconds of conversions in one iteration of the event loop. One MiB of plain records of 200 bytes in
+typical batches is estimated at 5,000 and takes 3,000 if they are alike; sending it to a worker costs the loop 2,800."""
 
 _BATCH_US: Final = 40
 _FEW_RECORDS: Final = 48
-"""Fewer records in a batch are converted one by one, more of them mostly together."""
+"""Batches with fewer records are converted record by record, larger ones mostly as a whole."""
 _SMALL_BATCH_US: Final = 8
 _RECORD_ALONE_US: Final = 2
 _PACKED_BYTES_PER_US: Final = 16
-"""Unpacked, converted and packed again."""
+"""Decompressed, converted and compressed again."""
 
 _SIZE_AND_MAGIC: Final = Struct(">8xi4xB")
 _ATTRIBUTES_AND_COUNT: Final = Struct(">21xH34xi")
@@ -66,9 +66,9 @@ ConfigOf = Callable[[TopicPartition], TopicConfig | None]
 
 
 def holds_newer(records: Buffer, magic: int) -> bool:
-    """Whether a whole entry of a newer format than `magic` is among the records.
+    """Whether the records contain a complete entry of a newer format than `magic`.
 
-    One that is cut off does not count: nothing can be converted of it, and its length is told alike in all formats.
+    An incomplete entry does not count: it cannot be converted, and its length field is the same in all formats.
     """
     unpack, end = _SIZE_AND_MAGIC.unpack_from, len(records)
     position = 0
@@ -84,7 +84,7 @@ def holds_newer(records: Buffer, magic: int) -> bool:
 
 
 def guessed_us(records: Buffer) -> int:
-    """Roughly how long a conversion of the records takes, in microseconds; only headers of entries are looked at."""
+    """Estimate the conversion time of the records in microseconds, from the headers of entries only."""
     end, position, total = len(records), 0, 0
     while position + HEADER_SIZE <= end:
         size, magic = _SIZE_AND_MAGIC.unpack_from(records, position)
@@ -105,10 +105,11 @@ def guessed_us(records: Buffer) -> int:
 
 
 class DownConversion:
-    """Fits Fetch answers to old versions."""
+    """Converts Fetch responses for old versions."""
 
     def __init__(self, config_of: ConfigOf, topic_stats: BrokerTopicStats, workers: Workers | None = None) -> None:
-        """`config_of` tells a hosted partition's settings. Without `workers` everything is converted on the loop.
+        """`config_of` returns the settings of a hosted partition. Without `workers`, everything is converted on the
+        loop.
 
         `topic_stats` count the converted records.
         """
@@ -118,9 +119,9 @@ class DownConversion:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def fit(self, request: Request, rows: list[FetchedPartition], offsets: Sequence[int], respond: Respond) -> None:
-        """Call `respond` with rows that the request's version knows; `offsets` are those that were asked for.
+        """Call `respond` with rows that the request's version supports; `offsets` are the requested ones.
 
-        It is called before this returns unless there is too much to be converted at once.
+        It is called before this returns, unless there is too much to convert at once.
         """
         version = request.api_version
         waiting: list[_Waiting] = []
@@ -146,7 +147,7 @@ class DownConversion:
         task.add_done_callback(lambda done: self._converted(done, request, rows, respond))
 
     def _told(self, version: int, row: FetchedPartition) -> FetchedPartition:
-        """The row with the errors that its version knows."""
+        """Return the row with an error that its version supports."""
         if row.error_code == KafkaStorageError.code and version < STORAGE_ERRORS_SINCE:
             return row._replace(error_code=NotLeaderOrFollowerError.code)
         if row.held:
@@ -180,7 +181,7 @@ class DownConversion:
                     group.create_task(away(index, offset))
             for index, offset, row_us in waiting:
                 if row_us <= TURN_US:
-                    # Whatever came in meanwhile has its turn between two partitions.
+                    # Other tasks get their turn between two partitions.
                     await asyncio.sleep(0)
                     rows[index] = self._inline(rows[index], magic, offset)
 
@@ -191,7 +192,7 @@ class DownConversion:
             return _told_failed(row, error)
 
     def _counted(self, row: FetchedPartition, records: bytes, count: int) -> FetchedPartition:
-        """The row with its converted records, of which `count` are not as the log has them."""
+        """Return the row with converted records, of which `count` differ from the log."""
         if row.topic is not None:
             self._topic_stats.of(row.topic).fetch_conversions += count
         return row._replace(records=records)
@@ -209,7 +210,7 @@ class DownConversion:
             respond(rows)
 
     async def close(self) -> None:
-        """Give up what is under way; idempotent."""
+        """Cancel conversions in progress. Idempotent."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -217,7 +218,7 @@ class DownConversion:
 
 
 class _Waiting(NamedTuple):
-    """A row that was not converted at once: its place, the offset that was asked for, how long it may take."""
+    """A row that is converted later: its index, the requested offset, the estimated time."""
 
     place: int
     offset: int
@@ -234,5 +235,5 @@ def _told_failed(row: FetchedPartition, error: OdradekError) -> FetchedPartition
 
 
 def _failed(row: FetchedPartition, code: int) -> FetchedPartition:
-    """A partition's part of an answer that tells an error and nothing else, as Kafka has it."""
+    """A partition in a response with only an error, as in Kafka."""
     return FetchedPartition(row.topic, row.topic_id, row.partition, code)

@@ -1,7 +1,6 @@
-"""DescribeProducers: what the logs of this broker remember of their producers (KIP-664).
+"""DescribeProducers: the producer state of this broker's logs (KIP-664).
 
-Decoded requests enter from `server/dispatch`; the answer is read from the producer state of each log. As in Apache
-Kafka every replica answers, not only the leader, so that an operator can compare them.
+As in Apache Kafka, every replica answers, not only the leader, so that operators can compare replicas.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class ProducerHandlers:
         return dict([route(DescribeProducersRequest, self.describe_producers)])
 
     async def describe_producers(self, context: RequestContext, request: DescribeProducersRequest) -> Message:
-        """The active producers of each partition, or why there is no answer for it."""
+        """Return the active producers of each partition, or an error."""
         topics = [
             {
                 "name": topic.name,

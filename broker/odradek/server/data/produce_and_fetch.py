@@ -72,28 +72,28 @@ from odradek.server.failures import wire_error
 
 READ_COMMITTED: Final = 1
 FORMAT_2_ONLY_SINCE: Final = 3
-"""First Produce version that carries batches alone; older ones carry message sets too (KIP-98)."""
+"""First Produce version with batches only; older ones may have message sets (KIP-98)."""
 ZSTD_SINCE: Final = 7
-"""First Produce version whose readers are known to understand zstd (KIP-110)."""
+"""First Produce version whose consumers are known to support zstd (KIP-110)."""
 SOFT_MAX_BYTES_SINCE: Final = 3
-"""First Fetch version that gets a first batch above its bound whole (KIP-74)."""
+"""First Fetch version that returns a first batch above the limit as a whole (KIP-74)."""
 FOLLOWER_READS_SINCE: Final = 11
 TOPIC_ID_SINCE: Final = 13
 SINGLE_OFFSET_SINCE: Final = 1
-"""First ListOffsets version that answers with one offset and its time; version 0 lists those of segments (KIP-79)."""
+"""First ListOffsets version with one offset and its time; version 0 returns those of segments (KIP-79)."""
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5
-"""First ListOffsets version whose clients know the error (KIP-207); older ones are told LEADER_NOT_AVAILABLE."""
+"""First ListOffsets version whose clients know the error (KIP-207); older ones get LEADER_NOT_AVAILABLE."""
 NO_ACKS: Final = 0
 FROM_FILES_BYTES: Final = 2 << 20
-"""Answers with so many bytes of records are sent from the files; copying fewer costs less than that."""
+"""Responses with at least this many bytes of records are sent from the files; below, copying is cheaper."""
 FROM_FILE_BYTES: Final = 128 << 10
-"""Of those, partitions with so many."""
+"""In these, the same applies to partitions with at least this many bytes."""
 _EVERYTHING: Final = -1
 _ATTRIBUTES_LOW_BYTE: Final = 22
-"""Where the attributes of a batch of format 2 have their flags."""
+"""Position of the attribute flags in a batch of format 2."""
 EARLIEST_LOCAL_TIMESTAMP: Final = -4
 LATEST_TIERED_TIMESTAMP: Final = -5
-"""Of tiered storage (KIP-405): without it the local start is the start, and nothing is tiered."""
+"""Timestamps of tiered storage (KIP-405): without it the local start is the log start, and nothing is tiered."""
 
 _CLIENT: Final = AppendOrigin.CLIENT
 """Module-level names are faster to look up; see `checks/validate`."""
@@ -102,7 +102,7 @@ logger = logging.getLogger(__name__)
 
 
 class DataHandlers:
-    """Handlers over the replica manager."""
+    """Handlers on top of the replica manager."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class DataHandlers:
         clock: Clock,
         workers: Workers | None = None,
     ) -> None:
-        """The stats are added to. `workers` convert large record sets for old consumers; without them the loop does."""
+        """`workers` convert large record sets for old consumers; without them, the loop does. The stats are updated."""
         self._replicas = replicas
         self._sessions = sessions
         self._view = view
@@ -130,11 +130,11 @@ class DataHandlers:
         return None if partition is None else partition.log.config
 
     async def close(self) -> None:
-        """Give up conversions under way; idempotent."""
+        """Cancel conversions in progress. Idempotent."""
         await self._conversion.close()
 
     def direct(self) -> Mapping[ApiKey, DirectHandler]:
-        """The handlers of the hot path."""
+        """The direct handlers."""
         return {ApiKey.PRODUCE: self.produce, ApiKey.FETCH: self.fetch}
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -149,7 +149,7 @@ class DataHandlers:
     # Produce
 
     def produce(self, request: Request) -> None:
-        """Append record sets to leaders' logs."""
+        """Append record sets to the logs of leaders."""
         times = self._produce_times
         times.countdown -= 1
         if not times.countdown:
@@ -173,14 +173,14 @@ class DataHandlers:
                 whole.append((entry[0], records))
         zstd_allowed, any_format = version >= ZSTD_SINCE, version < FORMAT_2_ONLY_SINCE
         asked = (acks, decoded.timeout_ms, whole, _CLIENT, zstd_allowed, any_format)
-        # One for every request, and below one for every result: so they take half the time of the call.
+        # One for every request, and below one for every result: this takes half the time of the constructor.
         respond = partial(self._answer_produce, request, acks, refused)
         self._replicas.append(tuple.__new__(AppendRequest, asked), respond)
 
     def _answer_produce(
         self, request: Request, acks: int, refused: Sequence[AppendResult], results: Sequence[AppendResult]
     ) -> None:
-        """`refused`: results of what did not get as far as a log."""
+        """`refused`: results of partitions that were rejected before the log."""
         if refused:
             results = [*results, *refused]
         failed = self._count_produced(results)
@@ -197,7 +197,7 @@ class DataHandlers:
             request.fail(f"{failed.topic_partition} answered error {failed.error_code} to a produce with acks=0")
 
     def _count_produced(self, results: Iterable[AppendResult]) -> AppendResult | None:
-        """Count what was appended; the first failure, if there is one."""
+        """Count the appends. Returns the first failure, if any."""
         failed = None
         for result in results:
             error_code = result.error_code
@@ -230,7 +230,7 @@ class DataHandlers:
             return
         params = FetchParams(
             decoded.max_wait_ms,
-            min(decoded.min_bytes, decoded.max_bytes),  # more than the maximum would never come
+            min(decoded.min_bytes, decoded.max_bytes),  # more than the maximum would never be available
             decoded.max_bytes,
             decoded.replica_id,
             decoded.isolation_level == READ_COMMITTED,
@@ -277,7 +277,8 @@ class DataHandlers:
     def _fetched(
         self, entry: FetchPartition, result: FetchResult, is_consumer: bool, copied_bytes: int
     ) -> FetchedPartition:
-        """`copied_bytes`: fewer are copied when they are in memory; `_EVERYTHING`: all, for they may be converted."""
+        """`copied_bytes`: smaller record sets in memory are copied; `_EVERYTHING`: all, because they may be
+        converted."""
         topic, number = entry.topic_partition
         error_code = result.error_code
         records: Part = b""
@@ -318,7 +319,7 @@ class DataHandlers:
         )
 
     def _outgoing(self, topic_partition: TopicPartition, found: LogSlice, copied_bytes: int) -> Part:
-        """Records as they are to be sent: fewer that are in memory as bytes, others from their file.
+        """Return records for sending: small ones in memory as bytes, others as a region of their file.
 
         Raises `StorageError`.
         """
@@ -335,10 +336,10 @@ class DataHandlers:
         logger.error("%s cannot be read: %s", topic_partition, error)
         self._replicas.take_offline(topic_partition)
 
-    # Marks
+    # Offsets
 
     async def list_offsets(self, context: RequestContext, request: ListOffsetsRequest) -> Message:
-        """Offsets by time (KIP-79), of the end as the reader may see it, of the start, of the greatest timestamp."""
+        """Return offsets by timestamp (KIP-79), of the readable end, of the start, or of the maximum timestamp."""
         if context.api_version < SINGLE_OFFSET_SINCE:
             return self._old_offsets(request)
         counts = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
@@ -364,7 +365,7 @@ class DataHandlers:
     def _listed(
         self, topic_partition: TopicPartition, item: ListOffsetsRequestPartition, request: ListOffsetsRequest
     ) -> tuple[int, int, int]:
-        """(timestamp, offset, leader epoch), each -1 where there is none."""
+        """Return (timestamp, offset, leader epoch), each -1 if there is none."""
         partition = self._replicas.leader(topic_partition, item.current_leader_epoch)
         log, timestamp = partition.log, item.timestamp
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
@@ -375,7 +376,7 @@ class DataHandlers:
         if request.replica_id == NO_BROKER:
             committed = request.isolation_level == READ_COMMITTED
             end = partition.last_stable_offset if committed else log.high_watermark
-            # A new leader does not know yet how far the old one had come.
+            # A new leader does not know yet up to which offset the old one had committed.
             is_behind = log.high_watermark < (partition.leader_epoch_start_offset or 0)
         if timestamp == LATEST_TIMESTAMP and not is_behind:
             return NO_TIMESTAMP, end, partition.leader_epoch
@@ -388,7 +389,7 @@ class DataHandlers:
         return _NOTHING
 
     def _old_offsets(self, request: ListOffsetsRequest) -> Message:
-        """Version 0: where segments begin that were last written at or before a time, and where the log ends."""
+        """Version 0: return the base offsets of segments last written at or before a time, and the log end."""
         topics = []
         for topic in request.topics:
             partitions: list[Message] = []
@@ -413,7 +414,7 @@ class DataHandlers:
         return {"topics": topics}
 
     async def offset_for_leader_epoch(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Message:
-        """Where a leader epoch ended, so that readers find where their log parts from ours (KIP-101, KIP-320)."""
+        """Return the end offset of a leader epoch, so that readers find where their log diverges (KIP-101, KIP-320)."""
         topics = []
         for topic in request.topics:
             partitions = []
@@ -433,10 +434,10 @@ class DataHandlers:
 
 
 def offsets_before(log: PartitionLog, timestamp: int, now_ms: int) -> list[int]:
-    """Where segments begin that were last written at or before `timestamp`, the newest first; the end counts as now.
+    """Return the base offsets of segments last written at or before `timestamp`, newest first; the end counts as now.
 
-    A segment counts as written until it was rolled, the active one since it was begun. LATEST_TIMESTAMP stands for all
-    of them, EARLIEST_TIMESTAMP for the first alone. Raises `StorageError`.
+    A segment counts as written until it was rolled, the active one since it was created. LATEST_TIMESTAMP means all of
+    them, EARLIEST_TIMESTAMP only the first. Raises `StorageError`.
     """
     segments = log.segments
     begins = [max(segment.base_offset, log.log_start_offset) for segment in segments]
@@ -452,7 +453,7 @@ def offsets_before(log: PartitionLog, timestamp: int, now_ms: int) -> list[int]:
 
 
 def _committed(offsets: list[int], high_watermark: int) -> list[int]:
-    """Offsets as a consumer may know them: the high watermark stands for all above it."""
+    """Limit offsets to those that consumers may see: the high watermark replaces any above it."""
     below = [offset for offset in offsets if offset <= high_watermark]
     return offsets if len(below) == len(offsets) else [high_watermark, *below]
 
@@ -464,7 +465,7 @@ _SPECIAL_TIMESTAMPS_SINCE: Final = {
     EARLIEST_LOCAL_TIMESTAMP: 8,
     LATEST_TIERED_TIMESTAMP: 9,
 }
-"""First ListOffsets version in which each stands for something."""
+"""First ListOffsets version that supports each special timestamp."""
 
 
 def _check_timestamp(timestamp: int, version: int) -> None:
@@ -476,11 +477,11 @@ _NOTHING: Final = (NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
 
 
 _NO_SUCH_TOPIC: Final = frozenset({UnknownTopicOrPartitionError.code, UnknownTopicIdError.code})
-"""Errors after which nothing is counted: a metric for each name that a client makes up would know no bound."""
+"""Errors that are not counted: a metric for each topic name that clients make up would have no limit."""
 
 
 def _is_transactional(records: memoryview) -> bool:
-    """Whether a partition's first batch is transactional, for which Kafka refuses the whole request."""
+    """Whether a partition's first batch is transactional, for which Kafka rejects the whole request."""
     return bool(
         len(records) > _ATTRIBUTES_LOW_BYTE
         and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG

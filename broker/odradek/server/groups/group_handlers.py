@@ -1,8 +1,8 @@
-"""FindCoordinator, the APIs of consumer groups, and InitProducerId: from requests to the coordinators and back.
+"""FindCoordinator, the APIs of consumer groups, and InitProducerId.
 
-Requests enter from `server/dispatch`; answers leave as messages that hold the fields of all versions. What a version
-lacks is filled in here on the way in, and told in that version's way on the way out; everything else is decided by
-`coordinator/groups`. An error of a whole request is raised, except where the answer carries more than the error.
+The handlers convert between requests of all versions and the coordinators: fields that a version lacks are filled in,
+and responses have the fields of all versions. `coordinator/groups` makes the decisions. The error of a whole request is
+raised, unless the response contains more than the error.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 logger = logging.getLogger(__name__)
 
 EnsureTopic = Callable[[str], Awaitable[None]]
-"""Makes an internal topic unless it is there; may be called many times at once. Raises why it cannot be made."""
+"""Creates an internal topic if it does not exist; may be called concurrently. Raises why it cannot be created."""
 
 GROUP_KEY_TYPE: Final = 0
 TRANSACTION_KEY_TYPE: Final = 1
@@ -85,13 +85,13 @@ SEVERAL_KEYS_SINCE: Final = 4
 """First FindCoordinator version with several keys (KIP-699)."""
 
 REBALANCE_TIMEOUT_SINCE: Final = 1
-"""First JoinGroup version with a rebalance timeout; before it, the session timeout counts."""
+"""First JoinGroup version with a rebalance timeout; before it, the session timeout is used."""
 
 SEVERAL_GROUPS_SINCE: Final = 8
 """First OffsetFetch version with several groups (KIP-709)."""
 
 MEMBER_ID_REQUIRED_SINCE: Final = 4
-"""First JoinGroup version whose clients join again with the id that they are given (KIP-394)."""
+"""First JoinGroup version whose clients join again with the id in the response (KIP-394)."""
 
 NULLABLE_PROTOCOL_SINCE: Final = 7
 """First JoinGroup version in which the protocol name may be null (KIP-559)."""
@@ -100,31 +100,31 @@ SKIP_ASSIGNMENT_SINCE: Final = 9
 """First JoinGroup version with `skip_assignment` (KIP-814)."""
 
 SYNC_PROTOCOL_SINCE: Final = 5
-"""First SyncGroup version in which protocol type and name must be given (KIP-559)."""
+"""First SyncGroup version in which protocol type and name are required (KIP-559)."""
 
 BATCHED_LEAVE_SINCE: Final = 3
 """First LeaveGroup version with several members (KIP-345)."""
 
 COORDINATED_OFFSETS_SINCE: Final = 1
-"""First versions of OffsetCommit and OffsetFetch that mean `__consumer_offsets`; version 0 means ZooKeeper."""
+"""First versions of OffsetCommit and OffsetFetch that use `__consumer_offsets`; version 0 uses ZooKeeper."""
 
 BROKERS_RETENTION: Final = -1
-"""OffsetCommit versions 2 to 4 may ask for a retention of their own; this means that they do not."""
+"""OffsetCommit versions 2 to 4 may contain a retention time; this value means that there is none."""
 
 BROKERS_TIME: Final = -1
-"""OffsetCommit version 1 may bring the time of the commit; this means that it does not."""
+"""OffsetCommit version 1 may contain the commit time; this value means that there is none."""
 
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
-"""Everything that may be done to a group, as bits by ACL operation: READ, DELETE, DESCRIBE (KIP-430)."""
+"""All operations on a group, as bits by ACL operation: READ, DELETE, DESCRIBE (KIP-430)."""
 
 NO_OPERATIONS: Final = -(1 << 31)
-"""Stands for a client that did not ask for them."""
+"""Value if the client did not request the authorized operations."""
 
 NO_TRANSACTIONS: Final = "This version of Odradek has no transactions: remove transactional.id from the producer."
 
 
 class CoordinationHandlers:
-    """Handlers over the group coordinator, the producer ids and the image of the cluster."""
+    """Handlers on top of the group coordinator, the producer ids and the metadata image."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class CoordinationHandlers:
         ensure_topic: EnsureTopic,
         zookeeper_offsets: ZooKeeperOffsets,
     ) -> None:
-        """`ensure_topic` makes `__consumer_offsets` when the first client looks for a coordinator."""
+        """`ensure_topic` creates `__consumer_offsets` when the first client looks up a coordinator."""
         self._groups = groups
         self._producer_ids = producer_ids
         self._view = view
@@ -164,7 +164,7 @@ class CoordinationHandlers:
     # FindCoordinator
 
     async def find_coordinator(self, context: RequestContext, request: FindCoordinatorRequest) -> Message:
-        """Where the coordinators of some keys are: of one up to version 3, of several from 4 on (KIP-699)."""
+        """Return the coordinators of one key up to version 3, of several from 4 on (KIP-699)."""
         if context.api_version >= SEVERAL_KEYS_SINCE:
             found = [
                 {"key": key, **await self._coordinator(context, request.key_type, key)}
@@ -172,7 +172,7 @@ class CoordinationHandlers:
             ]
             return {"throttle_time_ms": 0, "coordinators": found}
         found_one = await self._coordinator(context, request.key_type, request.key)
-        # Kafka names the absence of an error here, in the versions with one key.
+        # As in Kafka, versions with one key have the message "NONE" without an error.
         message = found_one["error_message"] or "NONE"
         return {"throttle_time_ms": 0, **found_one, "error_message": message}
 
@@ -192,8 +192,8 @@ class CoordinationHandlers:
 
     async def _locate(self, context: RequestContext, key_type: int, key: str) -> tuple[int, str, int]:
         if key_type == TRANSACTION_KEY_TYPE:
-            # Of the codes that Kafka may answer here, each client takes only the authorization errors as final: with
-            # any other one librdkafka retries until its own time-out.
+            # Of the codes that Kafka may return here, clients treat only authorization errors as final: with any other
+            # one, librdkafka retries until its own timeout. any other one librdkafka retries until its own time-out.
             raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
         if key_type != GROUP_KEY_TYPE:
             raise InvalidRequestError(f"There are no coordinators of type {key_type}.")
@@ -212,7 +212,7 @@ class CoordinationHandlers:
     # Members
 
     async def join_group(self, context: RequestContext, request: JoinGroupRequest) -> Message:
-        """The member's next generation; answers when it begins."""
+        """Handle JoinGroup; the response is sent when the next generation begins."""
         try:
             result = await self._groups.join(_join_request(context, request))
         except ProtocolError as error:
@@ -238,7 +238,7 @@ class CoordinationHandlers:
         }
 
     async def sync_group(self, context: RequestContext, request: SyncGroupRequest) -> Message:
-        """The member's assignment."""
+        """Handle SyncGroup: return the member's assignment."""
         is_incomplete = request.protocol_type is None or request.protocol_name is None
         try:
             if context.api_version >= SYNC_PROTOCOL_SINCE and is_incomplete:
@@ -268,12 +268,12 @@ class CoordinationHandlers:
         }
 
     async def heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> Message:
-        """A sign of life."""
+        """Handle Heartbeat."""
         await self._groups.heartbeat(_member_check(request, request.generation_id))
         return {"throttle_time_ms": 0, "error_code": NONE}
 
     async def leave_group(self, context: RequestContext, request: LeaveGroupRequest) -> Message:
-        """The end of one membership up to version 2, of several from 3 on."""
+        """Handle LeaveGroup: of one member up to version 2, of several from 3 on."""
         if context.api_version >= BATCHED_LEAVE_SINCE:
             leaving = [
                 LeavingMember(
@@ -303,7 +303,7 @@ class CoordinationHandlers:
     # Offsets
 
     async def offset_commit(self, context: RequestContext, request: OffsetCommitRequest) -> Message:
-        """Store offsets of partitions that exist."""
+        """Store offsets of existing partitions."""
         codes: dict[TopicPartition, int] = {}
         offsets: dict[TopicPartition, OffsetToCommit] = {}
         retention_ms = request.retention_time_ms
@@ -339,7 +339,7 @@ class CoordinationHandlers:
             return dict.fromkeys(offsets, error.code)
 
     async def offset_fetch(self, context: RequestContext, request: OffsetFetchRequest) -> Message:
-        """Committed offsets of one group up to version 7, of several from 8 on (KIP-709)."""
+        """Return committed offsets of one group up to version 7, of several from 8 on (KIP-709)."""
         if context.api_version < COORDINATED_OFFSETS_SINCE:
             return await self._fetch_from_zookeeper(request)
         require_stable = request.require_stable
@@ -371,7 +371,7 @@ class CoordinationHandlers:
         return {"group_id": group.group_id, "topics": _fetched_topics(fetched), "error_code": NONE}
 
     async def offset_delete(self, context: RequestContext, request: OffsetDeleteRequest) -> Message:
-        """Remove offsets of partitions that exist, where no member consumes their topic (KIP-496)."""
+        """Delete offsets of existing partitions, unless a member subscribes to their topic (KIP-496)."""
         wanted = [
             TopicPartition(topic.name, partition.partition_index)
             for topic in request.topics
@@ -386,7 +386,7 @@ class CoordinationHandlers:
     # Whole groups
 
     async def list_groups(self, context: RequestContext, request: ListGroupsRequest) -> Message:
-        """The groups of this broker."""
+        """Return the groups that this broker coordinates."""
         found = await self._groups.list(states=request.states_filter, types=request.types_filter)
         return {
             "throttle_time_ms": 0,
@@ -403,7 +403,7 @@ class CoordinationHandlers:
         }
 
     async def describe_groups(self, context: RequestContext, request: DescribeGroupsRequest) -> Message:
-        """Members and states of groups."""
+        """Return members and states of groups."""
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
         return {
             "throttle_time_ms": 0,
@@ -417,7 +417,7 @@ class CoordinationHandlers:
             return _described(GroupDescription(group_id=group_id, state=""), error.code, NO_OPERATIONS)
 
     async def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> Message:
-        """Remove empty groups with their offsets."""
+        """Delete empty groups with their offsets."""
         group_ids = list(dict.fromkeys(request.groups_names))
         codes = await asyncio.gather(*map(self._delete, group_ids))
         results = [{"group_id": group_id, "error_code": code} for group_id, code in zip(group_ids, codes, strict=True)]
@@ -433,7 +433,7 @@ class CoordinationHandlers:
     # Producers
 
     async def init_producer_id(self, context: RequestContext, request: InitProducerIdRequest) -> Message:
-        """A producer id for an idempotent producer (KIP-98); it has epoch 0."""
+        """Allocate a producer id for an idempotent producer (KIP-98), with epoch 0."""
         try:
             new_id = await self._new_producer_id(request)
         except ProtocolError as error:
@@ -454,7 +454,7 @@ class CoordinationHandlers:
             raise InvalidRequestError("Producer id and epoch must be given together.")
         if request.transactional_id is not None:
             raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
-        # Whoever has an id gets another one: without a transactional id nothing tells that it is the same producer.
+        # A producer with an id gets a new one: without a transactional id nothing proves that it is the same producer.
         return await self._producer_ids.next()
 
 
@@ -475,7 +475,7 @@ def _join_request(context: RequestContext, request: JoinGroupRequest) -> JoinReq
         member_id=request.member_id,
         instance_id=instance_id,
         client_id=context.client_id or "",
-        # Java writes an address without a name so, and tools show it as it comes.
+        # Java's text of an address without a host name, which tools show unchanged.
         client_host=f"/{context.client_host}",
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
         session_timeout_ms=request.session_timeout_ms,
@@ -488,7 +488,7 @@ def _join_request(context: RequestContext, request: JoinGroupRequest) -> JoinReq
 
 
 def _protocols(items: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """A member's protocols; of two with one name the first counts."""
+    """Return a member's protocols; of two with the same name the first counts."""
     found: dict[str, bytes] = {}
     for item in items:
         found.setdefault(item.name, item.metadata)
@@ -498,7 +498,7 @@ def _protocols(items: Iterable[JoinGroupRequestProtocol]) -> Protocols:
 def _coded_topics(
     topics: Iterable[OffsetCommitRequestTopic | OffsetDeleteRequestTopic], codes: Mapping[TopicPartition, int]
 ) -> list[Message]:
-    """The topics and partitions of a request, each partition with its error code."""
+    """Return the topics and partitions of a request, with the error code of each partition."""
     return [
         {
             "name": topic.name,

@@ -1,8 +1,8 @@
-"""Offsets that consumers before Kafka 0.8.2 keep in ZooKeeper: OffsetCommit 0 and OffsetFetch 0.
+"""Offsets that consumers before Kafka 0.8.2 store in ZooKeeper: OffsetCommit 0 and OffsetFetch 0.
 
-Groups and partitions enter from `server/groups/group_handlers`; numbers and error codes leave. The znodes are those
-that the consumers of that age write themselves when they do not ask a broker, so both ways see the same offsets.
-Invariant: each partition stands alone; nothing but `/consumers` is touched, whatever a client calls its group.
+`server/groups/group_handlers` uses it. The znodes are those that such consumers also write directly, so both ways see
+the same offsets. Invariant: partitions are independent of each other; only znodes below `/consumers` are accessed,
+whatever the group id is.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from odradek.zk.port import NodeExists, NoNode, ZkClient
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT: Final = 64
-"""Requests to ZooKeeper under way at once for one commit."""
+"""Concurrent ZooKeeper requests of one commit."""
 
 
 class KeptOffset(NamedTuple):
-    """An offset as it was found; -1 with the error otherwise. There never is any metadata."""
+    """A stored offset; -1 with an error otherwise. There is no metadata."""
 
     offset: int
     error_code: int = NONE
@@ -41,14 +41,14 @@ class ZooKeeperOffsets:
     """Reads and writes `/consumers/GROUP/offsets/TOPIC/PARTITION`."""
 
     def __init__(self, zk: ZkClient, *, metadata_max: int) -> None:
-        """`metadata_max` is `offset.metadata.max.bytes`: what is longer is refused, what is not is dropped."""
+        """`metadata_max` is `offset.metadata.max.bytes`: longer metadata is rejected, other metadata is dropped."""
         self._zk: Final = zk
         self._metadata_max: Final = metadata_max
 
     async def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, tuple[int, str]]
     ) -> dict[TopicPartition, int]:
-        """Store an offset for each partition, given with its metadata; the error code of each."""
+        """Store an offset with metadata for each partition. Returns the error code of each."""
         turns = asyncio.Semaphore(MAX_IN_FLIGHT)
 
         async def one(topic_partition: TopicPartition, offset: int, metadata: str) -> int:
@@ -65,7 +65,7 @@ class ZooKeeperOffsets:
         return dict(zip(offsets, codes, strict=True))
 
     async def _store(self, path: str, data: bytes) -> None:
-        """Set the znode, or make it; whoever makes it at the same time leaves it to the last one."""
+        """Set or create the znode; of concurrent writes the last one counts."""
         try:
             await self._zk.set(path, data)
         except NoNode:
@@ -75,7 +75,7 @@ class ZooKeeperOffsets:
                 await self._zk.set(path, data)
 
     async def fetch(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
-        """The offset of each partition; one that nobody stored counts as a partition that is unknown, as in Kafka."""
+        """Return the offset of each partition; as in Kafka, without an offset the partition counts as unknown."""
         wanted = list(dict.fromkeys(partitions))
         try:
             paths = {partition: _path(group_id, partition) for partition in wanted}
@@ -97,7 +97,7 @@ class ZooKeeperOffsets:
 
 
 def _path(group_id: str, topic_partition: TopicPartition) -> str:
-    """Where an offset is kept; `InvalidGroupIdError` when ZooKeeper has no such name."""
+    """Return the path of an offset. Raises `InvalidGroupIdError` if the group id is not a valid znode name."""
     if not layout.is_node_name(group_id):
         raise InvalidGroupIdError("The group id cannot be the name of a znode.")
     return layout.consumer_offset_path(group_id, topic_partition)
@@ -111,5 +111,5 @@ def _code(error: OdradekError, group_id: str, topic_partition: TopicPartition) -
 
 
 def _java_length(text: str) -> int:
-    """Length in UTF-16 code units, as Kafka counts it, in spite of the setting's name."""
+    """Return the length in UTF-16 code units, as Kafka counts it, despite the name of the setting."""
     return len(text) + sum(character > "\uffff" for character in text)
