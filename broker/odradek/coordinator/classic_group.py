@@ -181,9 +181,9 @@ class ClassicGroup:
         self._park_join(member, answer)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or pending member; the eldest of the others leads when it led. Unknown ids do nothing.
+        """Remove a member or pending member. If it led, the oldest other member becomes leader. Ignores unknown ids.
 
-        Whoever waits for an answer under that id is told that it is unknown, so that it joins anew if it still lives.
+        Waiting requests with that id get UNKNOWN_MEMBER_ID, so that a live member joins again.
         """
         member = self.members.pop(member_id, None)
         if member is not None:
@@ -322,7 +322,7 @@ class ClassicGroup:
         )
 
     def value(self, assignments: Mapping[str, bytes]) -> GroupValue:
-        """The generation as the log keeps it, with these assignments by member id."""
+        """Return the generation for the log, with these assignments by member id."""
         return GroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,

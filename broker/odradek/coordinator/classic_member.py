@@ -33,7 +33,7 @@ class Member:
     answer_sync: AnswerSync | None = field(default=None, repr=False)
     """Set while the member's SyncGroup waits."""
     is_new: bool = False
-    """Whether it was in no generation yet: it cannot send heartbeats and may expire while it waits."""
+    """Whether it has not been in a generation yet: it cannot send heartbeats and may expire while it waits."""
     has_heartbeat: bool = False
     """A heartbeat arrived since the last deadline was set."""
 
@@ -53,7 +53,7 @@ class Member:
 
     @classmethod
     def loaded(cls, value: MemberValue, protocol: str | None) -> Member:
-        """A member as the log has it: it keeps the one protocol that its generation uses."""
+        """Create a member from the log; it keeps the one protocol that its generation uses."""
         return cls(
             member_id=value.member_id,
             instance_id=value.instance_id,
@@ -89,7 +89,7 @@ class Member:
         return next(name for name, _ in self.protocols if name in candidates)
 
     def value(self, protocol: str | None, assignment: bytes) -> MemberValue:
-        """The member as the log keeps it."""
+        """Return the member for the log."""
         return MemberValue(
             member_id=self.member_id,
             instance_id=self.instance_id,

@@ -60,9 +60,9 @@ class DelayedJoin(DelayedRebalance):
 
 
 class InitialDelayedJoin(DelayedRebalance):
-    """Waits before the first generation of an empty group, so that members that start together meet in it.
+    """Waits before the first generation of an empty group, so that members that start together join the same one.
 
-    `remaining_ms`: by how much the wait may be extended yet, within the rebalance time-out.
+    `remaining_ms`: how much longer the wait may become, within the rebalance timeout.
     """
 
     __slots__ = ("_remaining_ms",)

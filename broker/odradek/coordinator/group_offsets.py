@@ -1,7 +1,7 @@
 """The committed offsets of one group, including pending and expired ones.
 
 `classic_group` has one; `offsets` and `replay` change it. Invariants: an offset is visible only after its record is
-committed; the later record in the log applies, whatever the order of the answers; pending offsets, and those of open
+committed; the later record in the log applies, whatever the order of the results; pending offsets, and those of open
 transactions, do not expire and are not stable.
 """
 
@@ -16,7 +16,7 @@ from odradek.coordinator.log_records import OffsetValue
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A committed offset and the log position of the append that brought it."""
+    """A committed offset and the log position of its record."""
 
     value: OffsetValue
     record_offset: int
@@ -39,7 +39,7 @@ class GroupOffsets:
 
     @property
     def has_pending(self) -> bool:
-        """Whether anything is on its way to the log or part of an open transaction."""
+        """Whether any offset is pending or part of an open transaction."""
         return bool(self._in_flight or self.open_transactions)
 
     @property
@@ -63,7 +63,7 @@ class GroupOffsets:
         )
 
     def begin(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Note that records of these partitions are on their way to the log."""
+        """Note that records of these partitions are being appended."""
         for topic_partition in topic_partitions:
             self._in_flight[topic_partition] = self._in_flight.get(topic_partition, 0) + 1
 
@@ -103,10 +103,10 @@ class GroupOffsets:
         base_ms: Callable[[OffsetValue], int],
         keep_topics: frozenset[str] = frozenset(),
     ) -> list[TopicPartition]:
-        """Partitions whose offset is past its time.
+        """Return the partitions whose offset has expired.
 
-        `base_ms` says from when on the retention counts (KIP-211). An offset with an expiry time of its own (commit
-        versions 2 to 4) goes by that. Offsets of `keep_topics` and those on their way stay.
+        `base_ms` is the time from which the retention counts (KIP-211). An offset with its own expiry time (commit
+        versions 2 to 4) expires then. Offsets of `keep_topics` and pending ones do not expire.
         """
 
         def is_due(value: OffsetValue) -> bool:

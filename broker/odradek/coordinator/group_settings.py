@@ -12,7 +12,7 @@ MINUTE_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """Limits and times of groups and committed offsets, in milliseconds, characters and counts."""
+    """Limits and timeouts of groups and committed offsets, in milliseconds, characters and counts."""
 
     min_session_timeout_ms: int
     max_session_timeout_ms: int
@@ -24,7 +24,7 @@ class GroupSettings:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupSettings:
-        """Read them from the broker's settings."""
+        """Create them from the broker's settings."""
         return cls(
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,

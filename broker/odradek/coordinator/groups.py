@@ -1,9 +1,9 @@
 """The group coordinator of a broker: finds the partition of a group and runs the request on its shard.
 
 `server/groups/group_handlers` calls the request methods, which raise `base.errors`; the replication calls `on_leader`
-and `on_follower`. A group belongs to the partition of `__consumer_offsets` that the hash of its id names, and is served
-only by that partition's leader, once it has replayed it. Errors of the whole request are those of Apache Kafka 3.9 in
-ZooKeeper mode, which spares old clients the ones that they do not expect (see `heartbeat` and `sync`).
+and `on_follower`. The hash of a group id determines its partition of `__consumer_offsets`, whose leader serves the
+group once it has replayed the partition. Errors of whole requests are those of Apache Kafka 3.9 in ZooKeeper mode,
+which avoids errors that old clients do not expect (see `heartbeat` and `sync`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CLASSIC_GROUP_TYPE = "classic"
 
 
 class GroupCoordinator:
-    """Requests of all groups whose partition is led here."""
+    """Requests of all groups that this broker coordinates."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class GroupCoordinator:
 
     @property
     def purgatories(self) -> tuple[Purgatory[DelayedHeartbeat], Purgatory[DelayedRebalance]]:
-        """Where members and rebalances wait, for metrics."""
+        """The purgatories of members and rebalances, for metrics."""
         return self._heartbeats, self._rebalances
 
-    # Life
+    # Lifecycle
 
     def start(self) -> None:
-        """Begin to look for expired offsets every `offsets.retention.check.interval.ms`."""
+        """Start to look for expired offsets every `offsets.retention.check.interval.ms`."""
         interval_ms = self._settings.retention_check_interval_ms
         self._expiry = self._clock.call_later(interval_ms, self._expire)
 
@@ -86,7 +86,7 @@ class GroupCoordinator:
         self.start()
 
     async def close(self) -> None:
-        """Stop serving; whoever waits is sent to look for the coordinator anew. Idempotent."""
+        """Stop serving. Waiting requests get an error that makes clients look up the coordinator again. Idempotent."""
         self._is_closed = True
         if self._expiry is not None:
             self._expiry.cancel()
@@ -96,7 +96,7 @@ class GroupCoordinator:
         self._rebalances.close()
 
     def on_leader(self, topic_partition: TopicPartition, epoch: int) -> None:
-        """This broker leads a partition of `__consumer_offsets` now: load it. Other topics do nothing."""
+        """This broker became leader of a partition of `__consumer_offsets`: load it. Ignores other topics."""
         if topic_partition.topic == GROUP_METADATA_TOPIC:
             self._runtime.load(topic_partition, epoch, self._make_shard)
 
@@ -106,7 +106,7 @@ class GroupCoordinator:
             self._runtime.unload(topic_partition)
 
     def on_partitions_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Partitions were deleted: the offsets that groups committed for them go too."""
+        """Partitions were deleted: remove the offsets that groups committed for them."""
         gone = frozenset(topic_partitions)
         if gone:
             for shard in self._runtime.shards():
@@ -121,16 +121,16 @@ class GroupCoordinator:
             rebalances=self._rebalances,
         )
 
-    # Where a group belongs
+    # The partition of a group
 
     def partition_for(self, group_id: str) -> TopicPartition:
-        """The partition of `__consumer_offsets` whose leader coordinates the group."""
+        """Return the partition of `__consumer_offsets` whose leader coordinates the group."""
         return TopicPartition(GROUP_METADATA_TOPIC, partition_for(group_id, self._partition_count()))
 
     def _checked(self, group_id: str) -> TopicPartition:
-        """The group's partition for an API of members. Raises `InvalidGroupIdError` for an empty id.
+        """Return the group's partition for an API of members. Raises `InvalidGroupIdError` for an empty id.
 
-        Offset, describe and delete requests take the empty id, for the sake of clients that once stored offsets by it.
+        Offset, describe and delete requests accept the empty id, because some clients have stored offsets with it.
         """
         if not group_id:
             raise InvalidGroupIdError("The group id is empty.")
@@ -149,7 +149,7 @@ class GroupCoordinator:
     # Members
 
     async def join(self, request: JoinRequest) -> JoinResult:
-        """JoinGroup: answers when the member's next generation begins; the result may carry an error itself.
+        """JoinGroup: returns when the member's next generation begins; the result may contain an error.
 
         Also raises `InvalidSessionTimeoutError`, `InconsistentGroupProtocolError`, `UnknownMemberIdError` and
         `FencedInstanceIdError`.
@@ -164,9 +164,9 @@ class GroupCoordinator:
         return await self._call(partition, lambda shard, respond: shard.join(request, respond))
 
     async def sync(self, request: SyncRequest) -> SyncResult:
-        """SyncGroup: answers with the member's assignment once it is committed.
+        """SyncGroup: returns the member's assignment once it is committed.
 
-        While the partition is loaded the members must join again, and old clients do not know the loading error here.
+        While the partition is loading, members must join again, because old clients do not know the loading error here.
         """
         partition = self._checked(request.member.group_id)
         try:
@@ -175,7 +175,7 @@ class GroupCoordinator:
             raise RebalanceInProgressError(str(error)) from error
 
     async def heartbeat(self, check: MemberCheck) -> None:
-        """Heartbeat: raises what the member has to do, if anything. While the partition is loaded all is well."""
+        """Heartbeat: raises an error if the member must act. Succeeds while the partition is loading."""
         partition = self._checked(check.group_id)
         try:
             shard = self._runtime.shard(partition)
@@ -184,24 +184,24 @@ class GroupCoordinator:
         shard.heartbeat(check)
 
     async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
-        """LeaveGroup: one result for each member."""
+        """LeaveGroup: returns one result per member."""
         return self._runtime.shard(self._checked(group_id)).leave(group_id, members)
 
     # Offsets
 
     async def commit(self, request: CommitRequest) -> CommitResult:
-        """OffsetCommit: a code for each partition, once the offsets are committed."""
+        """OffsetCommit: returns an error code per partition once the offsets are committed."""
         partition = self._partition(request.member.group_id)
         return await self._call(partition, lambda shard, respond: shard.commit(request, respond))
 
     async def fetch(
         self, group_id: str, wanted: Sequence[TopicPartition] | None, *, require_stable: bool = False
     ) -> dict[TopicPartition, FetchedOffset]:
-        """OffsetFetch: committed offsets of the wanted partitions, of all for None (KIP-88, KIP-447)."""
+        """OffsetFetch: returns committed offsets of the requested partitions, or of all for None (KIP-88, KIP-447)."""
         return self._runtime.shard(self._partition(group_id)).fetch(group_id, wanted, require_stable=require_stable)
 
     async def delete_offsets(self, group_id: str, wanted: Sequence[TopicPartition]) -> CommitResult:
-        """OffsetDelete: a code for each partition, once the offsets are gone (KIP-496).
+        """OffsetDelete: returns an error code per partition once the offsets are deleted (KIP-496).
 
         Also raises `GroupIdNotFoundError`, and `NonEmptyGroupError` for members that are not consumers.
         """
@@ -211,7 +211,8 @@ class GroupCoordinator:
     # Whole groups
 
     async def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> GroupList:
-        """ListGroups: those of this broker in any of the states and types; none given means all (KIP-518, KIP-848)."""
+        """ListGroups: the groups of this broker in these states and of these types; empty means all (KIP-518,
+        KIP-848)."""
         if self._is_closed:
             raise CoordinatorNotAvailableError("The broker is stopping.")
         wanted_states = {state.lower() for state in states}
@@ -225,9 +226,9 @@ class GroupCoordinator:
         return GroupList(error_code=code, groups=found)
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """DescribeGroups, for one group; one that does not exist is Dead."""
+        """DescribeGroups for one group; a group that does not exist is Dead."""
         return self._runtime.shard(self._partition(group_id)).describe(group_id)
 
     async def delete(self, group_id: str) -> None:
-        """DeleteGroups, for one group. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`."""
+        """DeleteGroups for one group. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`."""
         return await self._call(self._partition(group_id), lambda shard, respond: shard.delete(group_id, respond))

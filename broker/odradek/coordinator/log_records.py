@@ -1,10 +1,10 @@
-"""Keys and values of `__consumer_offsets`, byte for byte as Apache Kafka 3.9 writes and reads them.
+"""Encodes and decodes the keys and values of `__consumer_offsets`, byte for byte like Apache Kafka 3.9.
 
-Values enter and bytes leave, or the other way round; `replay` reads, the state machines write. A record's key and value
-each begin with a version as int16. Key versions 0 and 1 are committed offsets, 2 is a classic group; further ones
-belong to newer group kinds (KIP-848, KIP-932) and come out as `UnknownKey`, to be passed over. Value version 4 is
-Kafka's flexible form (KIP-915), which 3.9 reads but does not write. Written are offset values of version 3, or of 1
-when the commit carries its own expiry time, which later versions cannot hold; group values of version 3.
+`replay` decodes, the state machines encode. Keys and values each begin with a version as int16. Keys of versions 0 and
+1 are committed offsets, 2 is a classic group; others belong to newer kinds of groups (KIP-848, KIP-932) and are decoded
+as `UnknownKey`, to be skipped. Value version 4 is Kafka's flexible encoding (KIP-915), which 3.9 reads but does not
+write. Offsets are written in version 3, or in version 1 if the commit has its own expiry time, which later versions
+lack; groups are written in version 3.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SMALLEST_MEMBER_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class OffsetKey:
-    """Whose offset of which partition a record holds."""
+    """Key of a committed offset: group and partition."""
 
     group: str
     topic: str
@@ -43,14 +43,14 @@ class OffsetKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Which group a record describes."""
+    """Key of a group."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownKey:
-    """A key of a kind that this coordinator does not keep."""
+    """Key of a kind that this coordinator does not support."""
 
     version: int
 
@@ -68,7 +68,7 @@ class OffsetValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberValue:
-    """A member of a group in the generation that the record describes."""
+    """A member of a group in the generation of the record."""
 
     member_id: str
     instance_id: str | None = None
@@ -93,7 +93,7 @@ class GroupValue:
 
 
 def encode_offset_key(key: OffsetKey, version: int = OFFSET_KEY_VERSION) -> bytes:
-    """Bytes of a committed offset's key; `ValueError` for a string above 32767 bytes."""
+    """Encode the key of a committed offset. Raises `ValueError` for a string above 32767 bytes."""
     writer = Writer()
     writer.int16(version)
     writer.string(key.group)
@@ -103,7 +103,7 @@ def encode_offset_key(key: OffsetKey, version: int = OFFSET_KEY_VERSION) -> byte
 
 
 def encode_group_key(key: GroupKey) -> bytes:
-    """Bytes of a group's key; `ValueError` for a string above 32767 bytes."""
+    """Encode the key of a group. Raises `ValueError` for a string above 32767 bytes."""
     writer = Writer()
     writer.int16(GROUP_KEY_VERSION)
     writer.string(key.group)
@@ -111,7 +111,7 @@ def encode_group_key(key: GroupKey) -> bytes:
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | UnknownKey:
-    """The key of a record; `MalformedFrameError` when a known kind is cut short or too long."""
+    """Decode the key of a record. Raises `MalformedFrameError` if a known kind is too short or too long."""
     reader = Reader(data)
     version = reader.int16()
     if version in (0, OFFSET_KEY_VERSION):
@@ -126,7 +126,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | UnknownKey:
 
 
 def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes:
-    """Bytes of a committed offset, in the version that Kafka 3.9 would choose unless one is given."""
+    """Encode a committed offset, by default in the version that Kafka 3.9 would choose."""
     if version is None:
         has_expiry = value.expire_timestamp_ms != NO_TIMESTAMP
         version = EXPIRING_OFFSET_VALUE_VERSION if has_expiry else OFFSET_VALUE_VERSION
@@ -146,7 +146,8 @@ def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes
 
 
 def decode_offset_value(data: bytes) -> OffsetValue:
-    """A committed offset of any version; `MalformedFrameError` for an unknown version or cut bytes."""
+    """Decode a committed offset of any version. Raises `MalformedFrameError` for an unknown version or missing
+    bytes."""
     reader = Reader(data)
     version = _value_version(reader, "offset")
     flexible = version >= _FIRST_FLEXIBLE
@@ -168,7 +169,7 @@ def decode_offset_value(data: bytes) -> OffsetValue:
 
 
 def encode_group_value(value: GroupValue, version: int = GROUP_VALUE_VERSION) -> bytes:
-    """Bytes of a group's generation. What an older version cannot hold is left out."""
+    """Encode a group's generation. Fields that an older version lacks are omitted."""
     flexible = version >= _FIRST_FLEXIBLE
     writer = Writer()
     string = writer.compact_string if flexible else writer.string
@@ -206,11 +207,11 @@ def _encode_member(writer: Writer, member: MemberValue, version: int) -> None:
 
 
 def decode_group_value(data: bytes) -> GroupValue:
-    """A generation of any version; `MalformedFrameError` for an unknown version or cut bytes.
+    """Decode a generation of any version. Raises `MalformedFrameError` for an unknown version or missing bytes.
 
-    Version 0 has no rebalance time-out; the session time-out stands for it, as it did then.
+    Version 0 has no rebalance timeout; as at that time, the session timeout replaces it.
     """
-    # One record is bounded by the batch that it came in, hence a budget as large as its bytes allow.
+    # The batch limits the size of a record, so its elements are limited by its size only.
     reader = Reader(data, element_budget=len(data))
     version = _value_version(reader, "group")
     flexible = version >= _FIRST_FLEXIBLE

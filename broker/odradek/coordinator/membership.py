@@ -1,9 +1,9 @@
 """The requests of members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-`shard` calls with a group and a request; what a request may do in each state of the group is decided here, what
-follows is done by `rebalancing`. Errors are raised, or answered where the answer carries more than the error. Rules and
-the order of checks are those of Apache Kafka 3.9 in ZooKeeper mode; KIP-394 (known member ids), KIP-345 (static
-members), KIP-559 (protocol type and name), KIP-814 (skipping the assignment).
+`shard` calls it with a group and a request. This module decides what a request may do in each state of the group, and
+`rebalancing` does it. Errors are raised, or returned if the response contains more than the error. The rules and the
+order of checks are those of Apache Kafka 3.9 in ZooKeeper mode; KIP-394 (known member ids), KIP-345 (static members),
+KIP-559 (protocol type and name), KIP-814 (skipping the assignment).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MEMBER_ID_BYTES: Final = 16
 
 
 def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> Member:
-    """The member that asks. Raises `UnknownMemberIdError`, or `FencedInstanceIdError` when it was replaced."""
+    """Return the sender of a request. Raises `UnknownMemberIdError`, or `FencedInstanceIdError` if it was replaced."""
     if instance_id is not None:
         current_id = group.static_members.get(instance_id)
         if current_id is not None and current_id != member_id:
@@ -61,7 +61,7 @@ def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -
 
 
 def check_generation(group: ClassicGroup, check: MemberCheck) -> Member:
-    """The member that asks, if it is of the present generation; else also raises `IllegalGenerationError`."""
+    """Return the sender if it is in the current generation; else raises `IllegalGenerationError`, too."""
     member = check_member(group, check.member_id, check.instance_id)
     if check.generation != group.generation:
         raise IllegalGenerationError(
@@ -71,7 +71,7 @@ def check_generation(group: ClassicGroup, check: MemberCheck) -> Member:
 
 
 def check_alive(group: ClassicGroup) -> None:
-    """Raises `CoordinatorNotAvailableError` for a group that is being removed."""
+    """Raise `CoordinatorNotAvailableError` for a group that is being removed."""
     if group.is_dead:
         raise CoordinatorNotAvailableError(f"Group {group.group_id!r} is being removed or moved; look it up again.")
 
@@ -80,7 +80,7 @@ class Membership:
     """Requests of members, for the groups of one partition."""
 
     def __init__(self, *, settings: GroupSettings, clock: Clock, rebalancer: Rebalancer) -> None:
-        """`clock` gives the randomness of member ids."""
+        """`clock` provides randomness for member ids."""
         self._settings = settings
         self._clock = clock
         self._rebalancer = rebalancer
@@ -88,7 +88,7 @@ class Membership:
     # JoinGroup
 
     def join(self, group: ClassicGroup, request: JoinRequest, answer: AnswerJoin) -> None:
-        """Take a member into the next generation; the answer is parked until that begins."""
+        """Add a member to the next generation; the response waits until that begins."""
         check_alive(group)
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
@@ -110,7 +110,7 @@ class Membership:
             return True
         member = group.members.get(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            # Counting those who wait, not all members, lets a group shrink when the bound was lowered.
+            # Counting the waiting members, not all, lets a group shrink after the limit was lowered.
             is_waiting = member is not None and member.answer_join is not None
             return is_waiting or group.awaiting_join < self._settings.max_size
         return member is not None or len(group.members) < self._settings.max_size
@@ -137,18 +137,18 @@ class Membership:
         state = group.state
         is_unchanged = member.protocols == request.protocols
         if state is GroupState.COMPLETING_REBALANCE and is_unchanged:
-            # It may have missed the answer to its first JoinGroup of this generation.
+            # It may have missed the response to its first JoinGroup of this generation.
             answer(group.joined(member.member_id))
         elif state is GroupState.STABLE and is_unchanged and not group.is_leader(member.member_id):
             answer(group.joined(member.member_id))
         else:
-            # A leader that joins a stable group saw a change, in its topics perhaps, that its metadata does not show.
+            # The leader may have seen a change, for example of its topics, that is not visible in its metadata.
             self._rebalancer.update_member(group, member, request, answer)
 
-    # Static members that come back
+    # Rejoining static members
 
     def _replace_static(self, group: ClassicGroup, request: JoinRequest, member_id: str, answer: AnswerJoin) -> None:
-        """A static member was restarted: it takes its old place under a new id, if possible without a rebalance."""
+        """A static member restarted: it gets its place with a new id, if possible without a rebalance."""
         instance_id = request.instance_id
         assert instance_id is not None
         old_member_id, old_leader = group.static_members[instance_id], group.leader_id or ""
@@ -158,7 +158,7 @@ class Membership:
         before = (member.protocols, (member.rebalance_timeout_ms, member.session_timeout_ms))
         group.update(member, request.protocols, (request.rebalance_timeout_ms, request.session_timeout_ms), answer)
         if group.state is GroupState.COMPLETING_REBALANCE:
-            # The leader may be assigning to the old id at this moment.
+            # The leader may be computing an assignment for the old id.
             self._rebalancer.prepare(group, f"static member {member_id} came back")
             return
         if group.state is not GroupState.STABLE:
@@ -186,16 +186,16 @@ class Membership:
         self._rebalancer.store(group, assignments, stored)
 
     def _static_answer(self, group: ClassicGroup, request: JoinRequest, member_id: str, old_leader: str) -> JoinResult:
-        """The running generation, told so that no assignment is computed for it again."""
+        """Return the current generation in a form that makes the leader not compute its assignment again."""
         if not request.supports_skipping_assignment:
-            # An older client leads when it sees its own id as the leader's; the old id keeps it from that.
+            # An older client leads if the leader's id is its own id; with the old id it does not.
             return replace(group.joined(member_id, shows_members=False), leader=old_leader)
         return replace(group.joined(member_id), skip_assignment=group.is_leader(member_id))
 
     # SyncGroup
 
     def sync(self, group: ClassicGroup, request: SyncRequest, answer: AnswerSync) -> None:
-        """Answer with the member's assignment, as soon as the leader's is committed."""
+        """Respond with the member's assignment once that of the leader is committed."""
         check_alive(group)
         member = check_generation(group, request.member)
         for given, own in (
@@ -218,7 +218,7 @@ class Membership:
     # Heartbeat
 
     def heartbeat(self, group: ClassicGroup, check: MemberCheck) -> None:
-        """Note that a member lives. Raises `RebalanceInProgressError` when it has to join again."""
+        """Note that a member is alive. Raises `RebalanceInProgressError` if it must join again."""
         check_alive(group)
         self._rebalancer.heartbeat(group, check_generation(group, check))
         if group.state is GroupState.PREPARING_REBALANCE:

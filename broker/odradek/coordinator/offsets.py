@@ -1,9 +1,9 @@
-"""Offset commits, fetches and expiry for the groups of one `__consumer_offsets` partition.
+"""Offset commits, fetches and expiration for the groups of one `__consumer_offsets` partition.
 
-`shard` calls with a group and a request. Who may commit when is decided here; records go to the log through
-`RecordLog`, and an offset becomes visible when its record is committed. Expiry follows KIP-211. An empty group's
-offsets live for `offsets.retention.minutes` after it became empty, those of a group that only stores offsets after
-their commit, and so do those of a stable consumer group, once nobody subscribes to the topic any more.
+`shard` calls it with a group and a request. This module checks who may commit; records are appended through
+`RecordLog`, and an offset becomes visible once its record is committed. Expiration follows KIP-211: the offsets of an
+empty group are kept for `offsets.retention.minutes` after it became empty; those of a group that only stores offsets,
+and of topics to which no member of a stable consumer group subscribes any more, for that time after their commit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CommitResult = Mapping[TopicPartition, int]
 
 
 class InvalidCommitOffsetSizeError(PeerError):
-    """The records of an offset commit are larger than a batch may be."""
+    """The records of an offset commit exceed the maximum batch size."""
 
     code: ClassVar[int] = 28
 
@@ -72,11 +72,11 @@ _APPEND_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
     MessageTooLargeError: InvalidCommitOffsetSizeError,
     RecordListTooLargeError: InvalidCommitOffsetSizeError,
 }
-"""What a committer is told when the append failed; anything else goes through as it is."""
+"""Error codes for clients if the append failed; others are returned unchanged."""
 
 
 def told_error(error: ProtocolError) -> ProtocolError:
-    """The error of a failed append as clients of the group APIs know it."""
+    """Return the error of a failed append as known to clients of the group APIs."""
     told = _APPEND_ERRORS.get(type(error))
     return error if told is None else told(str(error))
 
@@ -85,7 +85,7 @@ class OffsetCommits:
     """Commits and fetches of offsets."""
 
     def __init__(self, *, settings: GroupSettings, clock: Clock, log: RecordLog, rebalancer: Rebalancer) -> None:
-        """`rebalancer`: a commit is a sign of life of its member."""
+        """`rebalancer`: a commit proves that its member is alive."""
         self._settings = settings
         self._clock = clock
         self._log = log
@@ -94,7 +94,7 @@ class OffsetCommits:
     # OffsetCommit
 
     def commit(self, group: ClassicGroup, request: CommitRequest, respond: Respond[CommitResult]) -> None:
-        """Store offsets; answers with a code for each partition once they are committed."""
+        """Store offsets. The result has an error code per partition, once they are committed."""
         self._check_committer(group, request.member)
         result = dict.fromkeys(request.offsets, NONE)
         values = {}
@@ -122,11 +122,11 @@ class OffsetCommits:
         self._log.append(_commit_records(group.group_id, values), appended)
 
     def _check_committer(self, group: ClassicGroup, check: MemberCheck) -> None:
-        """Raises what forbids the commit; a commit of a member keeps its session alive."""
+        """Raise an error if the commit is not allowed. A commit of a member extends its session."""
         check_alive(group)
         is_anonymous = check.generation < 0
         if group.state is GroupState.EMPTY and is_anonymous:
-            return  # Somebody who only stores offsets, or a tool that resets them.
+            return  # A client that only stores offsets, or a tool that resets them.
         if is_anonymous and check.member_id == UNKNOWN_MEMBER_ID and check.instance_id is None:
             raise UnknownMemberIdError(f"Group {group.group_id!r} has members; only they may commit.")
         member = check_generation(group, check)
@@ -139,7 +139,7 @@ class OffsetCommits:
     def fetch(
         self, group: ClassicGroup | None, wanted: Iterable[TopicPartition] | None, *, require_stable: bool
     ) -> dict[TopicPartition, FetchedOffset]:
-        """Committed offsets of the wanted partitions, or of all; a group that is not known has none."""
+        """Return committed offsets of the requested partitions, or of all; an unknown group has none."""
         if group is None or group.is_dead:
             return {topic_partition: FetchedOffset() for topic_partition in wanted or ()}
         offsets = group.offsets
@@ -159,9 +159,9 @@ class OffsetCommits:
     # OffsetDelete
 
     def deletable(self, group: ClassicGroup, wanted: Iterable[TopicPartition]) -> CommitResult:
-        """For each partition, whether its offset may be deleted (KIP-496).
+        """Return for each partition whether its offset may be deleted (KIP-496).
 
-        A consumer group keeps the offsets of topics that its members subscribe to, and all of them while its
+        The offsets of topics to which members of a consumer group subscribe are kept, and all offsets while the
         subscriptions are unknown. Raises `NonEmptyGroupError` for members of another protocol type.
         """
         if group.state is GroupState.EMPTY:
@@ -181,7 +181,7 @@ class OffsetCommits:
     # Expiry
 
     def expired(self, group: ClassicGroup) -> list[TopicPartition]:
-        """Partitions whose committed offset should go now."""
+        """Return the partitions whose committed offsets have expired."""
         now_ms, retention_ms = self._clock.wall_ms(), self._settings.offsets_retention_ms
         if group.protocol_type is None:
             return group.offsets.expired(now_ms, retention_ms, base_ms=_commit_time)
@@ -198,7 +198,7 @@ class OffsetCommits:
 
 
 def tombstones(group_id: str, topic_partitions: Sequence[TopicPartition]) -> list[KeyValue]:
-    """Records that remove committed offsets."""
+    """Return the records that remove committed offsets."""
     return [(encode_offset_key(OffsetKey(group_id, *topic_partition)), None) for topic_partition in topic_partitions]
 
 
@@ -224,5 +224,5 @@ def _commit_time(value: OffsetValue) -> int:
 
 
 def _java_length(text: str) -> int:
-    """Length in UTF-16 code units, as Java counts; the bound is Kafka's, in spite of its name no number of bytes."""
+    """Return the length in UTF-16 code units, as in Java: Kafka's limit is not in bytes, despite its name."""
     return len(text) + sum(character > "\uffff" for character in text)

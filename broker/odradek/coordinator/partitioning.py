@@ -1,7 +1,7 @@
-"""Which partition of an internal topic coordinates a group or transactional id.
+"""The partition of an internal topic that coordinates a group or transactional id.
 
-Every client and broker of a cluster must agree on it, so it is Java's string hash to the bit. Called by the
-coordinators and by FindCoordinator.
+All clients and brokers of a cluster must agree on it, so it is exactly Java's string hash. The coordinators and
+FindCoordinator use it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LOWEST: Final = -(1 << 31)
 
 
 def java_string_hash(text: str) -> int:
-    """`java.lang.String.hashCode`: over UTF-16 code units, as a signed 32-bit number."""
+    """Return `java.lang.String.hashCode`: over UTF-16 code units, as a signed 32-bit number."""
     units = array("H", text.encode("utf-16-le" if byteorder == "little" else "utf-16-be"))
     value = 0
     for unit in units:
@@ -23,7 +23,7 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for(identifier: str, partitions: int) -> int:
-    """Partition of a group or transactional id; `partitions` is the internal topic's count, at least 1.
+    """Return the partition of a group or transactional id; `partitions` is that of the internal topic, at least 1.
 
     The lowest 32-bit number has no positive counterpart; Kafka maps it to 0.
     """

@@ -13,11 +13,11 @@ from odradek.base.errors import ProtocolError
 from odradek.base.types import Offset, TopicPartition
 
 KeyValue = tuple[bytes, bytes | None]
-"""One state record; a value of None is a tombstone."""
+"""One state record; without a value it is a tombstone."""
 
 Result = TypeVar("Result")
 Respond = Callable[[Result | ProtocolError], None]
-"""Called exactly once, with the answer of an operation or its error."""
+"""Called exactly once, with the result of an operation or its error."""
 
 
 class PartitionWriter(Protocol):
@@ -37,17 +37,17 @@ class PartitionReader(Protocol):
     """Reads a partition that this broker leads from its start."""
 
     def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
-        """Record sets of whole batches in order, from the log start up to the log end at the time of the call."""
+        """Return complete batches in order, from the log start to the log end at the time of the call."""
         ...
 
 
 class RecordLog(Protocol):
-    """The log of one coordinator partition, as its state machine sees it."""
+    """The log of one coordinator partition, for its state machine."""
 
     def append(self, records: Sequence[KeyValue], done: Callable[[Offset | ProtocolError], None]) -> None:
-        """Queue records; `done` is called once, later and in the order of the calls, with their offset or an error.
+        """Queue records. `done` is called once, later and in the order of the calls, with their offset or an error.
 
-        Records of one call stand or fall together.
+        The records of one call are appended atomically.
         """
         ...
 
@@ -56,7 +56,7 @@ class Shard(Protocol):
     """The state machine of one coordinator partition."""
 
     def replay(self, records: bytes) -> Iterator[int]:
-        """Take over a record set read from the log; yields after each batch how many records it had."""
+        """Apply a record set read from the log. Yields the number of records after each batch."""
         ...
 
     def on_loaded(self) -> None:

@@ -1,8 +1,8 @@
-"""Carries a classic group from one generation to the next: waits, removals, assignments and their way to the log.
+"""Takes a classic group from one generation to the next: waits, removals, assignments, and their records.
 
-`membership` calls with members that join, sync and leave; the purgatories call back when a wait ends (`delayed`). What
-is decided here goes to the log through `RecordLog`; an assignment takes effect when its record is committed, and a
-failed one sends the group into another rebalance. All calls happen on the event loop, one at a time.
+`membership` calls it when members join, sync or leave, and the purgatories when a wait ends (`delayed`). Changes are
+appended through `RecordLog`. An assignment takes effect when its record is committed; a failed append causes another
+rebalance. All calls are made on the event loop, one at a time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Reads a `__consumer_offsets` partition back: record sets enter in log order, the newest state of each key leaves.
+"""Rebuilds the state of a `__consumer_offsets` partition from its log: the newest record of each key.
 
-`shard` feeds it while its partition is loaded and then takes `groups`, `offsets` and `transactions`. A later record of
+`shard` uses it while its partition is loading and then takes `groups`, `offsets` and `transactions`. A later record of
 a key replaces an earlier one, a tombstone removes it. Offsets of a transaction count once its commit marker is read and
-vanish with an abort marker; a transaction without a marker stays open. Records of newer group kinds and values that
-cannot be read are passed over and counted, so that one of them never keeps all groups of the partition away.
+are dropped with an abort marker; a transaction without a marker stays open. Records of newer kinds of groups and
+invalid values are skipped and counted, so that one of them does not make all groups of the partition unavailable.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ GroupPartition = tuple[str, TopicPartition]
 
 
 class Replay:
-    """The state that the records read so far amount to."""
+    """The state after the records read so far."""
 
     def __init__(self) -> None:
-        """Nothing read yet."""
+        """Without records."""
         self.groups: Final[dict[str, GroupValue]] = {}
         self.offsets: Final[dict[GroupPartition, Committed]] = {}
         self.transactions: Final[dict[int, dict[GroupPartition, Committed | None]]] = {}
@@ -46,10 +46,10 @@ class Replay:
         self.unreadable = 0
 
     def read(self, records: bytes) -> Iterator[int]:
-        """Take over a record set; yields after each batch how many records it had.
+        """Apply a record set. Yields the number of records after each batch.
 
-        Raises `CorruptMessageError` or `InvalidRecordError` when a batch, or a message of a log from before Kafka 0.11,
-        is damaged: then the log below is, and nothing may be served from it.
+        Raises `CorruptMessageError` or `InvalidRecordError` if a batch, or a message from before Kafka 0.11, is
+        corrupt: then the log is, and must not be served.
         """
         for position, header in iterate_entries(records):
             check_entry(records, position, header)
@@ -66,7 +66,7 @@ class Replay:
 
     def _end_transaction(self, header: BatchHeader, marker: Record | None) -> None:
         if marker is None:
-            return  # Compaction removed it; it keeps the batch for the producer's sequence alone.
+            return  # Compaction removed the records and keeps the batch only for the producer's sequence.
         end = read_control_type(marker.key)
         if end is None:
             return

@@ -1,12 +1,12 @@
-"""Runs the state machines of a coordinator topic: loads, journals and unloads one for each partition led here.
+"""Runs the state machines of a coordinator topic, one for each partition that this broker leads.
 
-The replication calls `load` and `unload` through the coordinator when leadership changes; requests come by `call`. Each
-partition has one serial queue of appends: at most one append is under way, what queues up meanwhile goes together into
-the next one, and answers come back in order. Operations themselves are synchronous, so the event loop is the queue.
-Loading reads in slices between which everybody else may run.
+The replication calls `load` and `unload` through the coordinator when leadership changes; requests use `call`. Each
+partition has one queue of appends: at most one append is in progress, queued ones are combined into the next, and
+results are delivered in order. Operations are synchronous, so the event loop serializes them. Loading reads in slices,
+between which other tasks run.
 
-Invariants: a state machine serves only after its whole log was replayed; every queued append is answered exactly once,
-at the latest with NOT_COORDINATOR when the partition goes; every task belongs to a partition and ends with it.
+Invariants: a state machine serves only after its whole log was replayed; every queued append gets exactly one result,
+at the latest NOT_COORDINATOR when the partition is unloaded; every task belongs to a partition and ends with it.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from odradek.records.v2.batch import HEADER_SIZE, BatchBuilder
 logger = logging.getLogger(__name__)
 
 SLICE_RECORDS: Final = 500
-"""Records replayed before others may run: about a millisecond or two."""
+"""Records replayed before other tasks run: about a millisecond or two."""
 
 LOAD_RETRY_MS: Final = 1000.0
 LOAD_RETRY_MAX_MS: Final = 60_000.0
-"""A partition that cannot be read is tried again, at first after a second, later after a minute."""
+"""Retry of a partition that cannot be read: first after a second, later after a minute."""
 
 MAX_QUEUED_APPENDS: Final = 100_000
-"""Appends that may wait for one partition; more are refused, which makes their clients try again later."""
+"""Maximum number of queued appends of a partition; more are rejected, so that clients retry later."""
 
 ShardT = TypeVar("ShardT", bound=Shard)
 Result = TypeVar("Result")
 
 
 class PartitionState(Enum):
-    """Life of a partition here; it is replaced, not revived, when leadership comes back."""
+    """State of a partition. When leadership returns, a new one is created."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -63,12 +63,12 @@ class _Append(NamedTuple):
 
 
 class Journal:
-    """The serial queue of appends of one partition; the `RecordLog` of its state machine."""
+    """The queue of appends of one partition; the `RecordLog` of its state machine."""
 
     def __init__(
         self, topic_partition: TopicPartition, writer: PartitionWriter, clock: Clock, limit_bytes: int
     ) -> None:
-        """`limit_bytes`: how much goes into one batch at most, unless one append alone is larger."""
+        """`limit_bytes`: maximum size of a batch, unless one append alone is larger."""
         self._topic_partition = topic_partition
         self._writer = writer
         self._clock = clock
@@ -78,7 +78,7 @@ class Journal:
         self._is_closed = False
 
     def limit(self, limit_bytes: int) -> None:
-        """Put another limit in force for batches to come."""
+        """Set another limit for future batches."""
         self._limit_bytes = limit_bytes - HEADER_SIZE
 
     def append(self, records: Sequence[KeyValue], done: Callable[[Offset | ProtocolError], None]) -> None:
@@ -129,7 +129,7 @@ class Journal:
         except OdradekError as error:
             return KafkaStorageError(str(error))
         except Exception:
-            # A bug below must not leave the group waiting for ever; it is told and logged with its place.
+            # A bug here must not leave the group waiting forever: report an error and log the cause.
             logger.exception("append of %d writes to %s failed", len(batch), self._topic_partition)
             return UnknownServerError("The broker failed; its log says why.")
 
@@ -138,11 +138,11 @@ class Journal:
             try:
                 entry.done(outcome)
             except Exception:
-                # One group's bug must not take the answers of its neighbours with it.
+                # A bug with one group must not affect the results of others.
                 logger.exception("an append to %s could not be taken over", self._topic_partition)
 
     async def close(self) -> None:
-        """Answer what waits with NOT_COORDINATOR and end; idempotent."""
+        """Fail queued appends with NOT_COORDINATOR and end. Idempotent."""
         self._is_closed = True
         task = self._task
         if task is not None:
@@ -154,13 +154,13 @@ class Journal:
 
 
 def _record_bytes(record: KeyValue) -> int:
-    # Lengths, timestamp and offset of a record take 25 bytes at most.
+    # Lengths, timestamp and offset of a record need at most 25 bytes.
     key, value = record
     return 25 + len(key) + (0 if value is None else len(value))
 
 
 class _Partition(Generic[ShardT]):
-    """One partition that is led here."""
+    """A partition that this broker leads."""
 
     def __init__(self, topic_partition: TopicPartition, epoch: int, shard: ShardT, journal: Journal) -> None:
         self.topic_partition = topic_partition
@@ -172,7 +172,7 @@ class _Partition(Generic[ShardT]):
 
 
 class CoordinatorRuntime(Generic[ShardT]):
-    """Partitions of one coordinator topic."""
+    """The partitions of a coordinator topic."""
 
     def __init__(
         self, *, writer: PartitionWriter, reader: PartitionReader, clock: Clock, batch_limit_bytes: int
@@ -187,7 +187,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         self._is_closed = False
 
     def limit_batches(self, limit_bytes: int) -> None:
-        """`max.message.bytes` of the topic is another now."""
+        """`max.message.bytes` of the topic has changed."""
         self._batch_limit_bytes = limit_bytes
         for partition in self._partitions.values():
             partition.journal.limit(limit_bytes)
@@ -195,12 +195,12 @@ class CoordinatorRuntime(Generic[ShardT]):
     # Leadership
 
     def load(self, topic_partition: TopicPartition, epoch: int, make_shard: Callable[[RecordLog], ShardT]) -> None:
-        """Begin to replay a partition that this broker leads since `epoch`; an epoch that is not newer does nothing."""
+        """Start to replay a partition that this broker leads in `epoch`. Ignores older or equal epochs."""
         known = self._partitions.get(topic_partition)
         if self._is_closed:
             return
         if known is not None:
-            # The leader stayed the same over an election: what is in memory is what is in the log.
+            # The leader stayed the same over an election, so the state in memory matches the log.
             known.epoch = max(known.epoch, epoch)
             return
         journal = Journal(topic_partition, self._writer, self._clock, self._batch_limit_bytes)
@@ -218,7 +218,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             except OdradekError as error:
                 logger.error("%s cannot be loaded, next try in %d ms: %s", partition.topic_partition, retry_ms, error)
             except Exception:
-                # Without another try the groups would answer that they are being loaded for ever.
+                # Without another attempt, the groups would be reported as loading forever.
                 logger.exception("%s cannot be loaded, next try in %d ms", partition.topic_partition, retry_ms)
             await self._clock.sleep_ms(retry_ms)
             retry_ms = min(retry_ms * 2, LOAD_RETRY_MAX_MS)
@@ -237,7 +237,7 @@ class CoordinatorRuntime(Generic[ShardT]):
                     await asyncio.sleep(0)
 
     def unload(self, topic_partition: TopicPartition) -> None:
-        """Drop a partition that this broker no longer leads; an unknown one does nothing."""
+        """Drop a partition that this broker no longer leads. Ignores unknown ones."""
         partition = self._partitions.pop(topic_partition, None)
         if partition is not None:
             closing = asyncio.get_running_loop().create_task(self._close(partition), name=f"unload-{topic_partition}")
@@ -266,7 +266,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         return any(partition.state is PartitionState.LOADING for partition in self._partitions.values())
 
     def shards(self) -> Sequence[ShardT]:
-        """Every loaded state machine, by partition."""
+        """All loaded state machines."""
         return [
             partition.shard
             for _, partition in sorted(self._partitions.items())
@@ -274,7 +274,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         ]
 
     def shard(self, topic_partition: TopicPartition) -> ShardT:
-        """The loaded state machine. Raises `NotCoordinatorError` or `CoordinatorLoadInProgressError`."""
+        """Return the loaded state machine. Raises `NotCoordinatorError` or `CoordinatorLoadInProgressError`."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
             raise NotCoordinatorError(f"This broker does not lead {topic_partition}.")
@@ -285,13 +285,13 @@ class CoordinatorRuntime(Generic[ShardT]):
     async def call(
         self, topic_partition: TopicPartition, operation: Callable[[ShardT, Respond[Result]], None]
     ) -> Result:
-        """Run an operation at once and wait for its answer; an error answer is raised."""
+        """Run an operation now and wait for its result. Raises its error."""
         shard = self.shard(topic_partition)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def respond(result: Result | ProtocolError) -> None:
             if future.done():
-                return  # The caller was cancelled; what it asked for goes on without it.
+                return  # The caller was cancelled; its operation continues.
             if isinstance(result, ProtocolError):
                 future.set_exception(result)
             else:
@@ -301,7 +301,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         return await future
 
     async def close(self) -> None:
-        """Unload everything; idempotent."""
+        """Unload all partitions. Idempotent."""
         self._is_closed = True
         for topic_partition in sorted(self._partitions):
             self.unload(topic_partition)

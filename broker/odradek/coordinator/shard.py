@@ -1,8 +1,8 @@
-"""The groups of one `__consumer_offsets` partition: finds the group of each request, keeps what the log must keep.
+"""The groups of one `__consumer_offsets` partition: finds the group of each request, and writes its records.
 
-The runtime makes one for each partition that this broker leads, replays the log into it and drops it when the partition
-moves; `groups` runs requests on it. Every method is synchronous and runs on the event loop: one at a time, to the end.
-Invariant: what a reload would find in the log is what is visible here, once every queued append is answered.
+The runtime creates one for each partition that this broker leads, replays the log into it, and drops it when the
+partition moves; `groups` runs requests on it. All methods are synchronous and run on the event loop, one at a time.
+Invariant: once every queued append has a result, the visible state is the one that a reload would find in the log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupShard:
-    """State machine of one partition."""
+    """The state machine of one partition."""
 
     def __init__(
         self,
@@ -73,13 +73,13 @@ class GroupShard:
     # Loading and unloading
 
     def replay(self, records: bytes) -> Iterator[int]:
-        """Take over a record set of the log; see `Replay.read`."""
+        """Apply a record set of the log; see `Replay.read`."""
         if self._replay is None:
             raise RuntimeError("the partition is loaded already")
         return self._replay.read(records)
 
     def on_loaded(self) -> None:
-        """Make the groups that the log describes, and wait for their members."""
+        """Create the groups in the log, and wait for their members."""
         replay, self._replay = self._replay, None
         if replay is None:
             return
@@ -108,7 +108,7 @@ class GroupShard:
         )
 
     def on_unloaded(self) -> None:
-        """End every group; whoever waits is sent to the new coordinator."""
+        """End all groups; waiting requests are redirected to the new coordinator."""
         moved = NotCoordinatorError("The group has moved to another broker.")
         for group in list(self.groups.values()):
             self._rebalancer.kill(group, moved)
@@ -135,7 +135,7 @@ class GroupShard:
     # Members
 
     def join(self, request: JoinRequest, respond: Respond[JoinResult]) -> None:
-        """JoinGroup; a member without an id makes the group."""
+        """JoinGroup; a member without an id creates the group."""
         is_unknown = request.member_id == UNKNOWN_MEMBER_ID
         group = self._group(request.group_id) if is_unknown else self._member_group(request.group_id)
         try:
@@ -144,7 +144,7 @@ class GroupShard:
             self._drop_if_unused(group)
 
     def _drop_if_unused(self, group: ClassicGroup) -> None:
-        """Forget a group that a refused request made: nothing of it is in the log."""
+        """Drop a group created by a rejected request: the log has no record of it."""
         is_used = group.generation or group.members or group.pending_members or not group.offsets.is_idle
         if group.state is GroupState.EMPTY and not is_used:
             self.groups.pop(group.group_id, None)
@@ -168,7 +168,7 @@ class GroupShard:
     # Offsets
 
     def commit(self, request: CommitRequest, respond: Respond[CommitResult]) -> None:
-        """OffsetCommit; one without a generation makes a group that only stores offsets."""
+        """OffsetCommit; without a generation it creates a group that only stores offsets."""
         check = request.member
         group = self.groups.get(check.group_id)
         if group is None and check.generation >= 0:
@@ -183,13 +183,13 @@ class GroupShard:
     def fetch(
         self, group_id: str, wanted: Sequence[TopicPartition] | None, *, require_stable: bool
     ) -> dict[TopicPartition, FetchedOffset]:
-        """OffsetFetch; `wanted` None stands for all."""
+        """OffsetFetch; `wanted` None means all."""
         return self._offsets.fetch(self.groups.get(group_id), wanted, require_stable=require_stable)
 
     def delete_offsets(self, group_id: str, wanted: Sequence[TopicPartition], respond: Respond[CommitResult]) -> None:
-        """OffsetDelete; answers with a code for each partition once the tombstones are committed.
+        """OffsetDelete; returns an error code per partition once the tombstones are committed.
 
-        A partition without an offset is no error. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`.
+        A partition without an offset is not an error. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`.
         """
         group = self._known_group(group_id)
         result = self._offsets.deletable(group, wanted)
@@ -200,12 +200,12 @@ class GroupShard:
         self._remove(group, doomed, lambda error: respond(result if error is None else error))
 
     def expire(self) -> None:
-        """Remove offsets past their retention, and groups that are left with nothing."""
+        """Remove expired offsets, and groups without any state left."""
         for group in list(self.groups.values()):
             self._remove(group, self._offsets.expired(group), lambda error: None)
 
     def forget_partitions(self, topic_partitions: frozenset[TopicPartition]) -> None:
-        """Remove the offsets of partitions that were deleted."""
+        """Remove the offsets of deleted partitions."""
         for group in list(self.groups.values()):
             gone = [key for key in group.offsets.committed() if key in topic_partitions]
             if gone:
@@ -214,7 +214,7 @@ class GroupShard:
     # Whole groups
 
     def describe(self, group_id: str) -> GroupDescription:
-        """A group; one that is not known is Dead."""
+        """Return a group; an unknown one is Dead."""
         group = self.groups.get(group_id)
         return GroupDescription(group_id=group_id, state=GroupState.DEAD.value) if group is None else group.describe()
 
@@ -227,10 +227,9 @@ class GroupShard:
         self._remove(group, list(group.offsets.committed()), respond)
 
     def _remove(self, group: ClassicGroup, topic_partitions: list[TopicPartition], respond: Respond[None]) -> None:
-        """Write tombstones for offsets, and for the group when it then has nothing left; forget both once committed.
+        """Write tombstones for offsets, and for the group if it has no state left; remove both once they are committed.
 
-        A member may join or commit while the tombstones are on their way: then the group stays, and what it writes
-        follows them in the log.
+        A member may join or commit meanwhile: then the group stays, and its records follow the tombstones in the log.
         """
         records = tombstones(group.group_id, topic_partitions)
         leaves_nothing = (
@@ -260,9 +259,9 @@ class GroupShard:
     def _removed(
         self, group: ClassicGroup, topic_partitions: list[TopicPartition], empty_generation: int | None
     ) -> None:
-        """Forget what the tombstones removed; `empty_generation`: the one that was removed too, None when it was not.
+        """Remove what the tombstones deleted. `empty_generation`: the generation that was deleted, or None.
 
-        A later generation has a record of its own behind the tombstones.
+        A later generation has its own record after the tombstones.
         """
         group.offsets.remove(topic_partitions)
         if group.state is not GroupState.EMPTY or group.generation != empty_generation:
