@@ -1,1 +1,2 @@
-"""Test kit: real and simulated surroundings of the broker. Shipped, and imported by tests only."""
+"""Fixtures for tests of applications and of Odradek: a broker in the test process, real clusters, ZooKeeper in
+memory."""

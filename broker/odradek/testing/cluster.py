@@ -1,8 +1,8 @@
-"""A real cluster for tests: the embedded one of `odradek up`, in a folder of the test, on ports of its own.
+"""A real cluster for tests: the embedded cluster of `odradek up`, in a folder of the test and on its own ports.
 
-Enters: how many brokers, which topics. Leaves: a `RunningCluster` with its addresses, and ways to hurt it. Called by
-the fixtures of `testing/plugin`. The cluster's event loop runs in a thread of its own, so tests of every kind can use
-it; all methods block until they are done. When a test fails, `logs` says what the processes had to say.
+A `RunningCluster` has the addresses, and methods to stop and kill brokers. The fixtures of `testing/plugin` create it.
+Its event loop runs in its own thread, so that all kinds of tests can use it; all methods block. `logs` returns the logs
+of the processes for the report of a failed test.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG_TAIL_BYTES: Final = 20_000
 
 
 class ClusterError(OdradekError):
-    """The cluster could not be started, or did not do what a test asked for."""
+    """The cluster could not be started, or a request of a test failed."""
 
 
 def manifests(
@@ -42,7 +42,7 @@ def manifests(
     zookeeper: str | None,
     volumes: int = 1,
 ) -> str:
-    """The YAML of a cluster and its topics; a topic's value is its spec without the cluster's name."""
+    """Return the YAML of a cluster and its topics; the value of a topic is its spec without the cluster's name."""
     spec: dict[str, Any] = {"brokers": {"replicas": brokers, "config": dict(config)}}
     if volumes > 1:
         spec["brokers"]["storage"] = {"volumes": [{"id": number, "size": "1Gi"} for number in range(volumes)]}
@@ -61,7 +61,7 @@ def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class RunningCluster:
-    """A cluster of broker processes. Make it with `start_cluster`; `close` ends everything, and is idempotent."""
+    """A cluster of broker processes. Create it with `start_cluster`; `close` ends all processes and is idempotent."""
 
     def __init__(
         self,
@@ -77,10 +77,9 @@ class RunningCluster:
     ) -> None:
         """`topics`: name to spec, such as `{"t": {"partitions": 3, "replicas": 2}}`; `config`: broker properties.
 
-        Each broker has as many log directories as there are `volumes`.
-        With `zookeeper` it uses that ensemble instead of one of its own. With `restart` a broker that ends comes back
-        by itself. With `monitoring` the series of operator, ZooKeeper and exporter are served, too. Nothing is started
-        yet.
+        Each broker has as many log directories as there are `volumes`. With `zookeeper` it uses that ensemble instead
+        of starting one. With `restart`, brokers that end are restarted. With `monitoring`, operator, ZooKeeper and
+        exporter serve metrics, too. Starts nothing yet.
         """
         self.directory: Final = directory
         self._manifest = directory / "manifests" / "cluster.yaml"
@@ -91,14 +90,14 @@ class RunningCluster:
         self._volumes = volumes
         self._monitoring = monitoring
         self.events: list[Event] = []
-        """Everything that the cluster told, in order."""
+        """All events of the cluster, in order."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._cluster: EmbeddedCluster | None = None
         self.write_topics(topics or {})
 
     def write_topics(self, topics: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replace the Topic resources; a running cluster follows."""
+        """Replace the Topic resources; a running cluster applies them."""
         text = manifests(
             brokers=self._brokers,
             topics=topics,
@@ -110,7 +109,7 @@ class RunningCluster:
         self._manifest.write_text(text, encoding="utf-8")
 
     def start(self) -> None:
-        """Start everything; returns when it is ready. Raises `ClusterError` with the reason."""
+        """Start the cluster. Returns when it is ready. Raises `ClusterError` with the reason."""
         from odradek.testing.ports import free_ports
         from odradek_operator.embedded.embedded_cluster import EmbeddedCluster, Options
         from odradek_operator.embedded.layout import MonitoringPorts, Ports
@@ -126,7 +125,7 @@ class RunningCluster:
         files = Manifests([self._manifest])
         self._cluster = EmbeddedCluster(files, files.load(), options, self.events.append)
         self._loop = asyncio.new_event_loop()
-        # The children end when the thread that started them ends: it lives until `close`.
+        # Children end with the thread that started them, so it lives until `close`.
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
         self._thread.start()
         try:
@@ -140,7 +139,7 @@ class RunningCluster:
             raise
 
     def close(self) -> None:
-        """Stop everything in order."""
+        """Stop the cluster cleanly."""
         cluster, loop, thread = self._cluster, self._loop, self._thread
         if cluster is None or loop is None or thread is None or loop.is_closed():
             return
@@ -189,12 +188,12 @@ class RunningCluster:
 
     @property
     def metrics_urls(self) -> list[str]:
-        """`/metrics` of each broker, by id."""
+        """URLs of `/metrics` of each broker, by id."""
         return self._running.metrics_urls
 
     @property
     def monitoring_urls(self) -> dict[str, str]:
-        """`/metrics` of operator, ZooKeeper and exporter; empty without `monitoring`."""
+        """URLs of `/metrics` of operator, ZooKeeper and exporter; empty without `monitoring`."""
         return self._running.monitoring_urls
 
     @property
@@ -204,7 +203,7 @@ class RunningCluster:
 
     @property
     def pids(self) -> dict[int, int]:
-        """Process ids of the brokers that run: of the one that was started, which may be the parent of the broker."""
+        """Process ids of the running brokers: of the started processes, which may be the parents of the brokers."""
         return self._running.brokers.pids
 
     @property
@@ -218,29 +217,29 @@ class RunningCluster:
         return host, int(port)
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL to a broker and its parent, as when a machine is lost. It stays away until `start_broker`."""
+        """Send SIGKILL to a broker and its parent, as if a machine was lost. It stays down until `start_broker`."""
         self._on_loop(lambda: self._running.brokers.kill(broker_id))
 
     def crash(self, broker_id: int) -> None:
-        """SIGKILL to the broker process alone: its parent lives to speak for it, and ends then."""
+        """Send SIGKILL to the broker process only: its parent ends its session, and then itself."""
         os.kill(self.broker_pids[broker_id], signal.SIGKILL)
 
     def stop_broker(self, broker_id: int) -> None:
-        """SIGTERM, as for a rolling restart; returns when the process has ended."""
+        """Send SIGTERM, as in a rolling restart. Returns when the process has ended."""
         self._call(self._running.brokers.stop(broker_id, self._running.options.grace_seconds))
 
     def start_broker(self, broker_id: int, *, wait: bool = True) -> None:
-        """Start a broker that was killed or stopped; returns when every broker that runs is ready, or at once."""
+        """Start a broker that was killed or stopped. With `wait`, returns when all running brokers are ready."""
         self._on_loop(lambda: self._running.brokers.start(broker_id))
         if wait:
             self._call(self._running.brokers.wait_until_ready(_CALL_SECONDS))
 
     def pause(self, broker_id: int) -> None:
-        """SIGSTOP: the broker is silent, and its connections stay open."""
+        """Send SIGSTOP: the broker does not respond, but its connections stay open."""
         self._signal_all(broker_id, signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:
-        """SIGCONT after `pause`."""
+        """Send SIGCONT after `pause`."""
         self._signal_all(broker_id, signal.SIGCONT)
 
     def _signal_all(self, broker_id: int, number: signal.Signals) -> None:
@@ -250,7 +249,7 @@ class RunningCluster:
             os.kill(each, number)
 
     def logs(self, broker_ids: Iterable[int] | None = None) -> str:
-        """The end of each process's log, for the report of a failed test."""
+        """Return the end of each process's log, for the report of a failed test."""
         wanted = None if broker_ids is None else set(broker_ids)
         paths = {
             f"broker {number}": path
@@ -263,7 +262,7 @@ class RunningCluster:
 
 
 def _children(pid: int) -> list[int]:
-    """Processes that a process began, oldest first."""
+    """Return the children of a process, oldest first."""
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
 
 

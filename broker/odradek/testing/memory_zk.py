@@ -1,12 +1,12 @@
-"""A `ZkClient` in memory, for tests that need ZooKeeper's answers but not ZooKeeper.
+"""A `ZkClient` in memory, for tests without a ZooKeeper server.
 
-A `MemoryZk` is one session on a `MemoryTree`; sessions that share a tree see each other's writes. Conditional writes,
-transactions, sequential and ephemeral znodes, stats and watches are as on a server: broker/tests/contract/zk runs one
-suite over this and the real client. As there, no operation completes without a turn of the event loop, and a watch is
-told, on the loop, before the answer to its own session's write.
+A `MemoryZk` is a session on a `MemoryTree`; sessions that share a tree see each other's writes. Conditional writes,
+transactions, sequential and ephemeral znodes, stats and watches work as on a server: broker/tests/contract/zk tests
+this and the real client with the same suite. As with the real client, no operation completes in the same iteration of
+the event loop, and a watch is called, on the loop, before the response to a write of its own session.
 
-Left out: a session is born connected and ends with `close` only, so of the session's events there is `CLOSED` alone;
-there are no ACLs, and no chroot. `failures` makes the next operations fail.
+Not implemented: a session is connected from the start and only ends with `close`, so `CLOSED` is its only event; there
+are no ACLs and no chroot. `failures` makes the next operations fail.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Znode:
-    """Replaced, never changed, so that a copy of the dictionary of znodes is a snapshot of the tree."""
+    """Replaced, never modified, so that a copy of the dictionary of znodes is a snapshot of the tree."""
 
     data: bytes
     czxid: int
@@ -63,7 +63,7 @@ class _Znode:
     children_made: int = 0
 
     def stat(self) -> ZnodeStat:
-        """The stat as a server gives it: the children's version counts those made and those deleted."""
+        """Return the stat as on a server: the version of the children counts creations and deletions."""
         return ZnodeStat(
             czxid=self.czxid,
             mzxid=self.mzxid,
@@ -81,7 +81,7 @@ class _Znode:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A znode whose data, or whose set of children, changed; its coming and going is a change of both."""
+    """A znode whose data or set of children changed; its creation and deletion change both."""
 
     path: str
     of_data: bool
@@ -89,7 +89,7 @@ class _Change:
 
 
 class _Watch:
-    """A standing watch of one session."""
+    """A permanent watch of one session."""
 
     def __init__(self, tree: MemoryTree, session: MemoryZk, path: str, callback: Callable[[], None], *, children: bool):
         self._tree = tree
@@ -100,20 +100,20 @@ class _Watch:
         self._children = children
 
     def tell(self) -> None:
-        """On its way to its owner."""
+        """Whether a callback is scheduled."""
         self._owner.tell_later(self.call)
 
     def sees(self, change: _Change) -> bool:
-        """Whether its owner is to be told."""
+        """Whether the callback must be called."""
         return change.path == self._path and (change.of_children if self._children else change.of_data)
 
     def call(self) -> None:
-        """Tell, unless cancelled meanwhile."""
+        """Call back, unless cancelled meanwhile."""
         if self in self._tree.watches:
             self._callback()
 
     def cancel(self) -> None:
-        """Call back no more."""
+        """Stop the callbacks."""
         self._tree.watches.pop(self, None)
 
 
@@ -121,34 +121,34 @@ class MemoryTree:
     """The znodes of an ensemble, its sessions and their watches."""
 
     def __init__(self) -> None:
-        """The root only."""
+        """Only the root exists."""
         self.nodes: dict[str, _Znode] = {ROOT: _Znode(b"", 0, 0, 0, 0, 0)}
         self.watches: dict[_Watch, None] = {}
         self.session_ids = count(FIRST_SESSION_ID)
         self.wall_ms = 0
-        """The time that changes are stamped with, ms since the epoch; stands still unless set."""
+        """Time in the stats of changes, in ms since the epoch; constant unless set."""
         self._zxid = 0
         self._changes: list[_Change] = []
 
     @property
     def last_zxid(self) -> int:
-        """Of the last transaction: nothing has changed while this stands still."""
+        """Id of the last transaction; unchanged while nothing changes."""
         return self._zxid
 
     def node(self, path: str) -> _Znode:
-        """`NoNode` when there is none."""
+        """Return a znode. Raises `NoNode`."""
         if path not in self.nodes:
             raise NoNode("no such znode", path)
         return self.nodes[path]
 
     def children(self, path: str) -> list[str]:
-        """Names, sorted; `NoNode`."""
+        """Return the sorted names of the children. Raises `NoNode`."""
         if not self.node(path).num_children:
             return []
         return sorted(each.rpartition("/")[2] for each in self.nodes if each != ROOT and _parent(each) == path)
 
     def transaction(self, operations: Sequence[Operation], session: int) -> list[Result]:
-        """Carry out all, under one zxid, and schedule what watches see of it; or nothing, and raise the first error."""
+        """Execute all operations with one zxid, and schedule their watches; or none, and raise the first error."""
         before = dict(self.nodes)
         self._zxid += 1
         self._changes = []
@@ -161,14 +161,14 @@ class MemoryTree:
         return results
 
     def end_session(self, session: int) -> None:
-        """Its watches and its ephemeral znodes go."""
+        """End a session: remove its watches and ephemeral znodes."""
         for watch in [watch for watch in self.watches if watch.session == session]:
             watch.cancel()
         mine = [path for path, node in self.nodes.items() if node.owner == session]
         self.transaction([Delete(path) for path in mine], session)
 
     def _tell(self) -> None:
-        # The first change of a transaction fires a one-shot watch; it is armed again only after the whole of it.
+        # The first change of a transaction fires a one-shot watch, which is set again only after the transaction.
         seen = dict.fromkeys(watch for change in self._changes for watch in self.watches if watch.sees(change))
         for watch in seen:
             watch.tell()
@@ -242,10 +242,10 @@ class MemoryZk:
     """One session on a tree. Use it on a running event loop."""
 
     def __init__(self, tree: MemoryTree | None = None) -> None:
-        """Connected, to a tree of its own if none is given."""
+        """Connected; creates a tree if none is given."""
         self.tree = MemoryTree() if tree is None else tree
         self.failures: list[ZkError] = []
-        """Errors of this session's next operations, one each; a failed operation is not carried out."""
+        """Errors of the next operations of this session, one each; a failed operation is not executed."""
         self.max_request_bytes = MAX_REQUEST_BYTES
         self._session_id = next(self.tree.session_ids)
         self._state = SessionState.CONNECTED
@@ -258,39 +258,39 @@ class MemoryZk:
 
     @property
     def session_id(self) -> int:
-        """Another one for every client of a tree."""
+        """Different for every client of a tree."""
         return self._session_id
 
     # Reading
 
     async def get(self, path: str) -> tuple[bytes, ZnodeStat]:
-        """As the port says."""
+        """See `ZkClient`."""
         return await self._answer(path, lambda: self._get(_normal(path)))
 
     async def get_or_none(self, path: str) -> tuple[bytes, ZnodeStat] | None:
-        """As the port says."""
+        """See `ZkClient`."""
         return await self._answer(path, lambda: _or_none(self._get, _normal(path)))
 
     async def get_many(self, paths: Iterable[str]) -> dict[str, tuple[bytes, ZnodeStat] | None]:
-        """As the port says; other sessions may write in between."""
+        """See `ZkClient`; other sessions may write in between."""
         self._demand_open("")
         return {path: await self.get_or_none(path) for path in paths}
 
     async def children(self, path: str) -> list[str]:
-        """As the port says."""
+        """See `ZkClient`."""
         return await self._answer(path, lambda: self.tree.children(_normal(path)))
 
     async def children_or_none(self, path: str) -> list[str] | None:
-        """As the port says."""
+        """See `ZkClient`."""
         return await self._answer(path, lambda: _or_none(self.tree.children, _normal(path)))
 
     async def children_many(self, paths: Iterable[str]) -> dict[str, list[str] | None]:
-        """As the port says; other sessions may write in between."""
+        """See `ZkClient`; other sessions may write in between."""
         self._demand_open("")
         return {path: await self.children_or_none(path) for path in paths}
 
     async def exists(self, path: str) -> ZnodeStat | None:
-        """As the port says."""
+        """See `ZkClient`."""
         found = await self.get_or_none(path)
         return None if found is None else found[1]
 
@@ -305,10 +305,10 @@ class MemoryZk:
         sequential: bool = False,
         make_parents: bool = False,
     ) -> Created:
-        """As the port says."""
+        """See `ZkClient`."""
 
         def make() -> Created:
-            # A sequential znode may have no name of its own but its number.
+            # The name of a sequential znode can be only its number.
             normal = _normal(path)
             wanted = f"{normal}/" if sequential and path.endswith("/") and normal != ROOT else normal
             if make_parents:
@@ -320,44 +320,44 @@ class MemoryZk:
         return await self._answer(path, make)
 
     async def ensure_path(self, path: str) -> None:
-        """As the port says."""
+        """See `ZkClient`."""
         await self._answer(path, lambda: self._ensure([*parents(_normal(path)), _normal(path)]))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> ZnodeStat:
-        """As the port says."""
+        """See `ZkClient`."""
         (stat,) = await self.multi([SetData(_normal(path), data, version)])
         assert isinstance(stat, ZnodeStat), "a set answers with its stat"
         return stat
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """As the port says."""
+        """See `ZkClient`."""
         await self.multi([Delete(_normal(path), version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """As the port says."""
+        """See `ZkClient`."""
         path = operations[0].path if operations else ""
         return await self._answer(path, lambda: self._transaction(operations))
 
     async def multi_many(self, transactions: Iterable[Sequence[Operation]]) -> list[list[Result] | ZkError]:
-        """As the port says. One operation to `failures`, and one that is raised, not listed."""
+        """See `ZkClient`. Each operation takes one of `failures`; one that is raised is not returned."""
         return await self._answer("", lambda: [self._outcome(operations) for operations in transactions])
 
     # Watching
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """As the port says; armed at once."""
+        """See `ZkClient`; set immediately."""
         return self._watch(path, callback, children=False)
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """As the port says; armed at once."""
+        """See `ZkClient`; set immediately."""
         return self._watch(path, callback, children=True)
 
     def on_session(self, callback: Callable[[SessionEvent], None]) -> None:
-        """As the port says; only `CLOSED` ever comes."""
+        """See `ZkClient`; the only event is `CLOSED`."""
         self._session_callbacks.append(callback)
 
     async def close(self) -> None:
-        """As the port says."""
+        """See `ZkClient`."""
         if self._state is SessionState.CLOSED:
             return
         self._state = SessionState.CLOSED
@@ -367,13 +367,13 @@ class MemoryZk:
         await asyncio.sleep(0)
 
     def tell_later(self, callback: Callable[[], None]) -> None:
-        """A watch fired: tell on the loop, before the answer to the write that fired it."""
+        """A watch fired: call back on the loop, before the response to the write that fired it."""
         asyncio.get_running_loop().call_soon(callback)
 
-    # Inside
+    # Implementation
 
     async def _answer(self, path: str, operation: Callable[[], _T]) -> _T:
-        """Carry out one operation at once; its answer comes after the watches that it fires."""
+        """Execute one operation now. Its response arrives after the watches that it fires."""
         try:
             self._demand_open(path)
             if self.failures:
@@ -424,9 +424,9 @@ def _parent(path: str) -> str:
 
 
 def _normal(path: str) -> str:
-    """A path as the real client sends it in a single operation: without empty parts. `InvalidPath` for a relative one.
+    """Return a path as the real client sends it in a single operation: without empty parts. Raises `InvalidPath`.
 
-    Transactions are sent as they are.
+    Transactions are sent unchanged.
     """
     normal = ROOT + "/".join(part for part in path.split("/") if part)
     if not path.startswith("/") or not _is_valid(normal):
@@ -435,5 +435,5 @@ def _normal(path: str) -> str:
 
 
 def _is_valid(path: str) -> bool:
-    """Whether a server makes a znode of this path."""
+    """Whether a server accepts a znode with this path."""
     return path == ROOT or (path.startswith("/") and not {"", ".", ".."}.intersection(path[1:].split("/")))

@@ -34,12 +34,12 @@ class ClusterFactory(Protocol):
         volumes: int = 1,
         monitoring: bool = False,
     ) -> RunningCluster:
-        """A running cluster; see `RunningCluster` for the arguments."""
+        """Start a cluster; see `RunningCluster` for the arguments."""
         ...
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Prepare the list of clusters that run."""
+    """Prepare the list of running clusters."""
     config.stash[_CLUSTERS] = []
 
 
@@ -55,7 +55,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture(scope="session")
 def odradek_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
-    """One broker in this process, without Java, shared by the tests of the session: use topics of your own.
+    """One broker in this process, without Java, shared by the tests of the session: use separate topics.
 
     Its address for clients is `odradek_broker.bootstrap`. ZooKeeper is in memory; everything else is real.
     """
@@ -91,7 +91,7 @@ def odradek_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 def odradek_cluster(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[RunningCluster]:
-    """Three brokers and a ZooKeeper, shared by the tests of the session: do not stop brokers, use topics of your own.
+    """Three brokers and a ZooKeeper, shared by the tests of the session: do not stop brokers, and use separate topics.
 
     Timeouts are long, so that a slow machine does not look like a failed broker.
     """

@@ -11,7 +11,7 @@ RANGE_VARIABLE: Final = "ODRADEK_TEST_PORTS"
 need different ranges: a port is unused while a server restarts."""
 
 DEFAULT_RANGE: Final = "20000-32000"
-"""Below the range from which operating systems take ports for outgoing connections."""
+"""Below the range that operating systems use for outgoing connections."""
 
 _TRIES: Final = 2_000
 

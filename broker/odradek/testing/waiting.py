@@ -1,4 +1,4 @@
-"""Waits for what other processes do: a condition that is polled, with a deadline that fails the test."""
+"""Waits for a condition that other processes fulfill; fails the test after a timeout."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 DEADLINE_SECONDS: Final = 150.0
-"""Long, for machines that are busy with other things, and within the 300 s that a test has."""
+"""Long enough for busy machines, and within the 300 s of a test."""
 _POLL_SECONDS: Final = 0.02
 
 
 def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = DEADLINE_SECONDS) -> None:
-    """Return when the condition holds. Raises `AssertionError` that names `what` when the time is over."""
+    """Return when the condition is true. Raises `AssertionError` with `what` after the timeout."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""What the operator remembers in ZooKeeper about settings that it wrote: `/odradek/...`. Pure.
+"""The operator's records in ZooKeeper about settings that it wrote: `/odradek/...`. Pure.
 
-Kafka and its tools never look below `/odradek`, so a Java broker in the same cluster is not disturbed. Each record is
-written in the same transaction as the settings that it speaks of.
+Kafka and its tools do not access `/odradek`, so Java brokers in the same cluster are not affected. Each record is
+written in the same transaction as its settings.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ _VERSION: Final = 1
 
 
 def managed_topic_path(topic: str) -> str:
-    """The record of a topic."""
+    """Return the path of a topic's record."""
     return f"{MANAGED_TOPICS}/{topic}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedTopic:
-    """`/odradek/topics/T`: which overrides of a topic are its resource's."""
+    """`/odradek/topics/T`: the overrides of a topic that belong to its resource."""
 
     topic: str
     topic_id: UUID | None
-    """A topic that was deleted and created again by others has another id: the record does not speak of it."""
+    """Id of the topic. If others delete and recreate the topic, it has another id, and the record does not apply."""
     resource: str
-    """Uid of the Topic resource; empty in an embedded cluster. Another resource of that name adopts the topic anew."""
+    """Uid of the Topic resource; empty in an embedded cluster. Another resource of that name adopts the topic again."""
     owned: frozenset[str]
-    """Keys that the resource lists. One that it lists no longer is removed."""
+    """Keys in the resource. A key that is removed from the resource is removed from the topic."""
     preserved: frozenset[str]
     """Keys that others had set before the resource adopted the topic. They stay."""
 
     @property
     def path(self) -> str:
-        """Where it is written."""
+        """Path of the record."""
         return managed_topic_path(self.topic)
 
     def encode(self) -> bytes:
-        """Version 1."""
+        """Encode version 1."""
         node: dict[str, object] = {
             "version": _VERSION,
             "topic_id": "" if self.topic_id is None else encode_uuid(self.topic_id),
@@ -58,7 +58,7 @@ class ManagedTopic:
 
     @classmethod
     def decode(cls, topic: str, data: bytes) -> ManagedTopic:
-        """Version 1. Raises `LayoutError`."""
+        """Decode version 1. Raises `LayoutError`."""
         node = Node(managed_topic_path(topic), data)
         if node.integer("version") != _VERSION:
             raise node.error("version", f"{_VERSION}")
@@ -78,26 +78,26 @@ class ManagedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokersOwnership:
-    """What one Cluster resource has in the brokers' part of an ensemble."""
+    """What belongs to one Cluster resource in the brokers' part of an ensemble."""
 
     owned: frozenset[str] = frozenset()
-    """Keys of `/config/brokers/<default>` that the resource lists. One that it lists no longer is removed."""
+    """Keys of `/config/brokers/<default>` in the resource. A key that is removed from the resource is removed there."""
     preserved: frozenset[str] = frozenset()
-    """Keys that others had set when the cluster got its record. They stay. Only in an ensemble of the cluster's own:
-    elsewhere all keys of others stay."""
+    """Keys that others had set when the cluster got its record. They stay. Only in a dedicated ensemble: in a shared
+    one, all keys of others stay."""
     ids: frozenset[int] = frozenset()
-    """Ids of the cluster's brokers. Only in an ensemble that the cluster shares."""
+    """Ids of the cluster's brokers. Only in a shared ensemble."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedBrokers:
-    """`/odradek/brokers`: which defaults of brokers, and which broker ids, are whose."""
+    """`/odradek/brokers`: the owners of default settings of brokers and of broker ids."""
 
     clusters: Mapping[str, BrokersOwnership] = field(default_factory=dict)
-    """By uid of the Cluster resource: several may share an ensemble."""
+    """By uid of the Cluster resource, because several can share an ensemble."""
 
     def encode(self) -> bytes:
-        """Version 1."""
+        """Encode version 1."""
         clusters = {
             uid: {"owned": sorted(one.owned), "preserved": sorted(one.preserved), "ids": sorted(one.ids)}
             for uid, one in sorted(self.clusters.items())
@@ -106,7 +106,7 @@ class ManagedBrokers:
 
     @classmethod
     def decode(cls, data: bytes) -> ManagedBrokers:
-        """Version 1. Raises `LayoutError`."""
+        """Decode version 1. Raises `LayoutError`."""
         node = Node(MANAGED_BROKERS, data)
         if node.integer("version") != _VERSION:
             raise node.error("version", f"{_VERSION}")

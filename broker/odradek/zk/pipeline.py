@@ -1,7 +1,7 @@
-"""Many requests at once with a bound on those under way.
+"""Sends many requests with a limited number in flight.
 
-Requests enter as functions that send one and return its future; results leave in the same order. A lost connection
-or session ends the sending, since the rest would fail alike.
+A request is a function that sends it and returns its future; results have the order of the requests. After a lost
+connection or session no more requests are sent, because they would fail as well.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _T = TypeVar("_T")
 
 
 class Pipeline(Generic[_T]):
-    """Submits many requests with a bound on those under way; results in order, each a value or its exception."""
+    """Sends requests and returns their results in order, each a value or its exception."""
 
     def __init__(self, submits: Sequence[Callable[[], asyncio.Future[_T]]], limit: int) -> None:
-        """`limit`, at least 1, bounds the requests under way."""
+        """`limit`: maximum number of requests in flight, at least 1."""
         self._submits = submits
         self._limit = limit
         self._next = 0
@@ -28,7 +28,7 @@ class Pipeline(Generic[_T]):
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> list[_T | BaseException]:
-        """Send all, wait for all."""
+        """Send all requests and wait for their results."""
         if not self._submits:
             return []
         for _ in range(min(self._limit, len(self._submits))):
@@ -48,7 +48,7 @@ class Pipeline(Generic[_T]):
         self._open -= 1
         lost = isinstance(error, ConnectionLost | SessionExpired)
         if lost:
-            # The rest would fail alike; each unsent one keeps its first answer, a lost connection.
+            # The rest would fail as well; each unsent request keeps its initial result, a lost connection.
             self._next = len(self._submits)
         if self._next < len(self._submits) and not self._finished.done():
             self._send()

@@ -1,8 +1,7 @@
-"""The client for threads: Spark workers, the command line, scripts.
+"""The client library for threads: for Spark workers, the command line and scripts.
 
-In: calls from any thread. Out: results, when they are there. Called by the Spark source and the command line.
-Invariants: everything happens on the one loop of `loop_thread`; a client that crossed a fork opens its own
-connections in the child.
+All methods can be called from any thread. Invariants: all work is done on the one loop of `loop_thread`; after a fork,
+the child opens its own connections.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from odradek.client.settings import CLIENT_SETTINGS, ClientSettings, as_settings
 T = TypeVar("T")
 
 DEFAULT_FETCH_BYTES: Final = 4 << 20
-"""Large enough that the cost of a request does not show, small enough to be decoded while the next one comes."""
+"""Large enough that the cost of a request is negligible, small enough to decode while the next one is fetched."""
 
 
 class _Open:
@@ -53,14 +52,14 @@ class _Open:
 
 
 class BlockingClient:
-    """Look-ups and raw fetches over shared connections, and the way to blocking producers, consumers and admin calls.
+    """Lookups and raw fetches over shared connections. Creates blocking producers, consumers and admin clients.
 
-    May be used by many threads at once and by forked children. `close` is idempotent; a closed client raises
-    `NetworkError`. Every method raises `base.errors` as its asynchronous form does.
+    Can be used by several threads and by forked children. `close` is idempotent; a closed client raises `NetworkError`.
+    Every method raises the same `base.errors` as its asynchronous form.
     """
 
     def __init__(self, settings: ClientSettings | str) -> None:
-        """Connects when first used."""
+        """Connects on first use."""
         self.settings: Final = as_settings(settings)
         self._lock = threading.Lock()
         self._state: _Open | None = None
@@ -69,7 +68,7 @@ class BlockingClient:
 
     @classmethod
     def shared(cls, settings: ClientSettings | str) -> BlockingClient:
-        """The one client of these settings in this process; nobody needs to close it."""
+        """Return the shared client with these settings in this process, which does not have to be closed."""
         settings = as_settings(settings)
         with _shared_lock:
             client = _shared.get(settings)
@@ -87,7 +86,7 @@ class BlockingClient:
 
     def _open(self) -> _Open:
         if self._process_id != os.getpid():
-            # A child of a fork: what was open belongs to the parent, and so may the lock.
+            # In a forked child, connections and possibly the lock belong to the parent.
             loop_thread.abandon((self._state, self._lock))
             self._lock = threading.Lock()
             self._state = None
@@ -107,7 +106,7 @@ class BlockingClient:
         return state.loop.run(work(state))
 
     def close(self) -> None:
-        """End all connections. Producers and consumers made here are closed by themselves."""
+        """Close all connections. Producers and consumers are closed separately."""
         if self._process_id != os.getpid():
             self._closed = True
             return
@@ -117,7 +116,7 @@ class BlockingClient:
         if state is not None:
             state.loop.run(state.close())
 
-    # ------------------------------------------------------------------------------------------------ the others
+    # Other clients
 
     @property
     def admin(self) -> BlockingAdmin:
@@ -126,27 +125,27 @@ class BlockingClient:
         return BlockingAdmin(state.loop, state.admin)
 
     def producer(self) -> BlockingProducer:
-        """A started producer; the caller closes it."""
+        """Return a started producer, which the caller closes."""
         state = self._open()
         producer = state.loop.call(lambda: Producer(self.settings))
         state.loop.run(producer.start())
         return BlockingProducer(state.loop, producer)
 
     def consumer(self, *topics: str, group_id: str | None = None) -> BlockingConsumer:
-        """A started consumer; the caller closes it."""
+        """Return a started consumer, which the caller closes."""
         state = self._open()
         consumer = state.loop.call(lambda: Consumer(self.settings, *topics, group_id=group_id))
         state.loop.run(consumer.start())
         return BlockingConsumer(state.loop, consumer)
 
-    # ------------------------------------------------------------------------------------------------ look-ups
+    # Lookups
 
     def topics(self, *, internal: bool = False) -> list[str]:
-        """Names of all topics, sorted; those that brokers keep for themselves only with `internal`."""
+        """Return the names of all topics, sorted; internal topics only with `internal`."""
         return self._run(lambda state: state.admin.list_topics(internal=internal))
 
     def partitions(self, topic: str) -> list[int]:
-        """Partitions of a topic as they are now. Raises `UnknownTopicOrPartitionError`."""
+        """Return the current partitions of a topic. Raises `UnknownTopicOrPartitionError`."""
 
         async def work(state: _Open) -> list[int]:
             description = await state.admin.describe_topics([topic])
@@ -155,21 +154,22 @@ class BlockingClient:
         return self._run(work)
 
     def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each."""
+        """Return the first offset of each partition."""
         found = self._list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), None)
         return {partition: listed.offset for partition, listed in found.items()}
 
     def latest_offsets(
         self, partitions: Iterable[TopicPartition], *, isolation: str | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset after the last record of each that may be read; `isolation` replaces `isolation_level`."""
+        """Return the offset after the last readable record of each partition; `isolation` overrides
+        `isolation_level`."""
         found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), isolation)
         return {partition: listed.offset for partition, listed in found.items()}
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, isolation: str | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each at or after its time in ms; None where there is none."""
+        """Return the first record of each partition at or after its time in ms; None if there is none."""
         return {
             partition: None if listed.offset == NO_OFFSET else OffsetAndTimestamp(*listed)
             for partition, listed in self._list_offsets(timestamps, isolation).items()
@@ -194,7 +194,7 @@ class BlockingClient:
         CLIENT_SETTINGS["isolation.level"].parse(isolation)
         return isolation == "read_committed"
 
-    # ------------------------------------------------------------------------------------------------ bytes
+    # Records
 
     def fetch_raw(
         self,
@@ -206,10 +206,10 @@ class BlockingClient:
         isolation: str | None = None,
         read_ahead: bool = True,
     ) -> RawFetch:
-        """Whole batches from `offset` on, empty when none came in `max_wait_ms` (`fetch_max_wait_ms`).
+        """Return whole batches from `offset` on; empty if no data arrived within `max_wait_ms` (`fetch_max_wait_ms`).
 
-        With `read_ahead` the range behind it is fetched meanwhile: call with `next_offset` and the same `max_bytes` to
-        get it. Raises `OffsetOutOfRangeError`, `UnknownTopicOrPartitionError`, ...
+        With `read_ahead`, the next range is fetched meanwhile: call with `next_offset` and the same `max_bytes` to get
+        it. Raises `OffsetOutOfRangeError`, `UnknownTopicOrPartitionError` and others.
         """
         wanted = Range(
             topic_partition=topic_partition,

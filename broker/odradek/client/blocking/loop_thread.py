@@ -1,7 +1,7 @@
-"""One event loop in one daemon thread of each process, for callers that have none.
+"""One event loop in a daemon thread per process, for callers without an event loop.
 
-In: coroutines from any thread. Out: their results. Called by `blocking`. Invariants: a process has at most one such
-thread; after a fork the child never touches the parent's loop, whose sockets and epoll set it shares.
+`blocking` uses it. Invariants: a process has at most one such thread; after a fork, the child never uses the loop of
+the parent, whose sockets and epoll descriptor it shares.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A running loop. Get it by `current`."""
+    """A running loop. Get it with `current`."""
 
     def __init__(self) -> None:
         """Start the thread."""
@@ -26,9 +26,9 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for `work` on the loop. An interrupt of the waiting thread (Ctrl-C) cancels it.
+        """Run `work` on the loop and wait for its result. An interrupt of the waiting thread (Ctrl-C) cancels it.
 
-        `RuntimeError` when called on the loop itself, where waiting would never end.
+        Raises `RuntimeError` on the loop itself, because waiting would never end.
         """
         if threading.get_ident() == self._thread.ident:
             work.close()
@@ -41,7 +41,7 @@ class LoopThread:
             raise
 
     def call(self, function: Callable[[], T]) -> T:
-        """Wait for a plain function on the loop."""
+        """Run a function on the loop and wait for its result."""
 
         async def work() -> T:
             return function()
@@ -50,7 +50,7 @@ class LoopThread:
 
 
 class _Process:
-    """What a process has: replaced whole in a forked child."""
+    """The state of a process; replaced in a forked child."""
 
     def __init__(self) -> None:
         self.lock: Final = threading.Lock()
@@ -59,11 +59,11 @@ class _Process:
 
 _process = _Process()
 _abandoned: Final[list[object]] = []
-"""What a fork left behind: never collected, since closing it here would disturb the parent."""
+"""State inherited by a fork. It is kept, because closing it would disturb the parent."""
 
 
 def abandon(thing: object) -> None:
-    """Keep something of the parent from ever being finalised in this process."""
+    """Prevent an object of the parent from being finalized in this process."""
     _abandoned.append(thing)
 
 
@@ -77,7 +77,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def current() -> LoopThread:
-    """The loop thread of this process, started when first needed."""
+    """Return the loop thread of this process, started on first use."""
     process = _process
     with process.lock:
         if process.loop is None:
