@@ -1,7 +1,7 @@
-"""The connections of a process: one client for each set of settings, kept between tasks and micro-batches.
+"""The clients of a process: one for each set of settings, kept between tasks and micro-batches.
 
-Settings enter; a client that nobody closes leaves. Planning and tasks call it. A plain function of a module, because
-readers carry it to the workers and a pickle names such a function instead of copying it with all that it refers to.
+Planning and tasks use it. It is a module-level function, because readers refer to it, and pickle stores the name of
+such a function instead of a copy of its objects.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ from odradek.client.settings import ClientSettings
 
 
 def shared_client(settings: ClientSettings) -> BlockingClient:
-    """This process's client for `settings`; a forked worker gets its own."""
+    """Return this process's client for `settings`; a forked worker gets its own."""
     return BlockingClient.shared(settings)

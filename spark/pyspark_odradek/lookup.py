@@ -1,7 +1,7 @@
-"""What the cluster says about partitions and offsets, asked on the driver.
+"""Queries the cluster for partitions and offsets, on the driver.
 
-Options enter, offsets of the subscribed partitions leave. `reader` and `stream` call it while they plan. Invariant:
-an answer covers exactly the partitions that it was asked for, or the call raises.
+`reader` and `stream` use it for planning. Invariant: an answer covers exactly the requested partitions, or the call
+raises.
 """
 
 from __future__ import annotations
@@ -23,61 +23,61 @@ Answer = TypeVar("Answer")
 
 
 class Lookup(Protocol):
-    """What planning asks of a cluster."""
+    """The queries for planning."""
 
     def assigned(self) -> tuple[TopicPartition, ...]:
-        """The partitions that the query reads now, in order."""
+        """Return the partitions that the query reads now, in order."""
         ...
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
+        """Return the first offset of each partition."""
         ...
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The next offset of each partition; with read_committed the last stable one."""
+        """Return the next offset of each partition; with read_committed the last stable one."""
         ...
 
     def resolve(
         self, bound: Bound, partitions: Iterable[TopicPartition], *, latest_when_no_match: bool
     ) -> dict[TopicPartition, int]:
-        """Numbers for what an option says of `partitions`.
+        """Resolve the offsets of an option for `partitions` to numbers.
 
-        `ConfigError` when the option names other partitions, or when no record is as new as its timestamp and
+        Raises `ConfigError` if the option has other partitions, or if no record is as new as its timestamp and
         `latest_when_no_match` is false.
         """
         ...
 
 
 class OffsetClient(Protocol):
-    """The part of `BlockingClient` that look-ups need."""
+    """The methods of `BlockingClient` that lookups use."""
 
     def topics(self) -> list[str]:
-        """Names of all topics that are not internal."""
+        """Return the names of all topics except internal ones."""
         ...
 
     def partitions(self, topic: str) -> list[int]:
-        """Partitions of a topic."""
+        """Return the partitions of a topic."""
         ...
 
     def earliest_offsets(self, partitions: Iterable[TopicPartition], /) -> dict[TopicPartition, int]:
-        """The first offset of each."""
+        """Return the first offset of each partition."""
         ...
 
     def latest_offsets(
         self, partitions: Iterable[TopicPartition], /, *, isolation: str | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset after the last record of each that may be read."""
+        """Return the offset after the last readable record of each partition."""
         ...
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], /
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each at or after its time in ms."""
+        """Return the first record of each partition at or after its time in ms."""
         ...
 
 
 class OffsetLookup:
-    """A `Lookup` that asks the brokers; connects when it is first asked."""
+    """A `Lookup` that queries the brokers. Connects on first use."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class OffsetLookup:
         connect: Callable[[ClientSettings], OffsetClient] = shared_client,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Nothing is opened: Spark makes and pickles readers that never look anything up."""
+        """Opens no connection: Spark creates and pickles readers that never look anything up."""
         self._options = options
         self._connect = connect
         self._sleep = sleep
@@ -96,7 +96,7 @@ class OffsetLookup:
         return self._connect(self._options.client)
 
     def assigned(self) -> tuple[TopicPartition, ...]:
-        """The partitions that the query reads now, in order."""
+        """Return the partitions that the query reads now, in order."""
         return self._trying(self._assigned)
 
     def _assigned(self) -> tuple[TopicPartition, ...]:
@@ -115,12 +115,12 @@ class OffsetLookup:
         return tuple(sorted(found))
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
+        """Return the first offset of each partition."""
         wanted = list(partitions)
         return self._trying(lambda: self._client.earliest_offsets(wanted)) if wanted else {}
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The next offset of each partition; with read_committed the last stable one."""
+        """Return the next offset of each partition; with read_committed the last stable one."""
         wanted = list(partitions)
         isolation = self._options.client.isolation_level
         return self._trying(lambda: self._client.latest_offsets(wanted, isolation=isolation)) if wanted else {}
@@ -128,9 +128,9 @@ class OffsetLookup:
     def resolve(
         self, bound: Bound, partitions: Iterable[TopicPartition], *, latest_when_no_match: bool
     ) -> dict[TopicPartition, int]:
-        """Numbers for what an option says of `partitions`.
+        """Resolve the offsets of an option for `partitions` to numbers.
 
-        `ConfigError` when the option names other partitions, or when no record is as new as its timestamp and
+        Raises `ConfigError` if the option has other partitions, or if no record is as new as its timestamp and
         `latest_when_no_match` is false.
         """
         wanted = tuple(partitions)
@@ -166,7 +166,7 @@ class OffsetLookup:
         return {**found, **self.latest(without)}
 
     def _trying(self, call: Callable[[], Answer]) -> Answer:
-        """Call until it succeeds, `fetchOffset.numRetries` times at most; the client retries within each try."""
+        """Call it, with up to `fetchOffset.numRetries` attempts; the client retries within each attempt."""
         for _ in range(self._options.fetch_offset_tries - 1):
             try:
                 return call()

@@ -1,10 +1,10 @@
-"""Offsets as Spark keeps them, and every decision about ranges of them; pure functions of numbers.
+"""Offsets in Spark's format, and all decisions about ranges of offsets. Pure functions.
 
-Offset JSON, what the cluster says and the limits of a query enter; ranges to read leave. `reader` and `stream` call it.
-Invariants: ranges that leave are never empty, never overlap, and together are exactly what was asked for; the text of
-equal offsets is equal, since Spark compares offsets as text.
+`reader` and `stream` use it to compute the ranges to read from stored offsets, the state of the cluster and the limits
+of a query. Invariants: ranges are never empty, never overlap, and together are exactly the requested ones; equal
+offsets have equal text, because Spark compares offsets as text.
 
-The rules (pro-rata admission, splitting, what counts as data loss) are those of Spark's own source for Kafka.
+The rules (proportional limits, splitting, what counts as data loss) are those of Spark's own source for Kafka.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from odradek.base.types import TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-"""What offsets of an option may say instead of a number."""
+"""Special offsets that an option may have instead of a number."""
 
 PartitionOffsets = Mapping[TopicPartition, int]
-"""The next offset to read of each partition."""
+"""The next offset to read, by partition."""
 SparkOffset = dict[str, dict[str, int]]
-"""The same as Spark stores it: {"topic": {"0": 23}}."""
+"""The same in Spark's format: {"topic": {"0": 23}}."""
 
 
 class DataLossError(OdradekError):
-    """Records that a query has to read are gone. The text begins with the sub-class of `KAFKA_DATA_LOSS`."""
+    """Records that a query has to read were deleted. The message begins with the subclass of `KAFKA_DATA_LOSS`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """The records of a partition from `start` on, without `end`."""
+    """The records of a partition from `start` up to, but not including, `end`."""
 
     topic_partition: TopicPartition
     start: int
@@ -41,12 +41,12 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """Number of offsets; compacted and transactional logs hold fewer records."""
+        """Number of offsets; compacted and transactional logs have fewer records."""
         return self.end - self.start
 
 
 def to_spark(offsets: PartitionOffsets) -> SparkOffset:
-    """As Spark stores them: topics by name, partitions by number."""
+    """Convert into Spark's format: topics by name, partitions by number."""
     found: SparkOffset = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -54,7 +54,7 @@ def to_spark(offsets: PartitionOffsets) -> SparkOffset:
 
 
 def from_spark(offset: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """What `to_spark` wrote, or Spark's own source for Kafka."""
+    """Parse the result of `to_spark`, or offsets of Spark's own source for Kafka."""
     return {
         TopicPartition(topic, int(partition)): int(value)
         for topic, partitions in offset.items()
@@ -63,12 +63,12 @@ def from_spark(offset: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, 
 
 
 def to_json(offsets: PartitionOffsets) -> str:
-    """Offsets as options take them, without blanks."""
+    """Format offsets as in options, without spaces."""
     return json.dumps(to_spark(offsets), separators=(",", ":"))
 
 
 def parse_json(option: str, text: str, *, lowest: int) -> dict[TopicPartition, int]:
-    """Numbers by partition from an option's value; `ConfigError` names the option when it is no such JSON."""
+    """Parse the numbers by partition in an option. Raises a `ConfigError` with the option if the JSON is invalid."""
     example = '{"topicA":{"0":23,"1":-1}}'
     try:
         content = json.loads(text)
@@ -91,7 +91,7 @@ def parse_json(option: str, text: str, *, lowest: int) -> dict[TopicPartition, i
 
 
 def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
-    """Partitions from JSON like {"topicA":[0,1]}; `ConfigError` names the option when it is no such JSON."""
+    """Parse partitions like {"topicA":[0,1]}. Raises a `ConfigError` with the option if the JSON is invalid."""
     allowed = f'{option}={text!r} is not allowed: it must be JSON like {{"topicA":[0,1],"topicB":[2]}}'
     try:
         content = json.loads(text)
@@ -108,7 +108,7 @@ def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def check_same_partitions(option: str, given: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> None:
-    """`ConfigError` unless the option names exactly the partitions that are read."""
+    """Raise `ConfigError` unless the option has exactly the partitions that are read."""
     given, assigned = set(given), set(assigned)
     if given != assigned:
         raise ConfigError(
@@ -118,7 +118,7 @@ def check_same_partitions(option: str, given: Iterable[TopicPartition], assigned
 
 
 def ranges_between(start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
-    """The ranges that are not empty, in order, of two offsets that name the same partitions."""
+    """Return the non-empty ranges between two offsets with the same partitions, in order."""
     return [
         OffsetRange(partition, start[partition], end[partition])
         for partition in sorted(end)
@@ -127,7 +127,7 @@ def ranges_between(start: PartitionOffsets, end: PartitionOffsets) -> list[Offse
 
 
 def check_not_backwards(start: PartitionOffsets, end: PartitionOffsets) -> None:
-    """`ConfigError` when a batch query's start lies behind its end."""
+    """Raise `ConfigError` if the start of a batch query is after its end."""
     for partition in sorted(start):
         if start[partition] > end[partition]:
             raise ConfigError(
@@ -137,7 +137,8 @@ def check_not_backwards(start: PartitionOffsets, end: PartitionOffsets) -> None:
 
 
 def admit(start: PartitionOffsets, latest: PartitionOffsets, max_offsets: int) -> dict[TopicPartition, int]:
-    """The end of a micro-batch of about `max_offsets`: each partition gets its share by backlog, at least one offset.
+    """Return the end of a micro-batch of about `max_offsets`: proportional to the backlog, at least one offset per
+    partition.
 
     `start` has an offset for every partition of `latest`.
     """
@@ -154,14 +155,14 @@ def admit(start: PartitionOffsets, latest: PartitionOffsets, max_offsets: int) -
 
 
 def new_offsets(start: PartitionOffsets, latest: PartitionOffsets) -> int:
-    """How many offsets lie between."""
+    """Return the number of offsets between them."""
     return sum(max(0, end - start[partition]) for partition, end in latest.items())
 
 
 def split(
     ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Cut ranges into tasks: none above `max_records`, about `min_partitions` in all; empty ranges vanish."""
+    """Split ranges into tasks: none above `max_records`, about `min_partitions` in total; empty ranges are omitted."""
     pieces = [piece for piece in ranges if piece.size > 0]
     if max_records is not None:
         pieces = [part for piece in pieces for part in _cut(piece, -(-piece.size // max_records))]
@@ -169,7 +170,7 @@ def split(
         return pieces
     total = sum(piece.size for piece in pieces)
     small = {piece for piece in pieces if _share(piece.size, total, min_partitions) == 1}
-    # Ranges that stay whole are taken out, so that what they leave over goes to the large ones.
+    # Small ranges stay whole; the rest of the tasks is distributed over the large ones.
     total = sum(piece.size for piece in pieces if piece not in small)
     wanted = min_partitions - len(small)
     return [
@@ -178,12 +179,12 @@ def split(
 
 
 def _share(size: int, total: int, pieces: int) -> int:
-    """`size / total` of `pieces`, rounded half up, at least one and no more than there are offsets."""
+    """Return `size / total` of `pieces`, rounded half up, at least one and at most the number of offsets."""
     return min(size, max(1, (2 * size * pieces + total) // (2 * total))) if total else 1
 
 
 def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    """`count` near-equal ranges; what does not divide goes to the later ones."""
+    """Split into `count` ranges of almost equal size; the later ones get the remainder."""
     parts = []
     start = whole.start
     for left in range(count, 0, -1):
@@ -194,9 +195,9 @@ def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def data_losses(start: PartitionOffsets, end: PartitionOffsets, earliest_of_new: PartitionOffsets) -> list[str]:
-    """What a micro-batch from `start` to `end` cannot read any more; one sentence each.
+    """Describe what a micro-batch from `start` to `end` can no longer read, with one message each.
 
-    `earliest_of_new`: first offsets, as far as they are known, of partitions that only `end` has.
+    `earliest_of_new`: known first offsets of partitions that only `end` has.
     """
     losses = []
     if deleted := start.keys() - end.keys():

@@ -1,8 +1,7 @@
-"""The options of `format("odradek")`, read and checked before anything runs.
+"""The options of `format("odradek")`, validated before anything runs.
 
-Spark's options enter, with their names in lower case as Spark hands them over; `SourceOptions` leaves, or a
-`ConfigError` that names the option as it is documented, its value and what is allowed. Names, defaults and rules are
-those of Spark's own source for Kafka, so that a job changes one word.
+Spark passes names in lower case. An invalid option raises a `ConfigError` with its documented name, its value and what
+is allowed. Names, defaults and rules are those of Spark's own source for Kafka, so that a job only changes the format.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ FORBIDDEN: Final[Mapping[str, str]] = {
 """Client properties that would break the source, and why."""
 
 FETCH_BYTES: Final = 4 << 20
-"""Default of `kafka.max.partition.fetch.bytes`, more than Apache Kafka's. Yet more would not make it faster, since the
-next range is under way while one is decoded."""
+"""Default of `kafka.max.partition.fetch.bytes`, larger than that of Apache Kafka. A larger value would not be faster,
+because the next range is fetched while one is decoded."""
 
 WITHOUT_EFFECT: Final = frozenset(
     """
@@ -41,7 +40,7 @@ WITHOUT_EFFECT: Final = frozenset(
     heartbeat.interval.ms partition.assignment.strategy allow.auto.create.topics
     """.split()
 )
-"""Client properties of producers and of members of a group, which mean nothing for the source: it warns of each."""
+"""Client properties of producers and of group members, which have no effect on the source; it logs a warning."""
 
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
 _UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -49,7 +48,7 @@ _UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Which partitions are read: exactly one of the three is set."""
+    """The partitions to read: exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -58,10 +57,10 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Where reading starts or ends: exactly one member is set.
+    """Where reading starts or ends: exactly one attribute is set.
 
-    `position` is `EARLIEST` or `LATEST`; offsets may be one of these for a partition; timestamps are milliseconds.
-    `option` is the option that said so.
+    `position` is `EARLIEST` or `LATEST`, which an offset may also be; timestamps are milliseconds. `option` is the name
+    of the option.
     """
 
     option: str
@@ -73,14 +72,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a query asked for."""
+    """The options of a query."""
 
     subscription: Subscription
     start: Bound | None
-    """None: the default of the kind of query."""
+    """None for the default of the type of query."""
     end: Bound | None
     latest_when_no_match: bool
-    """What to do where no record is as new as a starting timestamp: the latest offset, else an error."""
+    """If no record is as new as a starting timestamp: start at the latest offset, or raise an error."""
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -95,7 +94,7 @@ class SourceOptions:
     warnings: tuple[str, ...] = field(default=())
 
     def check_batch(self) -> None:
-        """`ConfigError` for what only a stream may say."""
+        """Raise `ConfigError` for options that only streams support."""
         start, end = self.start, self.end
         if start is not None and (start.position == LATEST or LATEST in (start.offsets or {}).values()):
             raise ConfigError(f"{start.option}: a batch query cannot start at the latest offset (latest, -1)")
@@ -103,7 +102,7 @@ class SourceOptions:
             raise ConfigError(f"{end.option}: a batch query cannot end at the earliest offset (earliest, -2)")
 
     def check_stream(self) -> None:
-        """`ConfigError` for what only a batch may say."""
+        """Raise `ConfigError` for options that only batch queries support."""
         if self.end is not None and self.end.option != _ENDING.timestamp:
             raise ConfigError(f"{self.end.option} is not allowed in a streaming query: it has no end")
 
@@ -120,7 +119,7 @@ _ENDING: Final = _BoundNames("endingOffsets", "endingTimestamp", "endingOffsetsB
 
 
 class _Values:
-    """The given options; looks one up by its documented name."""
+    """The given options, by documented name."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
@@ -168,7 +167,7 @@ class _Values:
 
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options that batch and streaming queries share; `ConfigError` on the first that is wrong."""
+    """Parse the options of batch and streaming queries. Raises `ConfigError` for the first invalid one."""
     values = _Values(options)
     min_offsets = values.number("minOffsetsPerTrigger", low=0)
     max_offsets = values.number("maxOffsetsPerTrigger", low=1)
@@ -234,7 +233,7 @@ def _pattern(text: str) -> Subscription:
 
 
 def _bound(values: _Values, names: _BoundNames) -> Bound | None:
-    """One timestamp beats timestamps by partition, and these beat offsets."""
+    """A single timestamp has precedence over timestamps by partition, and these over offsets."""
     timestamp_ms = values.number(names.timestamp, low=0)
     if timestamp_ms is not None:
         return Bound(option=names.timestamp, timestamp_ms=timestamp_ms)
@@ -273,7 +272,7 @@ def _client(values: _Values) -> tuple[ClientSettings, tuple[str, ...]]:
         check_address(server.strip())
     properties.setdefault("max.partition.fetch.bytes", str(FETCH_BYTES))
     prefix = values.text("groupIdPrefix")
-    # Nothing is read through a group here, so the prefix names the client, which is what brokers log and limit.
+    # No group is used, so the prefix becomes the client id, which brokers log and use for quotas.
     properties.setdefault("client.id", prefix or "spark-odradek-source")
     settings, warnings = ClientSettings.parse(properties)
     idle = sorted(properties.keys() & WITHOUT_EFFECT)

@@ -1,7 +1,6 @@
-"""The batch reader: both ends are resolved on the driver when the query is planned, then cut into tasks.
+"""The batch reader: the driver resolves start and end when the query is planned, and splits them into tasks.
 
-Options enter, ranges leave, one for each task. Invariant: nothing that `partitions` learns is kept on the reader,
-because Spark has pickled it before it asks.
+Invariant: `partitions` stores nothing on the reader, because Spark has pickled it before.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ class BatchReader(DataSourceReader):
     """`spark.read.format("odradek")`."""
 
     def __init__(self, options: SourceOptions, *, lookup: Lookup | None = None) -> None:
-        """`ConfigError` when an option is only for streams."""
+        """Raises `ConfigError` if an option is only for streams."""
         options.check_batch()
         self._options = options
         self._lookup = OffsetLookup(options) if lookup is None else lookup
 
     def partitions(self) -> list[InputPartition]:
-        """One range for each partition with records, or as many as the options ask for."""
+        """Return one range for each partition with records, or as many as the options request."""
         options = self._options
         lookup = self._lookup
         assigned = lookup.assigned()
@@ -48,5 +47,5 @@ class BatchReader(DataSourceReader):
         return [InputPartition(piece) for piece in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range; runs in a worker."""
+        """Return the rows of one range. Runs in a worker."""
         return TaskReader(self._options).read(partition)

@@ -1,8 +1,8 @@
-"""The rows that Spark sees, built as Arrow batches column by column.
+"""Builds the rows for Spark as Arrow batches, column by column.
 
-Columns of positions (`odradek.records.columns`) enter; record batches of exactly the layout that PySpark demands leave.
-`tasks` calls it in executor workers. Invariant: no Python object is made for a record; keys and values are copied once,
-by Arrow, from the buffer that the records were decoded in.
+`tasks` calls it in executor workers with columns of positions (`odradek.records.columns`) and gets record batches with
+exactly the layout that PySpark requires. Invariant: no Python object is created per record; Arrow copies keys and
+values once, from the buffer in which the records were decoded.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _HEADERS: Final = StructField(
 
 _MAX_TIMESTAMP_MS: Final = (1 << 63) // 1000 - 1
 _CONSTANT_ROWS: Final = 1 << 14
-"""Rows for which constant columns are kept ready; larger batches build their own."""
+"""Number of rows for which constant columns are prepared; larger batches create their own."""
 
 
 def row_schema(*, include_headers: bool) -> StructType:
-    """The fixed schema of the source: seven columns of Spark's own source for Kafka, headers as the eighth."""
+    """Return the schema of the source: the seven columns of Spark's own source for Kafka, and headers."""
     return StructType([*_BASE, _HEADERS] if include_headers else list(_BASE))
 
 
 class BatchMaker:
-    """Makes Arrow batches of one partition."""
+    """Creates Arrow batches of one partition."""
 
     def __init__(self, topic_partition: TopicPartition, *, include_headers: bool) -> None:
-        """The constant columns are built here, once, and sliced for each batch."""
-        # PySpark compares the first batch with what this very function gives.
+        """The constant columns are created once, and sliced for each batch."""
+        # PySpark compares the first batch with the result of this function.
         self._schema = to_arrow_schema(row_schema(include_headers=include_headers), timezone="UTC")
         self._include_headers = include_headers
         self._topic_partition = topic_partition
@@ -71,7 +71,7 @@ class BatchMaker:
         )
 
     def make(self, columns: Columns) -> pa.RecordBatch:
-        """The rows of `columns`; `CorruptMessageError` when a timestamp cannot be expressed in microseconds."""
+        """Return the rows of `columns`. Raises `CorruptMessageError` if a timestamp does not fit microseconds."""
         rows = len(columns)
         constants = self._constants if rows <= _CONSTANT_ROWS else self._constant_columns(rows)
         topic, partition, timestamp_type = (column.slice(0, rows) for column in constants)
@@ -95,10 +95,10 @@ class BatchMaker:
 
 
 def take_ranges(buffer: pa.Buffer, start: NDArray[np.int64], length: NDArray[np.int64]) -> pa.BinaryArray:
-    """The pieces of `buffer` as a binary array, null where the length is -1; starts must not go backwards.
+    """Return the pieces of `buffer` as a binary array, null where the length is -1; starts must not decrease.
 
-    An array of twice as many elements (piece, gap, piece, gap ...) is laid over the buffer, and the even ones are
-    taken: one pass in C. The buffer must be smaller than 2 GiB, as Arrow's 32-bit positions demand.
+    An array with twice as many elements (piece, gap, piece, gap ...) is created over the buffer, and the even ones are
+    taken: one pass in C. The buffer must be smaller than 2 GiB, because of Arrow's 32-bit positions.
     """
     count = len(start)
     positions = np.zeros(2 * count + 1, dtype=np.int32)
@@ -124,7 +124,7 @@ def _headers(buffer: pa.Buffer, headers: HeaderColumns, list_type: pa.ListType) 
     pairs = pa.StructArray.from_arrays([names, values], fields=list(list_type.value_type))
     positions = np.zeros(len(headers.count) + 1, dtype=np.int32)
     np.cumsum(headers.count, out=positions[1:])
-    # As the JVM's source does, a record without headers has null, not an empty list.
+    # As in the JVM's source, a record without headers has null, not an empty list.
     none = pa.array(headers.count == 0)
     return pa.ListArray.from_arrays(pa.array(positions, pa.int32()), pairs, type=list_type, mask=none)
 
@@ -133,5 +133,5 @@ def _as_text(names: pa.BinaryArray) -> pa.StringArray:
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:
-        # Only a producer's mistake gets here: names that are not UTF-8 keep what can be read of them.
+        # Only for invalid records: keep the readable part of names that are not UTF-8.
         return pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())

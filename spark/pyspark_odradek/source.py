@@ -1,7 +1,6 @@
-"""The data source itself: what PySpark finds under the name `odradek` and asks for a schema and readers.
+"""The data source: PySpark finds it by the name `odradek` and requests its schema and readers.
 
-Spark's options enter; readers leave. Invariant: options are checked in `schema`, so that a mistake is told at `load()`
-and nothing has been opened by then.
+Invariant: options are validated in `schema`, so that `load()` reports mistakes, before any connection is opened.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """The name of the format."""
         return "odradek"
 
     def schema(self) -> StructType:
-        """The fixed schema; `ConfigError` when an option is wrong."""
+        """Return the fixed schema. Raises `ConfigError` if an option is invalid."""
         options = source_options.parse(self.options)
         for warning in options.warnings:
             log.warning("%s", warning)
         return row_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader for a batch query."""
+        """Return a reader for a batch query."""
         return BatchReader(self._checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A reader for a streaming query."""
+        """Return a reader for a streaming query."""
         return StreamReader(self._checked(schema))
 
     def _checked(self, schema: StructType) -> source_options.SourceOptions:
-        """The options; `ConfigError` when the user gave a schema of their own, which Spark would pass on unseen."""
+        """Return the options. Raises `ConfigError` for a schema of the user, which Spark would not validate."""
         options = source_options.parse(self.options)
         expected = row_schema(include_headers=options.include_headers)
         if schema != expected:

@@ -1,8 +1,8 @@
-"""The stream reader: which offsets the next micro-batch ends at, and what may be missing from it.
+"""The stream reader: the end of the next micro-batch, its ranges, and missing records.
 
-Spark's calls enter (in one long-lived process for each query, so state is kept on the object), offsets and ranges
-leave. Invariants: equal offsets are equal text, or an idle query would run empty batches for ever; the first answer of
-`initialOffset` is kept, since Spark asks twice and "latest" moves in between.
+Spark calls it in one long-lived process per query, so state is kept on the object. Invariants: equal offsets have equal
+text, otherwise an idle query would run empty batches forever; the first result of `initialOffset` is kept, because
+Spark calls it twice and "latest" changes in between.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lookup: Lookup | None = None,
         now_seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`ConfigError` when an option is only for batches. Connects later: Spark also makes readers to pickle them."""
+        """Raises `ConfigError` if an option is only for batches. Connects later: Spark also creates readers to pickle
+        them."""
         options.check_stream()
         self._options = options
         self._lookup = OffsetLookup(options) if lookup is None else lookup
@@ -64,11 +65,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger_seconds: float | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the end of the whole run: what is there now."""
+        """Fix the end of the whole run at the current offsets."""
         self._target = self._lookup.latest(self._lookup.assigned())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The limit of the options. Spark has none that combines two, so `latestOffset` applies all of them itself."""
+        """The limit in the options. Spark's limits cannot be combined, so `latestOffset` applies all of them."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -76,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def initialOffset(self) -> SparkOffset:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint starts: `startingOffsets`, by default the latest offsets."""
+        """Return where a query without a checkpoint starts: `startingOffsets`, by default the latest offsets."""
         if self._initial is None:
             start = self._options.start or Bound(option="startingOffsets", position=LATEST)
             offsets = self._lookup.resolve(
@@ -86,13 +87,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def latestOffset(self, start: SparkOffset, limit: ReadLimit) -> SparkOffset:  # noqa: N802
-        """The end of the next micro-batch; `start` itself when there shall be none."""
+        """Return the end of the next micro-batch; `start` itself for none."""
         begin = from_spark(start)
         latest = self._target if self._target is not None else self._lookup.latest(self._lookup.assigned())
         self._latest = latest
         if isinstance(limit, ReadAllAvailable):
             return to_spark(latest)
-        # A partition that the query has not seen yet is read from its beginning.
+        # A partition that is new to the query is read from its beginning.
         known = {**self._lookup.earliest(latest.keys() - begin.keys()), **begin}
         if self._should_wait(new_offsets(known, latest)):
             return to_spark(begin)
@@ -102,18 +103,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_spark(admit(known, latest, self._options.max_offsets_per_trigger))
 
     def _should_wait(self, available: int) -> bool:
-        """Whether `minOffsetsPerTrigger` is not reached yet and its delay not over; never with a fixed end."""
+        """Whether to wait for `minOffsetsPerTrigger`, within its delay; never with a fixed end."""
         wanted = self._options.min_offsets_per_trigger
         if wanted is None or available >= wanted or self._target is not None or self._last_trigger_seconds is None:
             return False
         return (self._now_seconds() - self._last_trigger_seconds) * 1000 < self._options.max_trigger_delay_ms
 
     def reportLatestOffset(self) -> SparkOffset | None:  # noqa: N802 - Spark's name
-        """The newest offsets known, for the progress of the query."""
+        """Return the newest known offsets, for the progress of the query."""
         return None if self._latest is None else to_spark(self._latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The ranges of a micro-batch, one for each task; `DataLossError` when some is gone (`failOnDataLoss`)."""
+        """Return the ranges of a micro-batch, one per task. Raises `DataLossError` if records are missing
+        (`failOnDataLoss`)."""
         return [
             InputPartition(piece)
             for piece in split(
@@ -135,11 +137,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges_between(begin, readable)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range; runs in a worker."""
+        """Return the rows of one range. Runs in a worker."""
         return TaskReader(self._options).read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: offsets live in the checkpoint."""
+        """Do nothing: offsets are in the checkpoint."""
 
     def stop(self) -> None:
-        """Nothing: connections belong to the process and end with it."""
+        """Do nothing: connections belong to the process and end with it."""

@@ -1,8 +1,8 @@
-"""One task: read a range of one partition and yield Arrow batches.
+"""One task: reads a range of one partition and yields Arrow batches.
 
-An `InputPartition` with an `OffsetRange` enters, in an executor's Python worker, and record batches leave. Both readers
-pickle `TaskReader` into their tasks. Invariant: every record of the range that still exists is yielded exactly once and
-in order, or the task fails; `failOnDataLoss=false` is the only way to leave something out.
+It runs in the Python worker of an executor. Both readers pickle `TaskReader` into their tasks. Invariant: every record
+of the range that still exists is yielded exactly once and in order, or the task fails; only with `failOnDataLoss=false`
+may records be missing.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from pyspark_odradek.schema import BatchMaker
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 << 20
-"""An Arrow batch is closed at either: below, the fixed cost of each shows; above, they leave the processor's caches."""
+"""Limits of an Arrow batch: smaller ones have too much overhead; larger ones do not fit the processor's caches."""
 
 UNPACKED_LIMIT_BYTES: Final = 512 << 20
-"""Largest record batch that is unpacked: a bomb costs a task no more, and Arrow's positions end at 2 GiB."""
+"""Maximum size of a decompressed record batch: it limits the memory for a compression bomb, and Arrow ends at 2 GiB."""
 
 log = logging.getLogger(__name__)
 
 
 class FetchClient(Protocol):
-    """The part of `BlockingClient` that tasks need; one of each process and settings, kept between tasks."""
+    """The methods of `BlockingClient` that tasks use; one per process and settings, kept between tasks."""
 
     def fetch_raw(
         self,
@@ -49,23 +49,23 @@ class FetchClient(Protocol):
         max_wait_ms: int | None = ...,
         isolation: str | None = ...,
     ) -> RawFetch:
-        """Whole batches from an offset on."""
+        """Return whole batches from an offset on."""
         ...
 
     def earliest_offsets(self, partitions: Iterable[TopicPartition], /) -> dict[TopicPartition, int]:
-        """The first offset of each."""
+        """Return the first offset of each partition."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReader:
-    """Reads partitions of a plan; pickled with the options to each worker."""
+    """Reads the partitions of a plan; pickled with the options to each worker."""
 
     options: SourceOptions
     connect: Callable[[ClientSettings], FetchClient] = shared_client
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one range; none where Spark put an empty partition because the plan had none at all."""
+        """Yield the batches of one range; none for the empty partition that Spark adds to an empty plan."""
         offsets: OffsetRange | None = partition.value
         if offsets is None:
             return
@@ -82,7 +82,7 @@ class TaskReader:
                 yield maker.make(columns)
 
     def _unpacked(self, offsets: OffsetRange) -> Iterator[tuple[int, Unpacked]]:
-        """Batches, each with the offset that was fetched from: records before it are not wanted or do not count."""
+        """Yield batches with the offset from which they were fetched: records before it must be skipped."""
         for fetched in self._fetches(offsets):
             for batch in unpack(
                 fetched.records,
@@ -95,7 +95,7 @@ class TaskReader:
                 yield fetched.fetch_offset, batch
 
     def _fetches(self, offsets: OffsetRange) -> Iterator[RawFetch]:
-        """Fetches until the end of the range; each begins where the one before ended."""
+        """Fetch until the end of the range; each fetch begins where the previous one ended."""
         client = self.connect(self.options.client)
         position = offsets.start
         last_progress = time.monotonic()
@@ -123,7 +123,7 @@ class TaskReader:
     def _after_loss(
         self, client: FetchClient, offsets: OffsetRange, position: int, error: OffsetOutOfRangeError
     ) -> int:
-        """Where to go on after records vanished: the first offset that is there, or the end of the range."""
+        """Return where to continue after records were deleted: the first existing offset, or the end of the range."""
         partition = offsets.topic_partition
         if self.options.fail_on_data_loss:
             raise DataLossError(
@@ -137,11 +137,11 @@ class TaskReader:
 
 
 def _in_portions(batches: Iterator[tuple[int, Unpacked]]) -> Iterator[tuple[int, list[Unpacked]]]:
-    """Batches gathered into portions that are worth an Arrow batch each, with the first wanted offset of each."""
+    """Group batches until an Arrow batch is worthwhile, with the first requested offset of each group."""
     portion: list[Unpacked] = []
     start = rows = size = 0
     for fetch_offset, (header, payload) in batches:
-        # A batch that begins before its fetch is cut, which only the first of a portion can be.
+        # Only the first batch of a group can begin before its fetch, and is then cut.
         if portion and (rows >= BATCH_ROWS or size >= BATCH_BYTES or header.base_offset < fetch_offset):
             yield start, portion
             portion, rows, size = [], 0, 0

@@ -1,8 +1,8 @@
-"""What the jobs share: arguments of the source, a session, and lines that tell how far a job is.
+"""Shared code of the jobs: arguments of the source, a session, and progress reports.
 
-A job writes one JSON object a line to standard output: `{"event": "progress", ...}` while Spark works and one
-`{"event": "result", ...}` at the end, so that a person sees progress and a program can read it. Errors become
-one sentence on standard error, behind Spark's own account of them, and exit code 1.
+A job writes one JSON object per line to standard output: `{"event": "progress", ...}` while Spark works and one
+`{"event": "result", ...}` at the end, for people and programs. An error is one message on standard error, after Spark's
+own output, with exit code 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POLL_SECONDS: Final = 0.5
 
 
 def argument_parser(description: str, epilog: str) -> argparse.ArgumentParser:
-    """A parser with the arguments that say what to read."""
+    """Return a parser with the arguments of the source."""
     parser = argparse.ArgumentParser(
         description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -55,7 +55,7 @@ def _name_and_value(text: str) -> tuple[str, str]:
 
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """The options of `format("odradek")` that the arguments ask for."""
+    """Return the options of `format("odradek")` in the arguments."""
     return {
         "kafka.bootstrap.servers": arguments.bootstrap_servers,
         "subscribe": arguments.topic,
@@ -64,7 +64,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 OpenSession = Callable[[str], AbstractContextManager[SparkSession]]
-"""Opens a session of this name for a `with` block; tests hand in one that is open already."""
+"""Opens a session with this name for a `with` block; tests pass one that is already open."""
 
 
 @contextmanager
@@ -83,13 +83,13 @@ def session(name: str) -> Iterator[SparkSession]:
 
 
 def tell(event: str, **values: object) -> None:
-    """Write one line for whoever started the job."""
+    """Write one line for the caller of the job."""
     sys.stdout.write(json.dumps({"event": event, **values}) + "\n")
     sys.stdout.flush()
 
 
 def run(job: Callable[[], Mapping[str, Any]]) -> int:
-    """Run `job` and tell its result; the exit code."""
+    """Run `job` and report its result. Returns the exit code."""
     try:
         tell("result", **job())
     except OdradekError as error:
@@ -106,7 +106,7 @@ def _fail(sentence: str) -> int:
 
 
 def cause(text: str) -> str:
-    """The sentence at the bottom of what Spark says of a failure: that of the innermost Python error, if there is one.
+    """Return the message of the innermost Python error in Spark's report of a failure, if there is one.
 
     Spark wraps an error of a Python source into its traceback, and that into plans and Java frames.
     """
@@ -115,7 +115,7 @@ def cause(text: str) -> str:
 
 
 def _report_stages(spark: SparkSession, done: threading.Event) -> None:
-    """Tell the tasks of running stages whenever their number changes."""
+    """Report the tasks of running stages whenever their number changes."""
     tracker = spark.sparkContext.statusTracker()
     told: tuple[int, int] | None = None
     while not done.wait(_POLL_SECONDS):

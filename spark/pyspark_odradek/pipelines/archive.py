@@ -1,7 +1,7 @@
-"""Archive a topic as Parquet by date, taking only what is new since the last run. A `spark-submit` application.
+"""Archives a topic as Parquet by date, only records since the last run. A `spark-submit` application.
 
-Rows are the source's: key, value, topic, partition, offset, timestamp, timestampType, headers; the date is that of the
-record's timestamp in UTC. See `manifest` for how offsets and files stay in step.
+The rows are those of the source: key, value, topic, partition, offset, timestamp, timestampType, headers. The date is
+that of the record's timestamp in UTC. `manifest` explains how offsets and files stay consistent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ The archive is an ordinary folder of Parquet: spark.read.parquet("/data/archive"
 
 
 def main(argv: list[str] | None = None, *, open_session: OpenSession = session) -> int:
-    """The application; its exit code."""
+    """Run the application and return its exit code."""
     parser = argument_parser(_DESCRIPTION, _EPILOG)
     parser.add_argument("--output", required=True, type=Path, help="folder of the archive; made when it is not there")
     arguments = parser.parse_args(argv)
@@ -61,9 +61,9 @@ def _archive(arguments: argparse.Namespace, open_session: OpenSession) -> dict[s
 
 
 def _range(lookup: OffsetLookup, archive: Archive) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """From where the archive ends, for new partitions from their beginning, to what is there now.
+    """Return the start, where the archive ends (the beginning for new partitions), and the current end.
 
-    Both are fixed here, before Spark plans: what the manifest says and what is read must be the same.
+    Both are fixed here, before Spark plans: the manifest and the query must use the same offsets.
     """
     assigned = lookup.assigned()
     known = archive.archived()
@@ -76,10 +76,10 @@ def _range(lookup: OffsetLookup, archive: Archive) -> tuple[dict[TopicPartition,
 
 def _write(spark: SparkSession, options: dict[str, str], staging: Path) -> None:
     records = spark.read.format("odradek").options(includeHeaders="true", **options).load()
-    # Spark's default is a type that Parquet has long given up, and that readers take for nanoseconds.
+    # Spark's default is a timestamp type that Parquet has deprecated, and that readers take for nanoseconds.
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     dated = records.withColumn("date", f.to_date("timestamp"))
-    # One file for each date: without this every task would write one for each.
+    # One file per date: otherwise every task would write a file for each date.
     dated.repartition("date").write.partitionBy("date").parquet(str(staging.absolute()))
 
 

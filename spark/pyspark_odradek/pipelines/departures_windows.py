@@ -1,12 +1,12 @@
-"""Departures and mean delay per carrier and hour, kept up to date by a streaming query. A `spark-submit` application.
+"""Keeps departures and mean delay per carrier and hour up to date with a streaming query. A `spark-submit` application.
 
 Events are JSON; the key is the carrier, the record's timestamp the scheduled hour, `dep_delay` the delay in minutes,
-null for a flight that never left (`departures` counts it, `departed` does not).
+null for a cancelled flight (`departures` counts it, `departed` does not).
 
 Windows of event time are aggregated in update mode: whenever a window changes, its new total replaces the old one in
-`output/date=.../windows.parquet`. So the result is complete at every moment, the still open windows included, where
-append mode would hold these back until later events come; the watermark bounds the state. A repeated micro-batch
-writes the same totals again, which makes the whole exactly-once.
+`output/date=.../windows.parquet`. So the result is always complete, including open windows, which append mode would
+hold back until later events arrive; the watermark limits the state. A repeated micro-batch writes the same totals
+again, which makes the job exactly-once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _EVENT: Final = "dep_delay DOUBLE"
 
 
 def main(argv: list[str] | None = None, *, open_session: OpenSession = session) -> int:
-    """The application; its exit code."""
+    """Run the application and return its exit code."""
     parser = argument_parser(_DESCRIPTION, _EPILOG)
     parser.add_argument("--output", required=True, type=Path, help="folder of the result; made when it is not there")
     parser.add_argument("--checkpoint", required=True, type=Path, help="folder of the query's memory")
@@ -81,7 +81,7 @@ def _aggregate(arguments: argparse.Namespace, open_session: OpenSession) -> dict
 
 
 def _windows(events: DataFrame, lateness: str) -> DataFrame:
-    # A result's rows are told apart by their keys, so an event without one counts for the carrier with an empty name.
+    # Rows of the result are identified by their keys, so an event without a key counts for the carrier "".
     carrier = f.coalesce(f.col("key").cast("string"), f.lit(""))
     delay = f.from_json(f.col("value").cast("string"), _EVENT)["dep_delay"]
     return (
@@ -97,7 +97,7 @@ def _windows(events: DataFrame, lateness: str) -> DataFrame:
 
 
 def _store(output: Path, updates: DataFrame, number: int) -> None:
-    """Runs on the driver for each micro-batch, and again with the same rows when one is repeated after a crash."""
+    """Runs on the driver for each micro-batch, and again with the same rows if one is repeated after a crash."""
     rows = updates.select(
         f.col("window.start").alias("window_start"),
         f.col("window.end").alias("window_end"),
@@ -112,7 +112,7 @@ def _store(output: Path, updates: DataFrame, number: int) -> None:
 
 
 class _Totals(StreamingQueryListener):
-    """Adds up what the micro-batches of the session's one query report; Spark itself keeps only the newest hundred."""
+    """Sums the reports of the micro-batches of the session's query; Spark only keeps the latest hundred."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -131,11 +131,11 @@ class _Totals(StreamingQueryListener):
         self._dropped += sum(state.numRowsDroppedByWatermark for state in event.progress.stateOperators)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """The last event; they come behind the query, from another thread."""
+        """Handle the last event; events arrive after the query, from another thread."""
         self._ended.set()
 
     def result(self) -> dict[str, int]:
-        """The sums, once the query has ended."""
+        """Return the sums, once the query has ended."""
         self._ended.wait()
         return {"rows": self._rows, "batches": self._batches, "dropped_late": self._dropped}
 

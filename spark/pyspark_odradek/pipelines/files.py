@@ -1,8 +1,7 @@
-"""Files that are either there as a whole or not at all.
+"""Files that are written atomically.
 
-Arrow tables and paths enter; durable Parquet files leave. The jobs call it on the driver. Invariant: a crash at any
-moment leaves each file in its old or its new form; names that begin with `.` or `_` are invisible to readers of a
-Parquet folder, which is where unfinished work lives.
+The jobs use it on the driver for durable Parquet files. Invariant: after a crash at any time, each file has its old or
+its new content. Unfinished files have names with `.` or `_` at the beginning, which readers of a Parquet folder ignore.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ WINDOWS_FILE: Final = "windows.parquet"
 
 
 def sync(path: Path) -> None:
-    """Make a file's content, or a folder's entries, durable."""
+    """Make the content of a file, or the entries of a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -29,31 +28,32 @@ def sync(path: Path) -> None:
 
 
 def replace_durably(path: Path, temporary: Path) -> None:
-    """Put `temporary`, which has been written, in the place of `path`."""
+    """Move `temporary`, which was written before, to `path`."""
     sync(temporary)
     temporary.replace(path)
     sync(path.parent)
 
 
 def write_text_durably(path: Path, text: str) -> None:
-    """Write a small file in one step."""
+    """Write a small file atomically."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text, encoding="utf-8")
     replace_durably(path, temporary)
 
 
 def upsert_by_date(folder: Path, updates: pa.Table, *, keys: Sequence[str]) -> int:
-    """Put rows into `folder/date=.../windows.parquet`, over those of equal `keys`; returns the number of dates.
+    """Merge rows into `folder/date=.../windows.parquet`, replacing those with equal `keys`. Returns the number of
+    dates.
 
-    `updates` has a text column `date` and at most one row for each key. Each date's file is replaced in one step.
-    Doing the same again changes nothing, so a micro-batch that is repeated after a crash may call this again.
+    `updates` has a text column `date` and at most one row per key. The file of each date is replaced atomically.
+    Repeating the call changes nothing, so a micro-batch that is repeated after a crash may call it again.
     """
     dates = pc.unique(updates.column("date")).to_pylist()
     for date in sorted(dates):
         rows = updates.filter(pc.equal(updates.column("date"), date)).drop_columns(["date"])
         path = folder / f"date={date}" / WINDOWS_FILE
         if path.exists():
-            # Read as a file: as a folder the `date` of its path would become a column.
+            # Read as a single file: in a folder, the `date` in its path would become a column.
             known = pq.ParquetFile(path).read()
             untouched = known.join(rows.select(list(keys)), keys=list(keys), join_type="left anti")
             rows = pa.concat_tables([untouched.select(rows.column_names).cast(rows.schema), rows])
@@ -67,5 +67,5 @@ def upsert_by_date(folder: Path, updates: pa.Table, *, keys: Sequence[str]) -> i
 
 
 def count_rows(paths: Iterable[Path]) -> int:
-    """Rows of Parquet files, from their footers."""
+    """Return the number of rows of Parquet files, from their footers."""
     return sum(pq.ParquetFile(path).metadata.num_rows for path in paths)

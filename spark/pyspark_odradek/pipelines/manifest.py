@@ -1,19 +1,19 @@
-"""The archive's memory: which offsets of the topic its files hold, in step with the files.
+"""The manifests of an archive: the offsets of the topic in its files, consistent with the files.
 
 Folder of an archive:
 
-    date=2013-01-01/run-000001-part-0.parquet   the data, as any reader of Parquet sees it
-    _manifests/000001.json                      what run 1 holds: offsets from and until, files, rows
-    _staging/000002/...                         what a run is writing
-    _lock                                       held while a run is under way
+    date=2013-01-01/run-000001-part-0.parquet   the data, for any reader of Parquet
+    _manifests/000001.json                      run 1: start and end offsets, files, rows
+    _staging/000002/...                         files that a run is writing
+    _lock                                       held while a run is in progress
 
-Steps of a run, and what a crash behind each of them leaves:
+Steps of a run, and the effect of a crash after each of them:
 
-1. Spark writes to `_staging`.       Nobody sees it; the next run throws it away and reads the same offsets again.
-2. The manifest is written (atomic). This decides: the run counts from here on, whatever happens.
-3. The files are moved in place.     The next run moves the rest, as the manifest says, before it does anything else.
+1. Spark writes to `_staging`.         Readers do not see it. The next run deletes it and reads the same offsets again.
+2. The manifest is written atomically. This commits the run, whatever happens next.
+3. The files are moved to their place. The next run first moves the rest, as listed in the manifest.
 
-So a record is archived exactly once, whatever crashes when. Readers may see a part of a run for the moment of step 3.
+So a record is archived exactly once, whenever a crash happens. Readers may see a part of a run during step 3.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pyspark_odradek.pipelines.files import count_rows, sync, write_text_durably
 
 
 class ArchiveError(OdradekError):
-    """The archive's folder is used by another run, belongs to another topic, or misses a file."""
+    """The archive is used by another run, belongs to another topic, or a file is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,21 +48,21 @@ class Manifest:
     files: tuple[tuple[str, str], ...]
 
     def to_json(self) -> str:
-        """As it is stored."""
+        """Return the JSON of the manifest."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """What `to_json` gave."""
+        """Parse the result of `to_json`."""
         values = json.loads(text)
         return cls(**{**values, "files": tuple((source, target) for source, target in values["files"])})
 
 
 class Archive:
-    """An archive's folder. Use it inside `opened`."""
+    """The folder of an archive. Use it inside `opened`."""
 
     def __init__(self, folder: Path, topic: str) -> None:
-        """`folder` is made when it is not there."""
+        """`folder` is created if it does not exist."""
         self.folder = folder
         self.topic = topic
         self._manifests = folder / "_manifests"
@@ -70,7 +70,7 @@ class Archive:
 
     @contextmanager
     def opened(self) -> Iterator[Archive]:
-        """Hold the archive alone, with earlier runs finished. `ArchiveError` when another run holds it."""
+        """Lock the archive and finish earlier runs. Raises `ArchiveError` if another run holds the lock."""
         self._manifests.mkdir(parents=True, exist_ok=True)
         with (self.folder / "_lock").open("w") as lock:
             try:
@@ -81,7 +81,7 @@ class Archive:
             yield self
 
     def last(self) -> Manifest | None:
-        """The newest run. `ArchiveError` when it was of another topic."""
+        """Return the latest run. Raises `ArchiveError` if it was for another topic."""
         names = sorted(self._manifests.glob("[0-9]*.json"))
         if not names:
             return None
@@ -91,18 +91,18 @@ class Archive:
         return manifest
 
     def archived(self) -> dict[TopicPartition, int]:
-        """The next offset to archive of each partition seen so far."""
+        """Return the next offset to archive of each known partition."""
         manifest = self.last()
         return {} if manifest is None else from_spark(manifest.end)
 
     def next_run(self) -> tuple[int, Path]:
-        """Number and staging folder of a new run; the folder does not exist yet."""
+        """Return number and staging folder of a new run; the folder does not exist yet."""
         manifest = self.last()
         run = 1 if manifest is None else manifest.run + 1
         return run, self._staging / f"{run:06}"
 
     def commit(self, run: int, start: PartitionOffsets, end: PartitionOffsets) -> Manifest:
-        """Make what was staged for `run` part of the archive."""
+        """Commit the staged files of `run` to the archive."""
         staged = sorted((self._staging / f"{run:06}").glob("date=*/*.parquet"))
         for path in staged:
             sync(path)
@@ -126,7 +126,7 @@ class Archive:
         return manifest
 
     def _finish_last(self) -> None:
-        """Move what the newest manifest names, unless it is in place already, and throw away all other staging."""
+        """Move the files in the latest manifest that are not in place yet, and delete other staged files."""
         manifest = self.last()
         folders: set[Path] = set()
         for source, target in manifest.files if manifest is not None else ():
@@ -145,5 +145,5 @@ class Archive:
 
 
 def archive_files(folder: Path) -> list[Path]:
-    """The data files of an archive that no run is writing to, in order."""
+    """Return the data files of an archive without a run in progress, in order."""
     return sorted(folder.glob("date=*/*.parquet"))
