@@ -374,7 +374,10 @@ def test_our_directory_is_served_by_kafka_after_sigkill(kafka: Path, ensemble: s
         assert consume(kafka, bootstrap, count=count_of(of_committed), committed=True) == of_committed
         load.check(bootstrap)
         told = (tmp_path / "broker.log").read_text()
-    assert [each for each in told.splitlines() if re.search(r"ERROR|[Cc]orrupt", each)] == []
+    # A sealed segment gets its index files when it is synced. If the kill came before, Kafka reports and rebuilds them.
+    expected = "Could not find offset index file"
+    errors = [each for each in told.splitlines() if re.search(r"ERROR|[Cc]orrupt", each) and expected not in each]
+    assert errors == []
 
 
 @pytest.fixture(scope="module")
