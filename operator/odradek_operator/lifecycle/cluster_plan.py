@@ -42,6 +42,7 @@ class _Wanted:
     dynamic: Mapping[str, str]
     factors: Mapping[str, int]
     quorum: Quorum
+    keep_others: bool
 
 
 def decide(
@@ -54,12 +55,14 @@ def decide(
     wanted_factors: Mapping[str, int],
     quorum: Quorum,
     now: float,
+    keep_others: bool = False,
 ) -> ClusterDecision:
     """Decide what to do now. Raises `ValueError` if the snapshot does not contain all topics completely.
 
     `wanted_hashes`: restart hashes of the current templates, by StatefulSet. `wanted_dynamic`: properties that need no
     restart. `wanted_factors`: replication factors by topic; other topics keep theirs. `quorum`: what the members of
-    the ensemble report. `now`: seconds since the epoch.
+    the ensemble report. `now`: seconds since the epoch. `keep_others`: whether dynamic properties that others set in
+    the cluster's own ensemble stay.
     """
     wanted = _Wanted(
         brokers_hash=wanted_hashes.get(names.kafka(cluster.name), ""),
@@ -67,6 +70,7 @@ def decide(
         dynamic=wanted_dynamic,
         factors=wanted_factors,
         quorum=quorum,
+        keep_others=keep_others,
     )
     decision = _decide(cluster, state, snapshot, wanted, now=now)
     count = decision.broker_count
@@ -116,7 +120,13 @@ def _sized(
     verdict = _disruption(cluster, state, snapshot, wanted, now=now)
     steps: list[Step] = []
     if snapshot.controller_epoch_version is not None:
-        changed = defaults.decide(cluster, snapshot, wanted.dynamic, ids=ids.recorded(cluster, state, snapshot))
+        changed = defaults.decide(
+            cluster,
+            snapshot,
+            wanted.dynamic,
+            ids=ids.recorded(cluster, state, snapshot),
+            keep_others=wanted.keep_others,
+        )
         steps += [] if changed is None else [changed]
     moved = moves.decide(cluster, snapshot, present=present, factors=wanted.factors)
     if verdict.step is not None:

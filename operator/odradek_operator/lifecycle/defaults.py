@@ -32,7 +32,7 @@ class _Known:
     """What `/odradek/brokers` records about this cluster."""
 
     shared: bool
-    """Whether other clusters may use the ensemble."""
+    """Whether keys of others are never changed, because other clusters may use the ensemble."""
     ownership: BrokersOwnership | None
     """The record, None if there is none yet."""
     others: Mapping[str, BrokersOwnership]
@@ -54,15 +54,24 @@ class _Known:
 
 
 def decide(
-    cluster: Cluster, snapshot: Snapshot, wanted: Mapping[str, str], *, ids: frozenset[int] = frozenset()
+    cluster: Cluster,
+    snapshot: Snapshot,
+    wanted: Mapping[str, str],
+    *,
+    ids: frozenset[int] = frozenset(),
+    keep_others: bool = False,
 ) -> SetBrokerDefaults | RecordBrokers | None:
-    """Return the step that writes the properties, None if nothing differs. `ids`: the broker ids to record."""
+    """Return the step that writes the properties, None if nothing differs.
+
+    `ids`: the broker ids to record. With `keep_others`, keys that others set are never changed, as in a shared
+    ensemble.
+    """
     observed = snapshot.broker_configs.get(DEFAULT_ENTITY)
     if observed is None and snapshot.damaged:
         return None  # They may exist but be invalid; the status reports it.
     present = {} if observed is None else observed.values
     version = None if observed is None else observed.version
-    known = _known(cluster, snapshot)
+    known = _known(cluster, snapshot, shared=keep_others or cluster.zookeeper.connect is not None)
     config, changes = _merged(wanted, present, known)
     ownership = known.next(wanted, present, ids)
     record = ManagedBrokers(clusters={**known.others, cluster.uid: ownership})
@@ -78,11 +87,10 @@ def decide(
     )
 
 
-def _known(cluster: Cluster, snapshot: Snapshot) -> _Known:
+def _known(cluster: Cluster, snapshot: Snapshot, *, shared: bool) -> _Known:
     found = snapshot.brokers_record
     clusters = {} if found is None or found.record is None else dict(found.record.clusters)
     ownership = clusters.pop(cluster.uid, None)
-    shared = cluster.zookeeper.connect is not None
     return _Known(
         shared=shared,
         ownership=ownership,

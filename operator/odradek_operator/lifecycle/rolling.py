@@ -134,10 +134,10 @@ def restarting(
         if pod is None:
             return f"Broker {broker} has no pod yet."
         if pod.terminating:
-            return f"Pod {pod.name} is ending."
+            return f"Broker {broker} is ending."
         if wanted_hash in (None, pod.restart_hash) and not (pod.ready and broker in registered):
-            said = pod.trouble or ("Its broker is not registered yet." if pod.ready else "It is starting.")
-            return f"Pod {pod.name} does not serve yet: {said}"
+            said = pod.trouble or ("It is not registered yet." if pod.ready else "It is starting.")
+            return f"Broker {broker} does not serve yet: {said}"
     return ""
 
 

@@ -100,8 +100,20 @@ class RecordBrokers:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetBrokerListeners:
+    """Replace the settings of one broker, `/config/brokers/ID`, in which its listeners change, and notify it."""
+
+    broker: int
+    config: Mapping[str, str] = field(repr=False)
+    """May contain secrets of others."""
+    version: int | None
+    """None: there are none yet."""
+    reason: str
+
+
 KubernetesStep = RestartPod | ReleaseClaims
-ZooKeeperStep = MoveReplicas | LiftThrottle | SetBrokerDefaults | RecordBrokers
+ZooKeeperStep = MoveReplicas | LiftThrottle | SetBrokerDefaults | RecordBrokers | SetBrokerListeners
 Step = KubernetesStep | ZooKeeperStep
 
 

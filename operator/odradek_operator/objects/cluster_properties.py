@@ -75,22 +75,30 @@ class Properties:
 
 def split(cluster: Cluster) -> Properties:
     """Return the brokers' properties: defaults, overridden by the resource, overridden by what the operator sets."""
-    # Properties without effect must not restart brokers, and misspelled ones are left out.
-    config = {key: value for key, value in cluster.brokers.config.items() if broker_effect(key) is Effect.ACTIVE}
-    dynamic = {key: value for key, value in config.items() if is_dynamic(key)}
+    given, dynamic = properties_of(cluster)
     factor = str(min(_MAX_FACTOR, cluster.brokers.replicas))
     sized = {"default.replication.factor": factor, "offsets.topic.replication.factor": factor}
     return Properties(
         static={
             **_DEFAULTS,
-            **{key: value for key, value in config.items() if key not in dynamic},
+            **given,
             "zookeeper.connect": zookeeper_connect(cluster),
             "log.dirs": ",".join(storage.log_dirs(cluster.brokers)),
             "metrics.port": str(names.METRICS_PORT),
         },
-        sized={key: value for key, value in sized.items() if key not in config},
+        sized={key: value for key, value in sized.items() if key not in given and key not in dynamic},
         dynamic=dynamic,
     )
+
+
+def properties_of(cluster: Cluster) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the properties in the resource that need a restart, and the dynamic ones.
+
+    Properties without effect must not restart brokers, so they are omitted, like misspelled ones.
+    """
+    config = {key: value for key, value in cluster.brokers.config.items() if broker_effect(key) is Effect.ACTIVE}
+    dynamic = {key: value for key, value in config.items() if is_dynamic(key)}
+    return {key: value for key, value in config.items() if key not in dynamic}, dynamic
 
 
 def is_dynamic(key: str) -> bool:

@@ -24,6 +24,7 @@ from odradek_operator.lifecycle.steps import (
     MoveReplicas,
     RecordBrokers,
     SetBrokerDefaults,
+    SetBrokerListeners,
     ZooKeeperStep,
 )
 from odradek_operator.topics.topic_actions import (
@@ -141,7 +142,7 @@ def concerned(step: ZooKeeperStep) -> list[tuple[str, str]]:
             return [("brokers", layout.DEFAULT_ENTITY), *(("topics", topic) for topic in sorted(step.topic_configs))]
         case LiftThrottle():
             return [("brokers", layout.DEFAULT_ENTITY), *(("topics", topic) for topic in sorted(step.topics))]
-        case SetBrokerDefaults() | RecordBrokers():
+        case SetBrokerDefaults() | RecordBrokers() | SetBrokerListeners():
             return []
 
 
@@ -181,6 +182,9 @@ def transactions(step: ZooKeeperStep, present: Configs, *, epoch_version: int) -
             if step.config_version is not None:
                 check.append(Check(layout.config_path(*defaults), step.config_version))
             return [[*check, _brokers_record(step.record, step.record_version)]]
+        case SetBrokerListeners():
+            entity = ("brokers", str(step.broker))
+            return [[*check, _config(*entity, step.config, step.version), _notice(*entity)]]
 
 
 def _brokers_record(record: ManagedBrokers, version: int | None) -> Operation:

@@ -128,9 +128,9 @@ def not_registered(world: World) -> None:
     ("away", "sentence"),
     [
         (missing, "Broker 0 has no pod yet."),
-        (terminating, "Pod demo-kafka-0 is ending."),
-        (starting, "Pod demo-kafka-0 does not serve yet: It is starting."),
-        (not_registered, "Pod demo-kafka-0 does not serve yet: Its broker is not registered yet."),
+        (terminating, "Broker 0 is ending."),
+        (starting, "Broker 0 does not serve yet: It is starting."),
+        (not_registered, "Broker 0 does not serve yet: It is not registered yet."),
     ],
 )
 def test_one_at_a_time(away: Callable[[World], None], sentence: str) -> None:
