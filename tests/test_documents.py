@@ -10,7 +10,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-FOLDERS = (ROOT, ROOT / "broker/odradek", ROOT / "operator/odradek_operator", ROOT / "spark/pyspark_odradek")
+FOLDERS = (
+    ROOT,
+    ROOT / "broker/odradek",
+    ROOT / "operator/odradek_operator",
+    ROOT / "spark/pyspark_odradek",
+    ROOT / "spark/odradek_demo",
+)
 ARCHITECTURE = ROOT / "docs/architecture.md"
 
 

@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = {"odradek": ROOT / "broker", "odradek_operator": ROOT / "operator", "pyspark_odradek": ROOT / "spark"}
+PACKAGES = {
+    "odradek": ROOT / "broker",
+    "odradek_operator": ROOT / "operator",
+    "pyspark_odradek": ROOT / "spark",
+    "odradek_demo": ROOT / "spark",
+}
 FOLDER_MODULES = 20
 ZNODES = frozenset({"topics/departures"})
 """Paths below `/config` in ZooKeeper, which look like references to modules."""

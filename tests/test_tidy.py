@@ -16,6 +16,7 @@ SOURCES = (
     "broker/odradek",
     "operator/odradek_operator",
     "spark/pyspark_odradek",
+    "spark/odradek_demo",
     "broker/odradek_testkit",
     "operator/odradek_operator_testkit",
 )

@@ -53,7 +53,7 @@ IMAGES: Final = (
 
 NAMES: Final = tuple(image.name for image in IMAGES)
 
-SOURCES: Final = ("broker/odradek", "operator/odradek_operator", "spark/pyspark_odradek")
+SOURCES: Final = ("broker/odradek", "operator/odradek_operator", "spark/odradek_demo", "spark/pyspark_odradek")
 """Packages of the wheel."""
 
 WHEEL_FILES: Final = ("pyproject.toml", "README.md")

@@ -21,7 +21,7 @@ from odradek.base.types import TopicPartition
 from odradek.client.models import RawFetch
 from odradek.client.settings import ClientSettings
 from odradek.records.columns import Unpacked, decode, unpack
-from pyspark_odradek.connections import shared_client
+from pyspark_odradek.lookup import shared_client
 from pyspark_odradek.offsets import DataLossError, OffsetRange
 from pyspark_odradek.options import SourceOptions
 from pyspark_odradek.schema import BatchMaker

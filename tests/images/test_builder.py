@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from images.build import main, options, parser, table
 from images.builder import base, wheels
-from images.builder.catalogue import IMAGES, NAMES, OWN_BASE
+from images.builder.catalogue import IMAGES, NAMES, OWN_BASE, SOURCES
 from images.builder.engines import ENGINES, Build, Engine, find_engine, run
 from images.builder.errors import BuildError
 from images.builder.hashing import content_hash, hash_file, is_fresh
@@ -195,7 +195,7 @@ def engine(tmp_path: Path) -> Engine:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project of one module, whose wheel is made without an index."""
     root = tmp_path / "project"
-    for name in ("broker/odradek", "operator/odradek_operator", "spark/pyspark_odradek", "images/broker"):
+    for name in (*SOURCES, "images/broker"):
         (root / name).mkdir(parents=True)
         (root / name / "__init__.py").write_text("")
     (root / "images/common").mkdir()

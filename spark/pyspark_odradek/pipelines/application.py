@@ -33,7 +33,7 @@ def argument_parser(description: str, epilog: str) -> argparse.ArgumentParser:
     )
     source = parser.add_argument_group("source")
     source.add_argument(
-        "--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="where to learn the cluster from"
+        "--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="brokers to connect to first"
     )
     source.add_argument("--topic", required=True, help="the topic to read")
     source.add_argument(
@@ -42,7 +42,7 @@ def argument_parser(description: str, epilog: str) -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=VALUE",
         type=_name_and_value,
-        help="any further option of the odradek source, such as kafka.isolation.level=read_committed; may be repeated",
+        help="another option of the odradek source, such as kafka.isolation.level=read_committed; may be repeated",
     )
     return parser
 
@@ -100,8 +100,8 @@ def run(job: Callable[[], Mapping[str, Any]]) -> int:
     return 0
 
 
-def _fail(sentence: str) -> int:
-    sys.stderr.write(f"error: {sentence}\n")
+def _fail(message: str) -> int:
+    sys.stderr.write(f"error: {message}\n")
     return 1
 
 

@@ -25,8 +25,8 @@ from pyspark_odradek.pipelines.manifest import Archive
 
 _DESCRIPTION: Final = """Archive a topic as Parquet files by date.
 
-The first run takes everything that the topic holds, each further one what came since. Offsets are kept in the
-archive, written in one step with the data, so a run that is killed at any point neither loses nor doubles a record."""
+The first run archives all records of the topic, each later run those that are new. The archive contains the offsets too
+and commits them together with the data, so a run that is killed at any time neither loses nor duplicates a record."""
 
 _EPILOG: Final = """example:
   spark-submit archive.py --bootstrap-servers 127.0.0.1:9092 --topic departures --output /data/archive
@@ -37,7 +37,9 @@ The archive is an ordinary folder of Parquet: spark.read.parquet("/data/archive"
 def main(argv: list[str] | None = None, *, open_session: OpenSession = session) -> int:
     """Run the application and return its exit code."""
     parser = argument_parser(_DESCRIPTION, _EPILOG)
-    parser.add_argument("--output", required=True, type=Path, help="folder of the archive; made when it is not there")
+    parser.add_argument(
+        "--output", required=True, type=Path, help="folder of the archive; created if it does not exist"
+    )
     arguments = parser.parse_args(argv)
     return run(lambda: _archive(arguments, open_session))
 

@@ -16,11 +16,11 @@ from odradek.base.types import TopicPartition
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
 from odradek.testing.cluster import RunningCluster
+from odradek_demo import check, departures_windows, flights
+from odradek_demo.load import load, wait_for_topic
+from odradek_demo.processes import ChildError, spark_job
 from pyspark_odradek import pipelines
-from pyspark_odradek.demonstration import check, flights
-from pyspark_odradek.demonstration.load import load, wait_for_topic
-from pyspark_odradek.demonstration.processes import ChildError, spark_job
-from pyspark_odradek.pipelines import archive, departures_windows
+from pyspark_odradek.pipelines import archive
 
 pytestmark = [
     pytest.mark.java,

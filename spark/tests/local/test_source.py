@@ -17,7 +17,7 @@ from odradek.base.types import TopicPartition
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
 from odradek.testing.cluster import RunningCluster
-from pyspark_odradek.demonstration.load import wait_for_topic
+from odradek_demo.load import wait_for_topic
 
 pytestmark = [
     pytest.mark.java,

@@ -8,7 +8,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from odradek.base.errors import ConfigError
-from pyspark_odradek.pipelines import archive, departures_windows
+from odradek_demo import departures_windows
+from pyspark_odradek.pipelines import archive
 from pyspark_odradek.pipelines.application import argument_parser, cause, run, source_options
 
 ACCOUNT = """[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):

@@ -1,7 +1,7 @@
-"""Whether topic, archive and windows say what the CSV says.
+"""Compares the archive and the windows with the CSV.
 
-Parquet folders and `Expected` enter; differences leave, one sentence each, none when all is equal. Nothing here uses
-Spark or the connector: what they wrote is read by Arrow alone.
+The functions return the differences as messages; no message means that everything is equal. They read the Parquet files
+with Arrow, without Spark and without the connector, so that a defect there cannot hide itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from pyspark_odradek.demonstration.flights import Event, Expected, Window, WindowTotal
+from odradek_demo.flights import Event, Expected, Window, WindowTotal
 from pyspark_odradek.pipelines.manifest import archive_files
 
 _MEAN_TOLERANCE: Final = 1e-9
@@ -26,7 +26,7 @@ _MEAN_TOLERANCE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class WindowRow:
-    """A window as the pipeline wrote it."""
+    """A window in the output of the job."""
 
     departures: int
     departed: int
@@ -34,7 +34,7 @@ class WindowRow:
 
 
 def read_windows(folder: Path) -> dict[Window, WindowRow]:
-    """All windows; a pair of hour and carrier that is there twice counts as a window of its own name."""
+    """Return all windows. A duplicate gets the key (hour + " again", carrier), so that it counts as an extra window."""
     rows: dict[Window, WindowRow] = {}
     for path in sorted(folder.glob("date=*/*.parquet")):
         for row in pq.ParquetFile(path).read().to_pylist():
@@ -50,14 +50,14 @@ def _hour(moment: datetime) -> str:
 
 
 def compare_windows(rows: Mapping[Window, WindowRow], expected: Expected) -> list[str]:
-    """Windows that are missing, too many or different."""
+    """Return the windows that are missing, unexpected or different."""
     differences = _compare_names("windows", rows.keys(), expected.windows.keys())
     both = rows.keys() & expected.windows.keys()
     wrong = [window for window in both if not _equal(rows[window], expected.windows[window])]
     if wrong:
         window = min(wrong)
         differences.append(
-            f"windows: {len(wrong)} differ, for instance {window}: {rows[window]} instead of {expected.windows[window]}"
+            f"windows: {len(wrong)} differ, for example {window}: {rows[window]} instead of {expected.windows[window]}"
         )
     return differences
 
@@ -73,21 +73,21 @@ def _equal(row: WindowRow, wanted: WindowTotal) -> bool:
 def _compare_names(what: str, actual: Any, wanted: Any) -> list[str]:
     differences = []
     if missing := wanted - actual:
-        differences.append(f"{what}: {len(missing)} are missing, for instance {min(missing)}")
+        differences.append(f"{what}: {len(missing)} are missing, for example {min(missing)}")
     if extra := actual - wanted:
-        differences.append(f"{what}: {len(extra)} are too many, for instance {min(extra)}")
+        differences.append(f"{what}: {len(extra)} are unexpected, for example {min(extra)}")
     return differences
 
 
 def read_archive(folder: Path) -> pa.Table:
-    """The archive's rows with the date of their folder."""
+    """Return the rows of the archive, with the date of their folder."""
     files = [str(path) for path in archive_files(folder)]
     partitioning = ds.partitioning(pa.schema([("date", pa.string())]), flavor="hive")
     return ds.dataset(files, format="parquet", partitioning=partitioning, partition_base_dir=str(folder)).to_table()
 
 
 def compare_archive(table: pa.Table, produced: list[Event], expected: Expected) -> list[str]:
-    """Counts by carrier and date against the CSV, every offset once, and every record byte for byte."""
+    """Compare counts by carrier and date with the CSV, and each record with the produced event; look for duplicates."""
     differences = []
     carriers = Counter(key.decode() for key in table.column("key").to_pylist())
     dates = Counter(table.column("date").to_pylist())
@@ -99,11 +99,11 @@ def compare_archive(table: pa.Table, produced: list[Event], expected: Expected) 
         if wrong:
             name = min(wrong)
             differences.append(
-                f"{what}: {len(wrong)} differ, for instance {name}: {actual.get(name, 0)}, not {wanted.get(name, 0)}"
+                f"{what}: {len(wrong)} differ, for example {name}: {actual.get(name, 0)}, not {wanted.get(name, 0)}"
             )
     places = set(zip(table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True))
     if len(places) != table.num_rows:
-        differences.append(f"archive: {table.num_rows - len(places)} records are there more than once")
+        differences.append(f"archive: {table.num_rows - len(places)} records are duplicates")
     stamps = table.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
     archived = Counter(
         zip(
@@ -114,5 +114,5 @@ def compare_archive(table: pa.Table, produced: list[Event], expected: Expected) 
         )
     )
     if archived != Counter(produced):
-        differences.append("archive: its records are not, byte for byte, the events that were produced")
+        differences.append("archive: its records differ from the produced events")
     return differences

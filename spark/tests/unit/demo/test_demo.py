@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from pyspark_odradek.demo import demo
-from pyspark_odradek.demonstration.screen import CarrierRow, Screen
+from odradek_demo.demo_command import demo
+from odradek_demo.screen import CarrierRow, Screen
 
 
 def run(*arguments: str, **environment: str) -> Result:
@@ -31,8 +31,7 @@ def test_a_missing_java_is_one_sentence(tmp_path: Path) -> None:
     result = run("--data-dir", str(tmp_path / "d"), PATH=str(tmp_path))
     assert result.exit_code == 1
     assert (
-        result.output.strip()
-        == "Error: Java 17 or newer is needed for ZooKeeper and Spark, and no 'java' is on the PATH."
+        result.output.strip() == "Error: ZooKeeper and Spark need Java 17 or newer, but there is no 'java' on the PATH."
     )
 
 
@@ -52,7 +51,7 @@ def test_a_folder_of_someone_else_is_never_emptied(tmp_path: Path, path_with_jav
     (data / "thesis.tex").touch()
     result = run("--data-dir", str(data), PATH=path_with_java)
     assert result.exit_code == 1
-    assert "holds something else than an earlier demonstration" in result.output
+    assert "was not created by a demonstration" in result.output
     assert (data / "thesis.tex").exists()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_odradek.demonstration.processes import Child, ChildError, ChildEvent
+from odradek_demo.processes import Child, ChildError, ChildEvent
 
 
 def child(tmp_path: Path, code: str) -> Child:
@@ -74,5 +74,5 @@ def test_leaving_the_block_ends_the_child_and_its_children(tmp_path: Path) -> No
 
 
 def test_silence_has_an_end(tmp_path: Path) -> None:
-    with child(tmp_path, "import signal; signal.pause()") as running, pytest.raises(ChildError, match="said nothing"):
+    with child(tmp_path, "import signal; signal.pause()") as running, pytest.raises(ChildError, match="sent no event"):
         until(running, [], silence_seconds=0.01)

@@ -1,7 +1,7 @@
-"""Child processes of the demonstration: the cluster, and one Spark job after the other.
+"""Child processes of the demonstration: the cluster and the Spark jobs.
 
-Command lines enter; events, as both children write them in JSON a line, leave. Invariant: whoever leaves the `with`
-block of a child has seen it end: asked first, and killed with all its descendants when it does not.
+Each child writes events as JSON lines. Invariant: when the `with` block of a child ends, the child has ended: it is
+interrupted, and killed with all its descendants if it does not end in time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ChildEvent = Mapping[str, Any]
 
 
 class ChildError(OdradekError):
-    """A child process failed; the text ends with what it last said, and where all of that is."""
+    """A child process failed. The message has its last error and the path of its log."""
 
 
 class Child:
     """A process that writes JSON lines to standard output and everything else to a log file."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, *, environment: Mapping[str, str]) -> None:
-        """Starts with the `with` block, in a session of its own: Ctrl-C reaches it through its parent, in order."""
+        """Prepare a child; the `with` block starts it. It has its own session, so Ctrl-C only reaches the parent."""
         self._name = name
         self._command = list(command)
         self._log = log
@@ -44,7 +44,7 @@ class Child:
         self._events: queue.Queue[ChildEvent | None] = queue.Queue()
 
     def __enter__(self) -> Self:
-        """Start it."""
+        """Start the process."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -62,7 +62,7 @@ class Child:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """End it."""
+        """Stop the process."""
         self.stop()
 
     def _read(self, stdout: IO[bytes]) -> None:
@@ -76,18 +76,20 @@ class Child:
         self._events.put(None)
 
     def next_event(self, timeout_seconds: float) -> ChildEvent | None:
-        """The next event, or None when it ended. `ChildError` when neither comes in time."""
+        """Return the next event, or None at the end of the process. Raises `ChildError` on a time-out."""
         try:
             return self._events.get(timeout=timeout_seconds)
         except queue.Empty:
-            raise ChildError(f"{self._name} said nothing for {timeout_seconds:.0f} s; its log is {self._log}") from None
+            raise ChildError(
+                f"{self._name} sent no event for {timeout_seconds:.0f} s; its log is {self._log}"
+            ) from None
 
     def until(
-        self, kind: str, tell: Callable[[ChildEvent], None], *, timeout_seconds: float, silence_seconds: float
+        self, kind: str, on_other: Callable[[ChildEvent], None], *, timeout_seconds: float, silence_seconds: float
     ) -> ChildEvent:
-        """Wait for an event of `kind`, handing over all others.
+        """Return the next event of `kind`; call `on_other` with all events before it.
 
-        `ChildError` when the process ends without it, or takes or is silent for too long.
+        Raises `ChildError` if the process ends before it, sends no event for `silence_seconds`, or takes too long.
         """
         deadline = time.monotonic() + timeout_seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -96,25 +98,25 @@ class Child:
                 raise self.failure()
             if event.get("event") == kind:
                 return event
-            tell(event)
+            on_other(event)
         raise ChildError(f"{self._name} took more than {timeout_seconds:.0f} s; its log is {self._log}")
 
     def failure(self) -> ChildError:
-        """Why it ended, in its own last words."""
+        """Return an error with the exit code and the last error message of the process."""
         code = self._process.wait()
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-        # A sentence that begins so was meant for a person; without one, the end of the log is the best there is.
-        sentences = [line for line in lines if line.lower().startswith("error: ")]
-        said = sentences[-1][len("error: ") :] if sentences else "\n".join(lines[-_TAIL_LINES:])
-        return ChildError(f"{self._name} ended with exit code {code}: {said}\nIts log is {self._log}")
+        # Both children print errors for people with this prefix. Without one, show the end of the log.
+        messages = [line for line in lines if line.lower().startswith("error: ")]
+        message = messages[-1][len("error: ") :] if messages else "\n".join(lines[-_TAIL_LINES:])
+        return ChildError(f"{self._name} ended with exit code {code}: {message}\nIts log is {self._log}")
 
     def wait(self) -> None:
-        """Wait for its end; `ChildError` unless the exit code is 0."""
+        """Wait until the process ends. Raises `ChildError` if its exit code is not 0."""
         if self._process.wait() != 0:
             raise self.failure()
 
     def stop(self) -> None:
-        """Ask it to end, wait, and kill it with all its descendants when that takes too long. Idempotent."""
+        """Interrupt the process, wait, and kill it with its descendants if it takes too long. Idempotent."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:
@@ -126,7 +128,7 @@ class Child:
         self._reader.join()
 
     def _kill_all(self) -> None:
-        """Kill what is left of the child's session; nothing, as a rule."""
+        """Kill all remaining processes of the session; usually there are none."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -144,18 +146,16 @@ def _parse(line: bytes) -> ChildEvent | None:
 
 
 def cluster(arguments: Sequence[str], log: Path) -> Child:
-    """`odradek up` with `arguments`."""
+    """Return the child that runs `odradek up` with `arguments`."""
     command = [sys.executable, "-c", "from odradek.cli.main import main; main()", "up", "--output", "json", *arguments]
     return Child("The cluster", command, log, environment=os.environ)
 
 
 def spark_job(script: Path, arguments: Sequence[str], log: Path, *, cores: int, scratch: Path) -> Child:
-    """An application on a local Spark of its own, with this interpreter on both sides of it."""
+    """Return the child that runs an application on a local Spark, with this interpreter for driver and workers."""
     submit = Path(sys.executable).with_name("spark-submit")
     if not submit.exists():
-        raise ChildError(
-            f"spark-submit is missing beside {sys.executable}: install it with pip install 'odradek[spark]'."
-        )
+        raise ChildError(f"spark-submit is not installed beside {sys.executable}: run pip install 'odradek[spark]'.")
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -176,6 +176,6 @@ def spark_job(script: Path, arguments: Sequence[str], log: Path, *, cores: int, 
 
 
 def check_java() -> None:
-    """`ChildError` when there is no Java, which ZooKeeper and Spark need."""
+    """Raise `ChildError` if Java is not installed; ZooKeeper and Spark need it."""
     if shutil.which("java") is None:
-        raise ChildError("Java 17 or newer is needed for ZooKeeper and Spark, and no 'java' is on the PATH.")
+        raise ChildError("ZooKeeper and Spark need Java 17 or newer, but there is no 'java' on the PATH.")

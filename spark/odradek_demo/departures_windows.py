@@ -28,8 +28,8 @@ from pyspark_odradek.pipelines.files import upsert_by_date
 
 _DESCRIPTION: Final = """Count departures and their mean delay per carrier and hour, as a streaming query.
 
-By default it takes all that is there since the last time and ends. With --continuous it goes on until it is stopped.
-What it has read is remembered in --checkpoint: give each output its own, and keep the two together."""
+By default it reads everything that is new since the last run, and ends. With --continuous it runs until it is stopped.
+--checkpoint keeps the offsets and the state: use a separate one for each output, and keep both together."""
 
 _EPILOG: Final = """example:
   spark-submit departures_windows.py --bootstrap-servers 127.0.0.1:9092 --topic departures \\
@@ -37,9 +37,9 @@ _EPILOG: Final = """example:
 
 The result is an ordinary folder of Parquet: spark.read.parquet("/data/windows").
 
-Events that are later than --lateness behind the newest one of an earlier micro-batch are left out and counted in the
-result as dropped_late. Partitions of a long backlog differ in how far they are: read it in one micro-batch, which is
-the default, or allow for the difference when --option maxOffsetsPerTrigger=... cuts it."""
+Events that are older than the newest event of earlier micro-batches by more than --lateness are ignored and counted in
+the result as dropped_late. The partitions of a long backlog may cover different times: read it in one micro-batch, the
+default, or raise --lateness if you limit micro-batches with --option maxOffsetsPerTrigger=..."""
 
 _KEYS: Final = ("window_start", "carrier")
 _EVENT: Final = "dep_delay DOUBLE"
@@ -48,10 +48,12 @@ _EVENT: Final = "dep_delay DOUBLE"
 def main(argv: list[str] | None = None, *, open_session: OpenSession = session) -> int:
     """Run the application and return its exit code."""
     parser = argument_parser(_DESCRIPTION, _EPILOG)
-    parser.add_argument("--output", required=True, type=Path, help="folder of the result; made when it is not there")
-    parser.add_argument("--checkpoint", required=True, type=Path, help="folder of the query's memory")
+    parser.add_argument("--output", required=True, type=Path, help="folder of the result; created if it does not exist")
+    parser.add_argument("--checkpoint", required=True, type=Path, help="folder of the checkpoint of the query")
     parser.add_argument("--lateness", default="1 day", help="how late an event may be (default: %(default)s)")
-    parser.add_argument("--continuous", metavar="INTERVAL", help='keep running, a micro-batch every, say, "10 seconds"')
+    parser.add_argument(
+        "--continuous", metavar="INTERVAL", help='keep running, with a micro-batch per interval, such as "10 seconds"'
+    )
     arguments = parser.parse_args(argv)
     return run(lambda: _aggregate(arguments, open_session))
 

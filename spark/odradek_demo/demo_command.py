@@ -1,8 +1,8 @@
-"""`odradek demo`: the whole thing does its job once, before one's eyes. Registered in the group `odradek.commands`.
+"""The command `odradek demo`: runs a cluster and two Spark jobs over real flights, and checks the result.
 
-Enters: a command line. Leaves: a table, or one JSON object, and an exit code: 0 only when topic, archive and windows
-equal the CSV; 1 with a sentence that says why not; 2 for wrong usage. What it starts it stops, in order, whatever
-happens: Spark first, then the cluster.
+It is registered in the entry point group `odradek.commands`. It prints a table, or one JSON object. The exit code is 0
+if topic, archive and windows equal the CSV, 1 with an error message otherwise, and 2 for wrong usage. It always stops
+what it has started, Spark first, then the cluster.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,10 +27,9 @@ from rich.markup import escape
 
 from odradek.base.errors import OdradekError
 from odradek.client.blocking.client import BlockingClient
-from pyspark_odradek import pipelines
-from pyspark_odradek.demonstration import check, flights, load
-from pyspark_odradek.demonstration.processes import Child, ChildEvent, check_java, cluster, spark_job
-from pyspark_odradek.demonstration.screen import CarrierRow, Screen, Step
+from odradek_demo import check, flights, load
+from odradek_demo.processes import Child, ChildEvent, check_java, cluster, spark_job
+from odradek_demo.screen import CarrierRow, Screen, Step
 
 TOPIC: Final = "departures"
 _BUSIEST: Final = 10
@@ -42,9 +42,9 @@ It starts the cluster of manifests/examples/ (ZooKeeper and three brokers, each 
 336,776 departures from New York's airports in 2013 to the topic `departures` as JSON events, and runs two Spark jobs
 over it: a streaming query that keeps departures and mean delay per carrier and hour, and a batch job that archives the
 topic by date. Then it compares topic, archive and windows with the CSV that the events came from, shows the ten
-busiest carriers, and stops everything. It takes one to three minutes; Ctrl-C stops it in order at any time.
+busiest carriers, and stops everything. It takes one to three minutes. Ctrl-C stops it in order at any time.
 
-Data of an earlier demonstration in --data-dir is removed at the start, that of this one is left to look at.
+It removes the data of an earlier demonstration in --data-dir when it starts, and leaves its own when it ends.
 
 \b
 Examples:
@@ -57,7 +57,7 @@ _PORT: Final = click.IntRange(1, 65_535)
 
 
 class DemonstrationError(OdradekError):
-    """The result is not what the CSV says, or another demonstration is running."""
+    """The demonstration cannot start, because its data folder or the manifests are not usable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class _Arguments:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Outcome:
+class _Summary:
     events: int = 0
     partitions: int = 0
     windows: int = 0
@@ -109,18 +109,38 @@ class _Outcome:
     default=".odradek/demo",
     show_default=True,
     type=click.Path(path_type=Path),
-    help="All data; what an earlier demonstration left there is removed.",
+    help="Folder for all data; that of an earlier demonstration is removed.",
 )
 @click.option("--zookeeper-port", default=2181, show_default=True, type=_PORT, help="Port of ZooKeeper.")
-@click.option("--base-port", default=9092, show_default=True, type=_PORT, help="Port of broker 0; the others follow.")
 @click.option(
-    "--metrics-base-port", default=9404, show_default=True, type=_PORT, help="Port of broker 0's /metrics; likewise."
+    "--base-port",
+    default=9092,
+    show_default=True,
+    type=_PORT,
+    help="Port of broker 0; the other brokers use the next ports.",
 )
-@click.option("--zookeeper-jars", type=click.Path(path_type=Path), help="Folder of ZooKeeper's jars; else PySpark's.")
-@click.option("--cores", default=2, show_default=True, type=click.IntRange(1, 64), help="Tasks of Spark at a time.")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form of it.")
+@click.option(
+    "--metrics-base-port",
+    default=9404,
+    show_default=True,
+    type=_PORT,
+    help="Port of /metrics of broker 0; the other brokers use the next ports.",
+)
+@click.option(
+    "--zookeeper-jars",
+    type=click.Path(path_type=Path),
+    help="Folder with the jars of ZooKeeper; by default those in PySpark.",
+)
+@click.option(
+    "--cores",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1, 64),
+    help="Number of Spark tasks that run at a time.",
+)
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format.")
 def demo(*, output: str, **options: Any) -> None:
-    """The command itself; `_HELP` is its help."""
+    """Run the command; `_HELP` is its help text."""
     screen = Screen(Console(quiet=output == "json"))
     began = time.monotonic()
     try:
@@ -129,32 +149,32 @@ def demo(*, output: str, **options: Any) -> None:
         )
         check_java()
         with _terminable(), _alone(arguments.data):
-            outcome = _demonstrate(arguments, screen)
+            summary = _demonstrate(arguments, screen)
     except OdradekError as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
-        raise click.ClickException("stopped before the end; everything that was started has been stopped") from None
+        raise click.ClickException("interrupted; all processes were stopped") from None
     seconds = time.monotonic() - began
     if output == "json":
-        click.echo(json.dumps(_as_json(outcome, screen, seconds)))
+        click.echo(json.dumps(_as_json(summary, screen, seconds)))
     else:
-        _show(outcome, screen, arguments.data, seconds)
-    if outcome.differences:
+        _show(summary, screen, arguments.data, seconds)
+    if summary.differences:
         sys.exit(1)
 
 
 def _examples() -> Path:
-    """manifests/examples of the directory that one is in, else of the source tree that this is installed from."""
+    """Return manifests/examples of the working directory, or of the source tree that contains this package."""
     places = [Path("manifests/examples"), Path(__file__).resolve().parents[2] / "manifests" / "examples"]
     for place in places:
         if place.is_dir():
             return place
-    raise DemonstrationError("manifests/examples is not here: run it in a clone of the project, or name one with -f.")
+    raise DemonstrationError("manifests/examples does not exist: run the command in a clone of the project, or use -f.")
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM end it as Ctrl-C does, so that children are stopped then too."""
+    """Handle SIGTERM like Ctrl-C, so that child processes are stopped."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -168,7 +188,7 @@ def _terminable() -> Iterator[None]:
 
 @contextmanager
 def _alone(data: Path) -> Iterator[None]:
-    """Hold the data folder alone, emptied; a second demonstration would delete the first one's data under it."""
+    """Lock and empty the data folder. Without the lock, a second demonstration would delete the data of the first."""
     data.parent.mkdir(parents=True, exist_ok=True)
     with data.with_name(f".{data.name}.lock").open("w") as lock:
         try:
@@ -189,14 +209,14 @@ _MARK: Final = ".odradek-demo"
 
 
 def _check_ours(data: Path) -> None:
-    """Never remove a folder that no demonstration made."""
+    """Raise `DemonstrationError` if the folder was not created by a demonstration."""
     if any(data.iterdir()) and not (data / _MARK).exists():
         raise DemonstrationError(
-            f"{data} holds something else than an earlier demonstration: choose another --data-dir."
+            f"{data} was not created by a demonstration, so it is not removed: choose another --data-dir."
         )
 
 
-def _demonstrate(arguments: _Arguments, screen: Screen) -> _Outcome:
+def _demonstrate(arguments: _Arguments, screen: Screen) -> _Summary:
     data = arguments.data
     with screen.step("Read the flights") as step:
         folder = flights.data_folder()
@@ -207,10 +227,10 @@ def _demonstrate(arguments: _Arguments, screen: Screen) -> _Outcome:
         with screen.step("Start ZooKeeper and the brokers") as step:
             bootstrap = _wait_until_ready(brokers, step)
         with BlockingClient(load.settings(bootstrap)) as client:
-            outcome = _Outcome(events=len(events))
+            summary = _Summary(events=len(events))
             with screen.step(f"Wait for topic {TOPIC}") as step:
-                outcome.partitions = load.wait_for_topic(client, TOPIC, timeout_seconds=_READY_SECONDS)
-                step.finish(f"{outcome.partitions} partitions, all replicas in sync")
+                summary.partitions = load.wait_for_topic(client, TOPIC, timeout_seconds=_READY_SECONDS)
+                step.finish(f"{summary.partitions} partitions, all replicas in sync")
             with screen.step("Send the events") as step:
                 _load(client, events, step)
             source = ["--bootstrap-servers", bootstrap, "--topic", TOPIC]
@@ -219,11 +239,11 @@ def _demonstrate(arguments: _Arguments, screen: Screen) -> _Outcome:
             _run_job("archive", [*source, "--output", str(data / "archive")], arguments, screen)
             with screen.step("Compare with the CSV") as step:
                 in_topic = load.count_records(client, TOPIC)
-                _check(outcome, data, (events, expected, flights.read_airlines(folder)), in_topic)
-                step.finish("all equal" if not outcome.differences else f"{len(outcome.differences)} differences")
+                _check(summary, data, (events, expected, flights.read_airlines(folder)), in_topic)
+                step.finish("all equal" if not summary.differences else f"{len(summary.differences)} differences")
         with screen.step("Stop the brokers and ZooKeeper"):
             brokers.stop()
-    return outcome
+    return summary
 
 
 def _wait_until_ready(brokers: Child, step: Step) -> str:
@@ -246,6 +266,11 @@ def _load(client: BlockingClient, events: Sequence[flights.Event], step: Step) -
     step.finish(f"{acknowledged:,} acknowledged by all in-sync replicas", records=acknowledged)
 
 
+_JOBS: Final = {
+    "departures_windows": "odradek_demo.departures_windows",
+    "archive": "pyspark_odradek.pipelines.archive",
+}
+"""Modules of the jobs. They are not imported here, because each runs in its own Spark driver."""
 _JOB_TITLES: Final = {
     "departures_windows": "Stream: departures and delay per carrier and hour",
     "archive": "Batch: archive the topic by date",
@@ -253,7 +278,9 @@ _JOB_TITLES: Final = {
 
 
 def _run_job(name: str, job_arguments: Sequence[str], arguments: _Arguments, screen: Screen) -> None:
-    script = Path(pipelines.__file__).with_name(f"{name}.py")
+    found = find_spec(_JOBS[name])
+    assert found is not None and found.origin is not None
+    script = Path(found.origin)
     log = arguments.data / "logs" / f"{name}.log"
     with (
         screen.step(_JOB_TITLES[name]) as step,
@@ -282,28 +309,28 @@ def _show_job(event: ChildEvent, step: Step) -> None:
 
 
 def _check(
-    outcome: _Outcome,
+    summary: _Summary,
     data: Path,
     truth: tuple[Sequence[flights.Event], flights.Expected, Mapping[str, str]],
     in_topic: int,
 ) -> None:
-    """Fill the outcome with what was found, and what of it is wrong."""
+    """Read the results into `summary` and list their differences from the CSV."""
     events, expected, airlines = truth
     if in_topic != expected.flights:
-        outcome.differences.append(f"topic {TOPIC}: it holds {in_topic:,} records, not {expected.flights:,}")
+        summary.differences.append(f"topic {TOPIC} has {in_topic:,} records instead of {expected.flights:,}")
     windows = check.read_windows(data / "windows")
     archive = check.read_archive(data / "archive")
-    outcome.windows, outcome.archived = len(windows), archive.num_rows
-    outcome.differences += check.compare_windows(windows, expected)
-    outcome.differences += check.compare_archive(archive, list(events), expected)
+    summary.windows, summary.archived = len(windows), archive.num_rows
+    summary.differences += check.compare_windows(windows, expected)
+    summary.differences += check.compare_archive(archive, list(events), expected)
     archived = Counter(key.decode() for key in archive.column("key").to_pylist())
-    outcome.carriers = _busiest(windows, archived, airlines)
+    summary.carriers = _busiest(windows, archived, airlines)
 
 
 def _busiest(
     windows: Mapping[flights.Window, check.WindowRow], archived: Mapping[str, int], airlines: Mapping[str, str]
 ) -> list[CarrierRow]:
-    """The table, from what the pipelines wrote."""
+    """Return the rows of the final table, from the output of the jobs."""
     by_carrier: dict[str, list[check.WindowRow]] = {}
     for (_, carrier), row in windows.items():
         by_carrier.setdefault(carrier, []).append(row)
@@ -324,32 +351,32 @@ def _busiest(
     return sorted(table, key=lambda row: -row.departures)[:_BUSIEST]
 
 
-def _show(outcome: _Outcome, screen: Screen, data: Path, seconds: float) -> None:
-    screen.carriers(outcome.carriers)
-    if outcome.differences:
-        for difference in outcome.differences:
+def _show(summary: _Summary, screen: Screen, data: Path, seconds: float) -> None:
+    screen.carriers(summary.carriers)
+    if summary.differences:
+        for difference in summary.differences:
             screen.say(f"[red]✗[/] {escape(difference)}")
         screen.say(f"The result differs from the CSV. Data and logs are in {escape(str(data))}")
         return
     screen.say(
-        f"{outcome.events:,} events in the topic, {outcome.archived:,} in the archive and {outcome.windows:,} windows "
+        f"{summary.events:,} events in the topic, {summary.archived:,} in the archive and {summary.windows:,} windows "
         f"of carrier and hour: equal to the CSV. All in {seconds:.0f} s. Data and logs are in {escape(str(data))}"
     )
 
 
-def _as_json(outcome: _Outcome, screen: Screen, seconds: float) -> dict[str, object]:
+def _as_json(summary: _Summary, screen: Screen, seconds: float) -> dict[str, object]:
     return {
-        "equal": not outcome.differences,
-        "differences": outcome.differences,
-        "events": outcome.events,
-        "partitions": outcome.partitions,
-        "archived": outcome.archived,
-        "windows": outcome.windows,
+        "equal": not summary.differences,
+        "differences": summary.differences,
+        "events": summary.events,
+        "partitions": summary.partitions,
+        "archived": summary.archived,
+        "windows": summary.windows,
         "seconds": round(seconds, 3),
         "steps": [
             {"name": step.name, "seconds": round(step.seconds, 3), "records": step.records} for step in screen.steps
         ],
         "carriers": [
-            {name: getattr(row, name) for name in CarrierRow.__dataclass_fields__} for row in outcome.carriers
+            {name: getattr(row, name) for name in CarrierRow.__dataclass_fields__} for row in summary.carriers
         ],
     }

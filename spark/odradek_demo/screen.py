@@ -1,7 +1,6 @@
-"""What a person sees of the demonstration: a bar while something is under way, a line when it is done, a table.
+"""Prints the progress of the demonstration: a bar for each running step, a line for each finished one, and a table.
 
-Steps enter; text leaves on the console that was given. On a terminal bars move; elsewhere each step is a line when it
-begins and one when it ends, so that a log is never silent either.
+Output that is not a terminal gets a line at the beginning and at the end of each step instead of a bar.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """A step that was done."""
+    """Duration of a finished step."""
 
     name: str
     seconds: float
@@ -28,33 +27,33 @@ class StepTime:
 
     @property
     def rate(self) -> float | None:
-        """Records a second."""
+        """Records per second; None if the step does not count records."""
         return None if self.records is None else self.records / max(self.seconds, 1e-9)
 
 
 class Step:
-    """A step under way."""
+    """A running step."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
-        """Made by `Screen.step`."""
+        """Only `Screen.step` creates steps."""
         self._progress = progress
         self._task = task
         self.summary = "done"
         self.records: int | None = None
 
     def show(self, note: str, *, done: float | None = None, of: float | None = None) -> None:
-        """Move the bar."""
+        """Update the bar."""
         self._progress.update(self._task, total=of, completed=done, note=note)
 
     def finish(self, summary: str, *, records: int | None = None) -> None:
-        """Say what came of it; a rate is added for `records`."""
+        """Set the summary that is printed at the end, with the rate if `records` is given."""
         self.summary = summary
         self.records = records
 
 
 @dataclass(frozen=True, slots=True)
 class CarrierRow:
-    """A line of the final table; the delay in minutes."""
+    """A row of the final table; the delay is in minutes."""
 
     carrier: str
     name: str
@@ -65,7 +64,7 @@ class CarrierRow:
 
 
 class Screen:
-    """One console for the whole run."""
+    """The console output of one run."""
 
     def __init__(self, console: Console) -> None:
         """`console` may be quiet."""
@@ -73,12 +72,12 @@ class Screen:
         self.steps: list[StepTime] = []
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Show a step while the block runs; nothing is added when it raises."""
+        """Show a step while the block runs. A step that raises is not recorded."""
         began = time.monotonic()
         live = self._console.is_terminal
         columns = (
@@ -99,16 +98,16 @@ class Screen:
         self.say(f"[green]✓[/] {title}: {escape(step.summary)} [dim]({done.seconds:.1f} s{rate})[/]")
 
     def carriers(self, rows: Sequence[CarrierRow]) -> None:
-        """The table of the busiest carriers."""
+        """Print the table of the busiest carriers."""
         table = Table(
-            title="The ten busiest carriers out of New York, 2013",
+            title="The ten busiest carriers out of New York in 2013, with their mean delay",
             title_justify="left",
             box=SIMPLE_HEAD,
             pad_edge=False,
         )
         table.add_column("Code", no_wrap=True)
         table.add_column("Carrier", no_wrap=True, max_width=24)
-        for name in ("Departures", "Left", "Mean delay", "Archived"):
+        for name in ("Departures", "Departed", "Delay", "Archived"):
             table.add_column(name, justify="right", no_wrap=True)
         for row in rows:
             table.add_row(
