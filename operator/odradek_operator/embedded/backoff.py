@@ -1,7 +1,7 @@
 """How long to wait before a process that ended by itself is started again. Pure.
 
-Doubling from a second to half a minute, so that a broker that cannot start does not keep the machine busy; a process
-that ran for a while begins again with a second.
+The wait doubles from one second to half a minute, so that a broker that cannot start does not keep the machine busy.
+After a process has run for a while, the next wait is one second again.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Final
 FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 30.0
 STEADY_SECONDS: Final = 30.0
-"""A process that ran for this long is taken to be sound."""
+"""A process that ran for this long has started successfully."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """How often in a row a process has ended early."""
+    """The number of times in a row that a process ended early."""
 
     early_ends: int = 0
 
     def ended(self, ran_seconds: float) -> BackOff:
-        """After the process ended, having run for so long."""
+        """Return the value after a process ended that ran for `ran_seconds`."""
         return BackOff(1 if ran_seconds >= STEADY_SECONDS else self.early_ends + 1)
 
     @property
     def delay_seconds(self) -> float:
-        """The wait before the next start; nothing before the first."""
+        """The wait before the next start; 0 if no process has ended."""
         if self.early_ends == 0:
             return 0.0
-        # The exponent is bounded, so that a process which ends all night makes no huge number.
+        # The exponent is limited, so that a process that fails all night does not give a huge number.
         return min(FIRST_SECONDS * (1 << min(self.early_ends - 1, 10)), LONGEST_SECONDS)

@@ -1,8 +1,8 @@
-"""A whole cluster on one machine: ZooKeeper, brokers, and the operator core over them, as child processes and a loop.
+"""A cluster on one machine: ZooKeeper and brokers as child processes, and a loop that reconciles them.
 
-Enters: manifests and where things go (`Options`). Leaves: a running cluster. Called by `odradek up` and by the test
-kit. Order: ZooKeeper, brokers, reconcile loop; stopped in the reverse order. Whatever goes wrong is an `EmbeddedError`
-of one sentence, and nothing is left running; children even end when this process is killed.
+`odradek up` and the test kit use it. It starts ZooKeeper, the brokers and the loop, and stops them in the reverse
+order. Every failure is an `EmbeddedError` whose message says what to do, and leaves no process running. Child processes
+end even if this process is killed.
 """
 
 from __future__ import annotations
@@ -23,52 +23,54 @@ from odradek.zk.port import ZkError, ZkSettings
 from odradek_operator.crds import Cluster, Resources
 from odradek_operator.embedded.broker_processes import BrokerProcesses
 from odradek_operator.embedded.child import system_error
+from odradek_operator.embedded.cluster_reconciler import ClusterReconciler
 from odradek_operator.embedded.embedded_metrics import EmbeddedMetrics, Sources
-from odradek_operator.embedded.layout import Ports, left_out
+from odradek_operator.embedded.layout import Ports, Site, served_listeners
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests, only_cluster
 from odradek_operator.embedded.ports import LOOPBACK, check_ports
 from odradek_operator.embedded.progress import Event, ProgressKind, Report
+from odradek_operator.embedded.size_record import SizeRecord
 from odradek_operator.embedded.watcher import Watcher
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 from odradek_operator.errors import EmbeddedError
+from odradek_operator.topics.zookeeper_reader import read_snapshot
 
 MINIMUM_FREE_BYTES: Final = 256 << 20
-"""Less room than this on the data folder's disk is called full before anything is started."""
+"""With less free space on the disk of the data folder, nothing is started."""
 
 START_SECONDS: Final = 120.0
-_LOOK_SECONDS: Final = 0.05
 _ZOOKEEPER_SESSION_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Where an embedded cluster lives."""
+    """Where an embedded cluster runs, and how its processes are treated."""
 
     data: Path
     ports: Ports
     zookeeper_jars: Path | None = None
     synchronous: bool = True
-    """Whether ZooKeeper syncs each write to the disk; tests do without."""
+    """Whether ZooKeeper syncs each write to the disk, which tests do not need."""
     grace_seconds: float = 15.0
-    """For each broker, from SIGTERM to SIGKILL."""
+    """Seconds from SIGTERM to SIGKILL, for each broker."""
     restart: bool = True
     """Whether a broker that ends by itself is started again."""
 
 
 class EmbeddedCluster:
-    """One cluster. Everything is called from the event loop and the thread in which `start` ran."""
+    """One cluster. All methods must be called from the event loop and the thread in which `start` ran."""
 
     def __init__(self, manifests: Manifests, resources: Resources, options: Options, report: Report) -> None:
-        """`resources` are what `manifests` gave. Raises `EmbeddedError` unless there is exactly one Cluster."""
-        self.cluster: Final[Cluster] = only_cluster(resources)
+        """`resources`: those read from `manifests`. Raises `EmbeddedError` unless there is exactly one Cluster."""
+        self._cluster: Final[Cluster] = only_cluster(resources)
         self.options: Final = options
         self._manifests = manifests
         self._resources = resources
         self._report = report
         self._data = options.data.absolute()
         self._lock: IO[str] | None = None
-        connect = self.cluster.zookeeper.connect
+        connect = self._cluster.zookeeper.connect
         self._server = (
             ZooKeeperServer(
                 self._data / "zookeeper",
@@ -81,11 +83,13 @@ class EmbeddedCluster:
         )
         self.zookeeper: Final = f"{LOOPBACK}:{options.ports.zookeeper}" if connect is None else connect
         self.brokers: Final = BrokerProcesses(
-            self.cluster, data=self._data, ports=options.ports, zookeeper=self.zookeeper, report=report
+            Site(data=self._data, ports=options.ports, zookeeper=self.zookeeper),
+            report,
+            restart=options.restart,
+            grace_seconds=options.grace_seconds,
         )
         self._monitoring = self._make_monitoring()
         self._zk: KazooZkClient | None = None
-        self._watcher: Watcher | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make_monitoring(self) -> EmbeddedMetrics | None:
@@ -93,64 +97,56 @@ class EmbeddedCluster:
         if ports.monitoring is None:
             return None
         sources = Sources(
-            bootstrap=ports.bootstrap,
+            bootstrap=ports.bootstrap(self._cluster.brokers.replicas),
             zookeeper=self.zookeeper,
             zookeeper_process=lambda: None if server is None else server.child.pid,
         )
-        return EmbeddedMetrics(self.cluster, ports, sources)
+        return EmbeddedMetrics(self._cluster, ports, sources)
 
     @property
     def bootstrap(self) -> str:
-        """What clients are given, `host:port,…`."""
-        return self.options.ports.bootstrap
+        """Addresses of all brokers for clients, `host:port,...`."""
+        return self.options.ports.bootstrap(self._count)
+
+    @property
+    def _count(self) -> int:
+        return len(self.brokers.ids) or self._cluster.brokers.replicas
 
     @property
     def metrics_urls(self) -> list[str]:
-        """`/metrics` of each broker."""
-        return [f"http://{LOOPBACK}:{port}/metrics" for port in self.options.ports.metrics]
+        """URLs of `/metrics` of each broker."""
+        ports = self.options.ports
+        return [f"http://{LOOPBACK}:{ports.broker_metrics(broker)}/metrics" for broker in range(self._count)]
 
     @property
     def monitoring_urls(self) -> dict[str, str]:
-        """`/metrics` of operator, ZooKeeper and exporter, by these names; empty where they are not served."""
+        """URLs of `/metrics` of `operator`, `zookeeper` and `exporter`; empty if they serve none."""
         return {} if self._monitoring is None else self._monitoring.urls()
 
     async def start(self, timeout_seconds: float = START_SECONDS) -> None:
-        """Start everything and return when every broker is ready and every topic is there and in sync.
+        """Start everything. Returns when every broker is ready, and every topic exists and is in sync.
 
         Raises `EmbeddedError`; then nothing is left running.
         """
         began = time.monotonic()
         try:
             self._check_surroundings()
-            for sentence in left_out(self.cluster):
-                self._report(Event(ProgressKind.NOTICE, f"cluster {self.cluster.name}", sentence))
             await self._start_zookeeper(timeout_seconds)
-            self.brokers.prepare()
-            self.brokers.start_all()
-            await self.brokers.wait_until_ready(timeout_seconds)
             self._zk = KazooZkClient(ZkSettings(connect=self.zookeeper, session_timeout_ms=_ZOOKEEPER_SESSION_MS))
             await self._zk.start()
-            ledger = Ledger(self._data / "resources.json")
-            self._watcher = Watcher(self._zk, self._manifests, self._resources, ledger=ledger, report=self._report)
-            if self._monitoring is not None:
-                self._monitoring.start()
-                self._watcher.count_in(self._monitoring.reconciliations)
-            await self._watcher.wait_until_ready(timeout_seconds)
+            await self._start_brokers(self._zk, timeout_seconds)
         except ZkError as error:
             await self.stop()
             raise EmbeddedError(f"ZooKeeper at {self.zookeeper} does not serve: {error}.") from error
         except BaseException:
             await self.stop()
             raise
-        self._tasks.append(asyncio.create_task(self._watcher.run(), name="watcher"))
-        if self.options.restart:
-            self._tasks.append(asyncio.create_task(self.brokers.supervise(), name="brokers"))
         details: dict[str, object] = {}
         if self._monitoring is not None:
             self._tasks.append(asyncio.create_task(self._monitoring.run(), name="monitoring"))
-            prometheus = self._monitoring.write_prometheus_file(self._data)
+            prometheus = self._monitoring.write_prometheus_files(self._data, self.brokers.ids)
             details = {"monitoring": self._monitoring.urls(), "prometheus": str(prometheus)}
-            message = f"all series are scraped by: prometheus --config.file={prometheus}"
+            message = f"to scrape all series, run: prometheus --config.file={prometheus}"
             self._report(Event(ProgressKind.PROCESS, "metrics", message, details))
         self._report(
             Event(
@@ -168,8 +164,32 @@ class EmbeddedCluster:
             )
         )
 
+    async def _start_brokers(self, zk: KazooZkClient, timeout_seconds: float) -> None:
+        """Start the brokers and the loops that follow the manifests and the processes."""
+        record = SizeRecord(self._data)
+        ports = self.options.ports
+        reconciler = ClusterReconciler(self.brokers, ports, record, self._report, changed=self._brokers_changed)
+        ledger = Ledger(self._data / "resources.json")
+        watcher = Watcher(
+            zk, self._manifests, self._resources, ledger=ledger, reconciler=reconciler, report=self._report
+        )
+        await reconciler.prepare(zk, self._cluster, await read_snapshot(zk, None))
+        for broker in self.brokers.ids:
+            self.brokers.start(broker)
+        await self.brokers.wait_until_ready(timeout_seconds)
+        if self._monitoring is not None:
+            self._monitoring.start()
+            watcher.count_in(self._monitoring.reconciliations)
+        await watcher.wait_until_ready(timeout_seconds)
+        self._tasks.append(asyncio.create_task(watcher.run(), name="watcher"))
+        self._tasks.append(asyncio.create_task(self.brokers.supervise(), name="brokers"))
+
+    def _brokers_changed(self) -> None:
+        if self._monitoring is not None:
+            self._monitoring.write_prometheus_files(self._data, self.brokers.ids)
+
     async def serve(self, stop: Callable[[], Awaitable[object]]) -> None:
-        """Run until `stop()` returns; raises what ended a loop of ours, which is a bug."""
+        """Run until `stop()` returns. Raises the exception of a loop that failed, which is a bug."""
         stopper = asyncio.ensure_future(stop())
         try:
             done, _ = await asyncio.wait([stopper, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -179,7 +199,7 @@ class EmbeddedCluster:
             stopper.cancel()
 
     async def stop(self) -> None:
-        """Stop everything in the reverse order. Idempotent; what was started is ended even when this is cancelled."""
+        """Stop everything in the reverse order. Idempotent. All processes end even if this is cancelled."""
         try:
             for task in self._tasks:
                 task.cancel()
@@ -211,19 +231,22 @@ class EmbeddedCluster:
         self._report(Event(ProgressKind.PROCESS, "zookeeper", "ready"))
 
     def _check_surroundings(self) -> None:
-        """Everything that can be known to go wrong before anything is started."""
+        """Check everything that can be checked before the first process starts."""
         try:
             self._data.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(self._data).free
         except OSError as error:
-            raise EmbeddedError(system_error(f"The data folder {self._data} cannot be made", error)) from error
+            raise EmbeddedError(system_error(f"The data folder {self._data} cannot be created", error)) from error
         if free < MINIMUM_FREE_BYTES:
             raise EmbeddedError(
                 f"The disk is full: {free >> 20} MiB are free where {self._data} is, "
-                f"{MINIMUM_FREE_BYTES >> 20} MiB are needed; make room, or choose another place with --data-dir."
+                f"{MINIMUM_FREE_BYTES >> 20} MiB are needed; free space, or choose another place with --data-dir."
             )
         self._take_lock()
-        check_ports(self.options.ports.uses(own_zookeeper=self._server is not None))
+        count = self._cluster.brokers.replicas
+        uses = self.options.ports.uses(count, own_zookeeper=self._server is not None)
+        listeners = served_listeners(self._cluster, uses, count=count)
+        check_ports([*uses, *(use for broker in range(count) for use in listeners.uses_of_broker(broker))])
 
     def _take_lock(self) -> None:
         path = self._data / "lock"

@@ -1,24 +1,32 @@
-"""Where everything of an embedded cluster is, and the properties of each broker. Values only, nothing is done here.
+"""The ports, folders and properties of the brokers of an embedded cluster. Pure: nothing is written or started here.
 
-Enters: a Cluster resource, a data folder, ports. Leaves: paths and `server.properties`. The cluster writes the files;
-brokers get nothing else.
+`broker_processes` writes the properties to the file of each broker. Brokers get no other configuration, except for
+dynamic properties, which are in ZooKeeper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek_operator.crds import Cluster, Listener
 from odradek_operator.embedded.ports import LOOPBACK, PortUse
 from odradek_operator.errors import EmbeddedError
+from odradek_operator.objects.cluster_properties import properties_of
 from odradek_operator.objects.properties_file import render
+
+FIRST_LISTENER: Final = "PLAINTEXT"
+"""Name of the listener that the brokers use among themselves. It is fixed, because they must all know it by one name,
+also while listeners change."""
+
+_SIZED: Final = ("default.replication.factor", "offsets.topic.replication.factor")
+_MAX_PORT: Final = 65_535
 
 
 class MonitoringPorts(NamedTuple):
-    """Where `/metrics` is served of all that is no broker."""
+    """Ports of `/metrics` of the processes other than brokers."""
 
     operator: int
     zookeeper: int
@@ -26,25 +34,27 @@ class MonitoringPorts(NamedTuple):
 
     @classmethod
     def from_base(cls, base: int) -> MonitoringPorts:
-        """Three consecutive ones."""
+        """Return three consecutive ports."""
         return cls(base, base + 1, base + 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Ports of the loopback address; those of the brokers by broker id."""
+    """Ports of the loopback address. Brokers beyond the rows have the ports that follow the last one."""
 
     zookeeper: int
     brokers: tuple[int, ...]
+    """Port of the first listener, by broker id."""
     metrics: tuple[int, ...]
+    """Port of `/metrics`, by broker id."""
     monitoring: MonitoringPorts | None = None
-    """None: the series of operator, ZooKeeper and exporter are not served."""
+    """None: operator, ZooKeeper and exporter serve no metrics."""
 
     @classmethod
     def in_rows(
         cls, count: int, *, zookeeper: int, base: int, metrics_base: int, monitoring: int | None = None
     ) -> Ports:
-        """Consecutive ones from each base."""
+        """Return consecutive ports from each base."""
         return cls(
             zookeeper=zookeeper,
             brokers=tuple(range(base, base + count)),
@@ -52,14 +62,26 @@ class Ports:
             monitoring=None if monitoring is None else MonitoringPorts.from_base(monitoring),
         )
 
-    def uses(self, *, own_zookeeper: bool) -> list[PortUse]:
-        """All of them, with the options that change them."""
-        uses = [PortUse(self.zookeeper, "ZooKeeper", "--zookeeper-port")] if own_zookeeper else []
-        uses += [PortUse(port, f"broker {number}", "--base-port") for number, port in enumerate(self.brokers)]
-        uses += [
-            PortUse(port, f"the metrics of broker {number}", "--metrics-base-port")
-            for number, port in enumerate(self.metrics)
+    def broker(self, broker_id: int) -> int:
+        """Return the port of a broker's first listener."""
+        return _in_row(self.brokers, broker_id)
+
+    def broker_metrics(self, broker_id: int) -> int:
+        """Return the port of a broker's `/metrics`."""
+        return _in_row(self.metrics, broker_id)
+
+    def uses_of_broker(self, broker_id: int) -> list[PortUse]:
+        """Return a broker's ports without those of further listeners, with the options that change them."""
+        return [
+            PortUse(self.broker(broker_id), f"broker {broker_id}", "--base-port"),
+            PortUse(self.broker_metrics(broker_id), f"the metrics of broker {broker_id}", "--metrics-base-port"),
         ]
+
+    def uses(self, count: int, *, own_zookeeper: bool) -> list[PortUse]:
+        """Return all ports of a cluster with `count` brokers, without those of further listeners."""
+        uses = [PortUse(self.zookeeper, "ZooKeeper", "--zookeeper-port")] if own_zookeeper else []
+        for broker_id in range(count):
+            uses += self.uses_of_broker(broker_id)
         if self.monitoring is None:
             return uses
         served = self.monitoring._asdict()
@@ -67,83 +89,196 @@ class Ports:
             del served["zookeeper"]
         return uses + [PortUse(port, f"the metrics of the {of}", "--monitoring-port") for of, port in served.items()]
 
+    def bootstrap(self, count: int) -> str:
+        """Return the addresses of `count` brokers for clients, `host:port,...`."""
+        return ",".join(f"{LOOPBACK}:{self.broker(broker_id)}" for broker_id in range(count))
+
+
+def _in_row(row: Sequence[int], index: int) -> int:
+    return row[index] if index < len(row) else row[-1] + index - len(row) + 1
+
+
+# Listeners
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedListeners:
+    """The listeners of a resource that an embedded cluster serves."""
+
+    first: Listener
+    """Its port is that of `--base-port`, whatever the resource says."""
+    further: tuple[Listener, ...] = ()
+    """Broker N serves them on their port + N."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Why each other listener is not served, by its name."""
+
     @property
-    def bootstrap(self) -> str:
-        """What clients are given."""
-        return ",".join(f"{LOOPBACK}:{port}" for port in self.brokers)
+    def notices(self) -> list[str]:
+        """Return a message about each listener that is not served."""
+        return list(self.left_out.values())
+
+    def uses_of_broker(self, broker_id: int) -> list[PortUse]:
+        """Return a broker's ports of further listeners."""
+        return [
+            PortUse(
+                listener.port + broker_id,
+                f"listener {listener.name} of broker {broker_id}",
+                f"the port of listener {listener.name} in spec.listeners",
+            )
+            for listener in self.further
+        ]
 
 
-def served_listener(cluster: Cluster) -> Listener:
-    """The one listener that an embedded cluster has: the first without certificates and passwords."""
+def served_listeners(cluster: Cluster, taken: Collection[PortUse], *, count: int) -> ServedListeners:
+    """Return the listeners that `count` brokers serve.
+
+    `taken`: all other ports of the cluster. A listener that needs one of them is not served. Raises `EmbeddedError` if
+    there is no listener without TLS and authentication.
+    """
     plain = [listener for listener in cluster.listeners if listener.plain]
     if not plain:
         raise EmbeddedError(
             f"Cluster {cluster.name} has no listener without tls and authentication, and an embedded cluster "
             "serves no other yet: add {name: plain, port: 9092, type: internal} to spec.listeners."
         )
-    return plain[0]
+    users = {use.port: use.user for use in taken}
+    further: list[Listener] = []
+    left_out: dict[str, str] = {}
+    for listener in cluster.listeners:
+        if listener is plain[0]:
+            continue
+        if why := _why_left_out(listener, users, count):
+            left_out[listener.name] = f"Listener {listener.name} of Cluster {cluster.name} is not served: {why}"
+            continue
+        further.append(listener)
+        users |= {listener.port + number: f"listener {listener.name} of broker {number}" for number in range(count)}
+    return ServedListeners(first=plain[0], further=tuple(further), left_out=left_out)
 
 
-def left_out(cluster: Cluster) -> list[str]:
-    """A sentence for each listener of the resource that an embedded cluster does not have."""
-    served = served_listener(cluster)
-    return [
-        f"Listener {listener.name} of Cluster {cluster.name} is left out: an embedded cluster has one, {served.name}."
-        for listener in cluster.listeners
-        if listener is not served
-    ]
+def _why_left_out(listener: Listener, users: Mapping[int, str], count: int) -> str:
+    if not listener.plain:
+        return "an embedded cluster serves only listeners without tls and authentication."
+    if listener.name.upper() == FIRST_LISTENER:
+        return f"the brokers use the name {FIRST_LISTENER} among themselves. Rename the listener."
+    last = listener.port + count - 1
+    if last > _MAX_PORT:
+        return f"broker {count - 1} would need port {last}, which does not exist. Change its port in spec.listeners."
+    taken = next((port for port in range(listener.port, last + 1) if port in users), None)
+    if taken is None:
+        return ""
+    needed = f"port {last}" if count == 1 else f"the ports {listener.port} to {last}, one for each broker"
+    return f"it needs {needed}, but {taken} is the port of {users[taken]}. Change its port in spec.listeners."
 
 
-def small_defaults(brokers: int) -> dict[str, str]:
-    """Where Kafka's defaults are meant for more or larger machines. What the resource says comes before these."""
-    factor = str(min(3, brokers))
+# Properties
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerProperties:
+    """The properties in the file of one broker, by how a change takes effect."""
+
+    static: Mapping[str, str]
+    """A change takes a restart."""
+    sized: Mapping[str, str]
+    """Defaults that depend on the number of brokers. New values take effect at the next restart, but cause none."""
+    listeners: Mapping[str, str]
+    """See `lifecycle/dynamic_listeners`."""
+
+    @property
+    def file(self) -> dict[str, str]:
+        """Return all properties."""
+        return {**self.sized, **self.static, **self.listeners}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where the processes of a cluster are."""
+
+    data: PurePath
+    """Absolute path of the data folder."""
+    ports: Ports
+    zookeeper: str
+    """Connect string."""
+
+
+def sized_defaults(brokers: int) -> dict[str, str]:
+    """Return the defaults that depend on the number of brokers."""
+    return dict.fromkeys(_SIZED, str(min(3, brokers)))
+
+
+def small_defaults() -> dict[str, str]:
+    """Return defaults for one machine, where Kafka's are for more or larger ones. The resource overrides them."""
     return {
-        "default.replication.factor": factor,
-        "offsets.topic.replication.factor": factor,
-        # 50 partitions on three processes of one machine would only make starting and failing over slower.
+        # 50 partitions in a few processes of one machine would make starts and failovers slower.
         "offsets.topic.num.partitions": "12",
-        # Nobody waits three seconds for more members of a group on a laptop.
+        # On one machine, the members of a group start at about the same time.
         "group.initial.rebalance.delay.ms": "0",
-        # On one machine silence means death sooner than over a network.
+        # On one machine, a broker that is silent has failed: there is no network that could delay it.
         "zookeeper.session.timeout.ms": "6000",
-        # The last broker to stop has nobody to hand over to, and would try for a long time.
+        # The last broker that stops has no other to move leaderships to, and would try for a long time.
         "controlled.shutdown.retry.backoff.ms": "500",
     }
 
 
 def broker_directory(data: PurePath, broker_id: int) -> PurePath:
-    """Everything of one broker: properties, log of the process, volumes."""
+    """Return the folder of one broker: its properties, the log of its process, its volumes."""
     return data / f"broker-{broker_id}"
 
 
-def log_directories(cluster: Cluster, data: PurePath, broker_id: int) -> list[str]:
-    """One for each volume."""
-    ids = [volume.id for volume in cluster.brokers.volumes] or [0]
-    return [str(broker_directory(data, broker_id) / f"volume-{number}") for number in ids]
+def volume_directory(data: PurePath, broker_id: int, volume_id: int) -> PurePath:
+    """Return the log directory of a broker on one volume."""
+    return broker_directory(data, broker_id) / f"volume-{volume_id}"
+
+
+def volume_ids(cluster: Cluster) -> list[int]:
+    """Return the ids of the volumes of each broker; without volumes in the resource, there is one."""
+    return [volume.id for volume in cluster.brokers.volumes] or [0]
 
 
 def broker_properties(
-    cluster: Cluster, broker_id: int, *, data: PurePath, ports: Ports, zookeeper: str
-) -> dict[str, str]:
-    """The properties of one broker. `data` must be absolute, since the broker may run elsewhere."""
-    listener = f"PLAINTEXT://{LOOPBACK}:{ports.brokers[broker_id]}"
+    cluster: Cluster, broker_id: int, site: Site, *, further: Sequence[Listener] = (), kept_volumes: Sequence[int] = ()
+) -> BrokerProperties:
+    """Return the properties of one broker, without dynamic ones.
+
+    `further`: served listeners other than the first. `kept_volumes`: ids of volumes that are no longer in the resource,
+    but hold replicas of the broker.
+    """
     racks = cluster.brokers.rack_names
-    return {
-        **small_defaults(cluster.brokers.replicas),
-        **cluster.brokers.config,
-        **({"broker.rack": racks[broker_id % len(racks)]} if racks else {}),
-        "broker.id": str(broker_id),
-        "listeners": listener,
-        "advertised.listeners": listener,
-        "log.dirs": ",".join(log_directories(cluster, data, broker_id)),
-        "zookeeper.connect": zookeeper,
-        "metrics.host": LOOPBACK,
-        "metrics.port": str(ports.metrics[broker_id]),
-    }
+    given, _ = properties_of(cluster)
+    volumes = [*volume_ids(cluster), *kept_volumes]
+    return BrokerProperties(
+        static={
+            **small_defaults(),
+            **given,
+            **({"broker.rack": racks[broker_id % len(racks)]} if racks else {}),
+            "broker.id": str(broker_id),
+            "log.dirs": ",".join(str(volume_directory(site.data, broker_id, volume)) for volume in volumes),
+            "zookeeper.connect": site.zookeeper,
+            "metrics.host": LOOPBACK,
+            "metrics.port": str(site.ports.broker_metrics(broker_id)),
+        },
+        sized={
+            key: value
+            for key, value in sized_defaults(cluster.brokers.replicas).items()
+            if key not in cluster.brokers.config
+        },
+        listeners=_listeners(broker_id, site.ports, further),
+    )
+
+
+def _listeners(broker_id: int, ports: Ports, further: Sequence[Listener]) -> dict[str, str]:
+    by_name = {FIRST_LISTENER: ports.broker(broker_id)}
+    by_name |= {listener.name.upper(): listener.port + broker_id for listener in further}
+    joined = ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in by_name.items())
+    found = {"listeners": joined, "advertised.listeners": joined}
+    if further:
+        found["listener.security.protocol.map"] = ",".join(f"{name}:PLAINTEXT" for name in by_name)
+    return found
 
 
 def render_properties(properties: Mapping[str, str]) -> str:
-    """The text of a properties file."""
+    """Return the text of a properties file."""
     return render(
-        properties, header="Written by odradek up at each start from the Cluster resource: change that, not this."
+        properties,
+        header="Written by odradek up from the Cluster resource, at each start of the broker: change the resource.",
     )

@@ -1,8 +1,8 @@
-"""`odradek up`: the embedded cluster in the foreground, until Ctrl-C. Registered in the group `odradek.commands`.
+"""`odradek up`: runs an embedded cluster in the foreground until Ctrl-C. Registered in the group `odradek.commands`.
 
-Enters: a command line. Leaves: lines for a person, or one JSON object a line, and an exit code: 0 when it was asked to
-stop, 1 when something went wrong, 2 for wrong usage. The line `ready: bootstrap … zookeeper …` is for programs to wait
-for. An error is its sentence, without a stack trace.
+It prints progress as lines for a person, or as one JSON object per line. The exit code is 0 if it was asked to stop, 1
+after an error, 2 for wrong usage. Programs can wait for the line `ready: bootstrap ... zookeeper ...`. Errors are
+printed without a stack trace.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ from odradek_operator.embedded.manifests import Manifests, only_cluster
 from odradek_operator.embedded.progress import Event, ProgressKind, Report
 
 _EXAMPLE: Final = """\
-Run a whole cluster on this machine: ZooKeeper, brokers, and the operator core over the same YAML as on Kubernetes.
+Run a whole cluster on this machine: ZooKeeper, brokers, and the operator core, from the same YAML as on Kubernetes.
 
-Every process serves /metrics; prometheus.yml in --data-dir scrapes them all for the dashboards.
+Edit the YAML while it runs, and the cluster follows. Topics, partitions and their configurations change at once. More
+brokers get their share of the replicas; fewer are drained first. Dynamic broker properties and listeners change without
+a restart, other properties by a restart of one broker at a time. An invalid edit changes nothing and is reported.
 
-Edit the YAML while it runs: topics, partitions and configurations follow. Ctrl-C stops everything in order; the data
-stays in --data-dir and is there again next time.
+Broker N listens on the base port + N, and on the port of each further listener + N. Every process serves /metrics;
+prometheus.yml in --data-dir scrapes them all for the dashboards.
+
+Ctrl-C stops everything in order. The data stays in --data-dir for the next start.
 
 \b
 Example:
@@ -63,28 +67,43 @@ class _Arguments:
     multiple=True,
     required=True,
     type=click.Path(path_type=Path),
-    help="Manifest, or folder of manifests; may be given several times.",
+    help="Manifest, or folder of manifests. Can be given several times.",
 )
 @click.option(
-    "--data-dir", "data", default=".odradek", show_default=True, type=click.Path(path_type=Path), help="All data."
+    "--data-dir",
+    "data",
+    default=".odradek",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Folder of all data.",
 )
 @click.option("--zookeeper-port", default=2181, show_default=True, type=_PORT, help="Port of ZooKeeper.")
-@click.option("--base-port", default=9092, show_default=True, type=_PORT, help="Port of broker 0; the others follow.")
 @click.option(
-    "--metrics-base-port", default=9404, show_default=True, type=_PORT, help="Port of broker 0's /metrics; likewise."
+    "--base-port", default=9092, show_default=True, type=_PORT, help="Port of broker 0; broker N has this port + N."
+)
+@click.option(
+    "--metrics-base-port",
+    default=9404,
+    show_default=True,
+    type=_PORT,
+    help="Port of /metrics of broker 0; others likewise.",
 )
 @click.option(
     "--monitoring-port",
     default=9401,
     show_default=True,
     type=_PORT,
-    help="Port of the operator's /metrics; those of ZooKeeper and of consumer lag have the next two.",
+    help="Port of /metrics of the operator. ZooKeeper and the exporter of consumer lag have the next two.",
 )
-@click.option("--zookeeper-jars", type=click.Path(path_type=Path), help="Folder of ZooKeeper's jars; else PySpark's.")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form of lines.")
-@click.option("-v", "--verbose", is_flag=True, help="Also what the operator core logs, on standard error.")
+@click.option(
+    "--zookeeper-jars", type=click.Path(path_type=Path), help="Folder of ZooKeeper's jars. Default: PySpark's."
+)
+@click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the output."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Write the log of the operator core to standard error.")
 def up(*, output: str, verbose: bool, **arguments: object) -> None:
-    """The command itself; `_EXAMPLE` is its help."""
+    """Run the command; `_EXAMPLE` is its help."""
     logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
     report = json_report if output == "json" else text_report(color=sys.stdout.isatty())
     try:
@@ -120,7 +139,7 @@ async def _run(arguments: _Arguments, report: Report) -> None:
 
 
 class _Stop:
-    """What a signal does: the first stops in order, also while starting; the second kills every broker at once."""
+    """Handles signals. The first stops the cluster in order, also during its start; the second kills every broker."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.asked = asyncio.Event()
@@ -128,7 +147,7 @@ class _Stop:
         self._starting: asyncio.Future[None] | None = None
 
     async def unless_asked(self, start: Coroutine[Any, Any, None]) -> None:
-        """Await `start`; a signal cancels it."""
+        """Await `start`, which a signal cancels."""
         self._starting = asyncio.ensure_future(start)
         await self._starting
 
@@ -141,14 +160,14 @@ class _Stop:
 
 
 def json_report(event: Event) -> None:
-    """An event as one JSON object on a line."""
+    """Print an event as one JSON object on a line."""
     line = {"event": event.kind.value, "subject": event.subject, "message": event.message, "good": event.good}
     click.echo(json.dumps({**line, **event.details}))
 
 
 def text_report(*, color: bool) -> Callable[[Event], None]:
-    """Events as lines for a person; the ready line has the same form with and without colour."""
-    # Here and not above: rich takes longer to import than everything else together.
+    """Return a function that prints events as lines. The ready line is the same text with and without colour."""
+    # The import is here because rich takes longer to import than everything else together.
     from rich.console import Console
     from rich.text import Text
 

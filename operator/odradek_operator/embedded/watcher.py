@@ -1,8 +1,8 @@
 """The reconciliation loop of the embedded cluster, over manifest files instead of Kubernetes resources.
 
 It checks the files twice a second and ZooKeeper every few seconds, so that it also notices changes that others made.
-Invalid manifests change nothing: the problems are reported once, and the last valid ones stay in force. Replication
-factors change with the decisions of `lifecycle`, one portion per round, as on Kubernetes.
+Invalid manifests change nothing: the problems are reported once, and the last valid ones stay in force. Topics are
+reconciled by `topics/reconcile`, brokers by `cluster_reconciler`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import dataclasses
 import logging
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from odradek.base.errors import OdradekError
 from odradek.zk.layout import BROKER_IDS, LayoutError
 from odradek.zk.port import ZkClient, ZkError
-from odradek_operator.crds import Resources, Topic, same_spec
+from odradek_operator.crds import Cluster, Resources, Topic, same_spec
+from odradek_operator.embedded.cluster_changes import accept, check_listeners
+from odradek_operator.embedded.cluster_reconciler import ClusterReconciler
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests, only_cluster
 from odradek_operator.embedded.progress import Event, ProgressKind, Report
 from odradek_operator.errors import EmbeddedError
 from odradek_operator.kube.operator_metrics import Reconciliations
-from odradek_operator.lifecycle import moves
-from odradek_operator.lifecycle.throttle import mark_of
+from odradek_operator.lifecycle.steps import ClusterDecision, RecordBrokers, SetBrokerDefaults
 from odradek_operator.objects.names import Component
 from odradek_operator.topics.reconcile import Outcome, reconcile
 from odradek_operator.topics.topic_actions import (
@@ -36,12 +37,10 @@ from odradek_operator.topics.topic_actions import (
     RecordOwnership,
     SetConfig,
 )
-from odradek_operator.topics.topic_decisions import wanted_factors
 from odradek_operator.topics.topic_plan import Wanted
 from odradek_operator.topics.topic_status import Condition, Truth, cluster_status, topic_status
-from odradek_operator.topics.zookeeper_reader import read_snapshot
 from odradek_operator.topics.zookeeper_state import Snapshot
-from odradek_operator.topics.zookeeper_writer import OutdatedError, carry_out_step
+from odradek_operator.topics.zookeeper_writer import OutdatedError
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +49,19 @@ _DRIFT_SECONDS: Final = 3.0
 _UNREADY_SECONDS: Final = 1.0
 """Seconds between two rounds if everything is ready, and if not."""
 
+_MAX_SHARE: Final = 20
+"""A round that took long is followed by a pause this many times as long, so that a large cluster is not read all the
+time."""
+
 _START_SECONDS: Final = 0.2
 """Seconds between two rounds before the cluster is ready for the first time."""
+
+_ZOOKEEPER: Final = "zookeeper"
+_DATA: Final = "data folder"
+_FAILURES: Final = (_ZOOKEEPER, _DATA)
+"""Subjects of conditions if a round failed."""
+
+_Resource = TypeVar("_Resource", Cluster, Topic)
 
 _VERBS: Final[Mapping[type[Action], str]] = {
     CreateTopic: "created",
@@ -64,10 +74,17 @@ _VERBS: Final[Mapping[type[Action], str]] = {
 
 
 class Watcher:
-    """Reconciles the topics of one cluster with the manifests."""
+    """Reconciles one cluster and its topics with the manifests."""
 
     def __init__(
-        self, zk: ZkClient, manifests: Manifests, resources: Resources, ledger: Ledger, report: Report
+        self,
+        zk: ZkClient,
+        manifests: Manifests,
+        resources: Resources,
+        *,
+        ledger: Ledger,
+        reconciler: ClusterReconciler,
+        report: Report,
     ) -> None:
         """`resources`: those in `manifests` at the start, with exactly one Cluster."""
         self._zk = zk
@@ -75,15 +92,19 @@ class Watcher:
         self._cluster = only_cluster(resources)
         self._topics: dict[str, Topic] = {}
         self._ledger = ledger
+        self._reconciler = reconciler
         self._report = report
         self._conditions: dict[str, Condition] = {}
+        self._notices: tuple[str, ...] = ()
+        self._invalid = False
+        """Whether the manifests are invalid."""
         self._stirred = False
-        self._moving = False
-        """Whether replicas are moving or have to move."""
+        self._busy = False
+        """Whether something is in progress that causes no event, such as a growing ISR."""
         self._counted: Reconciliations | None = None
         self._registered = 0
         """Registered brokers in the last successful round."""
-        self._take(resources)
+        self._take(resources, self._cluster)
 
     def count_in(self, reconciliations: Reconciliations) -> None:
         """Count rounds and resources in the operator's metrics from now on."""
@@ -102,16 +123,18 @@ class Watcher:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        next_look = 0.0
+        next_round = 0.0
         watch = self._zk.watch_children(BROKER_IDS, self._stir)
         try:
             while True:
                 periodic = not self._files_changed() and not self._stirred
-                if not periodic or time.monotonic() >= next_look:
+                if not periodic or time.monotonic() >= next_round:
                     self._stirred = False
+                    began = time.process_time()
                     unready = await self._counted_round(periodic=periodic)
-                    restless = self._moving or unready is not None
-                    next_look = time.monotonic() + (_UNREADY_SECONDS if restless else _DRIFT_SECONDS)
+                    used = time.process_time() - began
+                    pause = _UNREADY_SECONDS if self._busy or unready is not None else _DRIFT_SECONDS
+                    next_round = time.monotonic() + max(pause, _MAX_SHARE * used)
                 await asyncio.sleep(_FILES_SECONDS)
         finally:
             watch.cancel()
@@ -125,24 +148,28 @@ class Watcher:
             resources = self._manifests.reload()
             if resources is None:
                 return False
-            cluster = only_cluster(resources)
+            accepted = accept(self._cluster, only_cluster(resources))
+            served = self._reconciler.listeners(self._cluster)
+            check_listeners(served, self._reconciler.listeners(accepted.cluster))
         except OdradekError as error:
-            self._notice("manifests", f"not taken over, the last good ones stay in force:\n{error}")
+            self._invalid = True
+            self._notice("manifests", f"not applied; the last valid ones stay in force:\n{error}")
             return False
-        if cluster.name != self._cluster.name:
-            self._notice(
-                "manifests", f"Cluster {self._cluster.name} runs, {cluster.name} is described: start another for it."
-            )
-            return False
-        if not same_spec(cluster, self._cluster):
-            self._notice(f"cluster {cluster.name}", "its changes take effect at the next start.")
-        self._take(resources)
+        if self._invalid:
+            self._invalid = False
+            self._report(Event(ProgressKind.NOTICE, "manifests", "valid again, and in force"))
+        for notice in accepted.notices:
+            self._notice(f"cluster {self._cluster.name}", notice)
+        self._take(resources, accepted.cluster)
         return True
 
-    def _take(self, resources: Resources) -> None:
-        """Use these resources from now on. A topic whose specification changed gets the next generation."""
+    def _take(self, resources: Resources, cluster: Cluster) -> None:
+        """Use these resources from now on. One whose specification changed gets the next generation."""
         for notice in resources.notices:
-            self._notice("manifests", notice)
+            if notice not in self._notices:
+                self._notice("manifests", notice)
+        self._notices = resources.notices
+        self._cluster = _next_generation(self._cluster, cluster)
         before, wanted = self._topics, resources.topics_of(self._cluster.name)
         self._topics = {
             name: topic if name not in before else _next_generation(before[name], topic)
@@ -160,52 +187,30 @@ class Watcher:
         self._counted.counted("Topic", {namespace: (len(topics), sum(topic.paused for topic in topics))})
         with self._counted.one("Cluster", namespace, periodic=periodic) as outcome:
             unready = await self._round()
-            outcome.failed = "zookeeper" in self._conditions
+            outcome.failed = any(subject in self._conditions for subject in _FAILURES)
         wanted = self._cluster.brokers.replicas
-        self._counted.pods(namespace, name, Component.KAFKA, wanted=wanted, ready=self._registered)
+        self._counted.pods(namespace, name, Component.KAFKA, wanted=wanted, ready=min(self._registered, wanted))
         return unready
 
     async def _round(self) -> str | None:
         """Reconcile once and report changes. Returns what is not ready."""
         wanted = Wanted(cluster=self._cluster, topics=self._topics, removed=self._ledger.removed(self._topics))
         try:
-            outcome = await reconcile(self._zk, wanted, self._done)
-            await self._move(wanted, outcome.snapshot)
-        except (ZkError, LayoutError) as error:
-            self._condition(
-                "zookeeper", Condition(type="Ready", status=Truth.FALSE, reason="ZooKeeper", message=str(error))
-            )
-            return str(error)
-        self._conditions.pop("zookeeper", None)
-        self._registered = len(outcome.snapshot.brokers)
-        self._settle_removed(wanted, outcome)
-        return self._tell_conditions(outcome)
-
-    async def _move(self, wanted: Wanted, snapshot: Snapshot) -> None:
-        """Start a portion of replica moves, or remove the throttle of the last one."""
-        self._moving = bool(wanted_factors(wanted, snapshot)) or mark_of(snapshot) is not None
-        if not self._moving:
-            return
-        # The targets depend on all replicas of the brokers.
-        whole = await read_snapshot(self._zk, None)
-        factors = wanted_factors(wanted, whole)
-        decided = moves.decide(self._cluster, whole, present=self._cluster.brokers.replicas, factors=factors)
-        for waiting in decided.waiting:
-            self._condition(
-                waiting.what,
-                Condition(type="Moved", status=Truth.FALSE, reason=waiting.reason, message=waiting.sentence),
-            )
-        if decided.step is None or whole.controller_epoch_version is None:
-            return
-        try:
-            await carry_out_step(self._zk, decided.step, epoch_version=whole.controller_epoch_version)
+            outcome = await reconcile(self._zk, wanted, self._done, everything=True)
+            decision = await self._reconciler.round(self._zk, wanted, outcome.snapshot)
         except OutdatedError as error:
-            logger.info("deciding again: %s", error)
-            return
-        details = {"action": type(decided.step).__name__}
-        self._report(
-            Event(ProgressKind.ACTION, f"cluster {self._cluster.name}", f"replicas: {decided.step.reason}", details)
-        )
+            logger.info("the state in ZooKeeper has changed; deciding again: %s", error)
+            return str(error)
+        except (ZkError, LayoutError, EmbeddedError) as error:
+            subject, reason = (_DATA, "DataFolder") if isinstance(error, EmbeddedError) else (_ZOOKEEPER, "ZooKeeper")
+            self._condition(subject, Condition(type="Ready", status=Truth.FALSE, reason=reason, message=str(error)))
+            return str(error)
+        for subject in _FAILURES:
+            self._conditions.pop(subject, None)
+        self._registered = len(outcome.snapshot.brokers)
+        self._busy = bool(decision.steps or decision.waiting or decision.progress or self._reconciler.starting)
+        self._settle_removed(wanted, outcome)
+        return self._tell_conditions(outcome, decision)
 
     def _settle_removed(self, wanted: Wanted, outcome: Outcome) -> None:
         """Report and forget removed resources for which nothing is left to do."""
@@ -222,12 +227,16 @@ class Watcher:
             self._conditions.pop(f"topic {name}", None)
         self._ledger.forget(name for name in settled if name not in waiting)
 
-    def _tell_conditions(self, outcome: Outcome) -> str | None:
+    def _tell_conditions(self, outcome: Outcome, taken: ClusterDecision) -> str | None:
         unready: list[str] = []
+        subject = f"cluster {self._cluster.name}"
         cluster = cluster_status(self._cluster, outcome.snapshot).ready
-        self._condition(f"cluster {self._cluster.name}", cluster)
-        if cluster.status is not Truth.TRUE:
-            unready.append(f"cluster {self._cluster.name}: {cluster.message}")
+        if not self._is_planned(cluster, outcome.snapshot):
+            self._condition(subject, cluster)
+            if cluster.status is not Truth.TRUE:
+                unready.append(f"{subject}: {cluster.message}")
+        if any(isinstance(step, SetBrokerDefaults | RecordBrokers) for step in taken.steps):
+            unready.append(f"{subject}: its dynamic properties have just been written.")
         for name, topic in self._topics.items():
             decision = outcome.plan.decisions[name]
             ready = topic_status(topic, outcome.snapshot, decision).ready
@@ -238,6 +247,11 @@ class Watcher:
             if ready.status is not Truth.TRUE and all(refusal.obstacle.passes for refusal in decision.refusals):
                 unready.append(f"topic {name}: {ready.message}")
         return unready[0] if unready else None
+
+    def _is_planned(self, condition: Condition, snapshot: Snapshot) -> bool:
+        """Whether the only missing brokers are being started or restarted on purpose, which other events report."""
+        missing = set(self._cluster.brokers.ids()) - snapshot.brokers.keys()
+        return condition.reason == "BrokersMissing" and bool(missing) and missing <= self._reconciler.starting
 
     def _condition(self, subject: str, condition: Condition) -> None:
         if self._conditions.get(subject) == condition:
@@ -255,7 +269,7 @@ class Watcher:
         self._report(Event(ProgressKind.NOTICE, subject, message, good=False))
 
 
-def _next_generation(before: Topic, topic: Topic) -> Topic:
-    if same_spec(before, topic):
+def _next_generation(before: _Resource, after: _Resource) -> _Resource:
+    if same_spec(before, after):
         return before
-    return dataclasses.replace(topic, generation=before.generation + 1)
+    return dataclasses.replace(after, generation=before.generation + 1)

@@ -116,6 +116,14 @@ def lives(pid: int) -> bool:
         return False
 
 
+def scraped(prometheus: Path) -> list[str]:
+    """The targets that Prometheus scrapes with this configuration."""
+    (job,) = yaml.safe_load(prometheus.read_text())["scrape_configs"]
+    files = [Path(file) for config in job["file_sd_configs"] for file in config["files"]]
+    groups = [group for file in files for group in json.loads(file.read_text())]
+    return sorted(target for group in groups for target in group["targets"])
+
+
 def test_manifests_are_followed_and_everything_stops_in_order(up: Callable[..., Up], folder: Path) -> None:
     one = up()
     ready = one.until(is_ready)
@@ -124,10 +132,8 @@ def test_manifests_are_followed_and_everything_stops_in_order(up: Callable[..., 
     assert ready["message"] == f"bootstrap {ready['bootstrap']} zookeeper 127.0.0.1:{zookeeper}"
     assert ready["metrics"][0] == f"http://127.0.0.1:{metrics}/metrics"
     assert ready["monitoring"]["operator"] == f"http://127.0.0.1:{monitoring}/metrics"
-    scraped = yaml.safe_load(Path(ready["prometheus"]).read_text())["scrape_configs"]
-    targets = [target for job in scraped for config in job["static_configs"] for target in config["targets"]]
     ports = [metrics, metrics + 1, *range(monitoring, monitoring + 3)]
-    assert sorted(targets) == sorted(f"127.0.0.1:{port}" for port in ports)
+    assert scraped(Path(ready["prometheus"])) == sorted(f"127.0.0.1:{port}" for port in ports)
     manifest = folder / "manifests" / "cluster.yaml"
 
     manifest.write_text(CLUSTER + topic(3))

@@ -14,11 +14,17 @@ from odradek.zk import layout
 from odradek.zk.client import KazooZkClient
 from odradek.zk.layout import BrokerRegistration, ControllerRegistration, PartitionState
 from odradek.zk.port import ZkSettings
+from odradek_operator.embedded.broker_processes import BrokerProcesses
+from odradek_operator.embedded.cluster_reconciler import ClusterReconciler
+from odradek_operator.embedded.layout import Ports, Site
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests
+from odradek_operator.embedded.observed_processes import ObservedBroker
 from odradek_operator.embedded.progress import Event, ProgressKind
+from odradek_operator.embedded.size_record import SizeRecord
 from odradek_operator.embedded.watcher import Watcher
 from odradek_operator.errors import EmbeddedError
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 pytestmark = pytest.mark.java
 
@@ -29,6 +35,17 @@ DEADLINE_SECONDS = 60.0
 def topic(name: str, partitions: int = 1, deletion: str = "Protect") -> str:
     spec = f"{{cluster: demo, partitions: {partitions}, deletion: {deletion}}}"
     return f"---\n{{apiVersion: odradek.dev/v1, kind: Topic, metadata: {{name: {name}}}, spec: {spec}}}\n"
+
+
+class PretendedBrokers(BrokerProcesses):
+    """One broker that always runs as it should, without a process."""
+
+    @property
+    def ids(self) -> list[int]:
+        return [0]
+
+    async def observe(self, snapshot: Snapshot) -> list[ObservedBroker]:
+        return [ObservedBroker(broker=0, process=1, ready=True)]
 
 
 class Stage:
@@ -44,7 +61,21 @@ class Stage:
     def watcher(self, text: str) -> Watcher:
         self.manifest.write_text(text)
         manifests = Manifests([self.manifest])
-        return Watcher(self.zk, manifests, manifests.load(), ledger=Ledger(self.ledger_path), report=self.hear)
+        resources = manifests.load()
+        ports = Ports.in_rows(1, zookeeper=2181, base=9092, metrics_base=9404)
+        brokers = PretendedBrokers(
+            Site(data=self.ledger_path.parent, ports=ports, zookeeper="zk"), self.hear, grace_seconds=1.0
+        )
+        record = SizeRecord(self.ledger_path.parent)
+        reconciler = ClusterReconciler(brokers, ports, record, self.hear, changed=lambda: None)
+        return Watcher(
+            self.zk,
+            manifests,
+            resources,
+            ledger=Ledger(self.ledger_path),
+            reconciler=reconciler,
+            report=self.hear,
+        )
 
     def hear(self, event: Event) -> None:
         self.events.append(event)
@@ -127,18 +158,29 @@ async def test_a_protected_topic_is_told_once_and_forgotten(running: Stage) -> N
 
 async def test_wrong_manifests_leave_the_last_good_ones_in_force(running: Stage) -> None:
     running.manifest.write_text(CLUSTER + topic("orders", 0))
-    told = await running.told(notice("not taken over"))
+    told = await running.told(notice("not applied"))
     assert "spec.partitions: must be a whole number" in told.message
     running.manifest.write_text(topic("orders").removeprefix("---\n"))
     await running.told(notice("there is no Cluster demo"))
     running.manifest.write_text(CLUSTER.replace("demo", "other"))
-    await running.told(notice("Cluster demo runs, other is described"))
+    await running.told(notice("but the manifests describe other"))
     assert [event.subject for event in running.events if event.kind is ProgressKind.ACTION] == ["topic orders"]
 
 
-async def test_changes_of_the_cluster_wait_for_the_next_start(running: Stage) -> None:
-    running.manifest.write_text(CLUSTER.replace("replicas: 1", "replicas: 2") + topic("orders"))
-    assert (await running.told(notice("take effect at the next start"))).subject == "cluster demo"
+async def test_an_invalid_edit_is_reported_once_and_its_repair_too(running: Stage) -> None:
+    running.manifest.write_text(CLUSTER + topic("orders", 0))
+    await running.told(notice("not applied"))
+    running.manifest.write_text(CLUSTER + topic("orders"))
+    await running.told(notice("valid again"))
+    assert len([event for event in running.events if notice("not applied")(event)]) == 1
+
+
+async def test_another_ensemble_is_refused_with_what_to_do(running: Stage) -> None:
+    moved = CLUSTER.replace("brokers: {replicas: 1}", "zookeeper: {connect: elsewhere}, brokers: {replicas: 1}")
+    running.manifest.write_text(moved + topic("orders"))
+    told = await running.told(notice("spec.zookeeper.connect is elsewhere, but the cluster keeps not set"))
+    assert "start it with another --data-dir" in told.message
+    assert told.subject == "cluster demo"
 
 
 async def test_a_broker_that_goes_is_told(running: Stage) -> None:

@@ -14,10 +14,12 @@ from odradek_operator.crds import OPERATED_KEYS, Brokers, Cluster, Listener, Vol
 from odradek_operator.embedded.layout import (
     MonitoringPorts,
     Ports,
+    ServedListeners,
+    Site,
     broker_properties,
-    left_out,
     render_properties,
-    served_listener,
+    served_listeners,
+    sized_defaults,
     small_defaults,
 )
 from odradek_operator.errors import EmbeddedError
@@ -26,24 +28,36 @@ DATA = PurePosixPath("/data")
 PORTS = Ports.in_rows(3, zookeeper=2181, base=9092, metrics_base=9404)
 
 
+SITE = Site(data=DATA, ports=PORTS, zookeeper="127.0.0.1:2181")
+
+
 def properties(cluster: Cluster, broker_id: int = 1) -> dict[str, str]:
-    return broker_properties(cluster, broker_id, data=DATA, ports=PORTS, zookeeper="127.0.0.1:2181")
+    return broker_properties(cluster, broker_id, SITE).file
 
 
-def test_ports_stand_in_rows() -> None:
+def test_ports_are_in_rows() -> None:
     assert PORTS.brokers == (9092, 9093, 9094)
     assert PORTS.metrics == (9404, 9405, 9406)
-    assert PORTS.bootstrap == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
-    assert [use.port for use in PORTS.uses(own_zookeeper=True)] == [2181, 9092, 9093, 9094, 9404, 9405, 9406]
-    assert [use.port for use in PORTS.uses(own_zookeeper=False)] == [9092, 9093, 9094, 9404, 9405, 9406]
+    assert PORTS.bootstrap(3) == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+    assert [use.port for use in PORTS.uses(3, own_zookeeper=True)] == [2181, 9092, 9404, 9093, 9405, 9094, 9406]
+    assert [use.port for use in PORTS.uses(3, own_zookeeper=False)] == [9092, 9404, 9093, 9405, 9094, 9406]
+
+
+def test_brokers_beyond_the_row_have_the_next_ports() -> None:
+    assert [PORTS.broker(broker) for broker in range(5)] == [9092, 9093, 9094, 9095, 9096]
+    assert PORTS.broker_metrics(4) == 9408
+    assert [use.port for use in PORTS.uses_of_broker(3)] == [9095, 9407]
+    scattered = Ports(zookeeper=1, brokers=(500, 700), metrics=(600, 800))
+    assert [scattered.broker(broker) for broker in range(4)] == [500, 700, 701, 702]
+    assert scattered.bootstrap(3) == "127.0.0.1:500,127.0.0.1:700,127.0.0.1:701"
 
 
 def test_monitoring_takes_three_ports_in_a_row() -> None:
     ports = Ports.in_rows(1, zookeeper=2181, base=9092, metrics_base=9404, monitoring=9401)
     assert ports.monitoring == MonitoringPorts(operator=9401, zookeeper=9402, exporter=9403)
-    assert [use.port for use in ports.uses(own_zookeeper=True)] == [2181, 9092, 9404, 9401, 9402, 9403]
+    assert [use.port for use in ports.uses(1, own_zookeeper=True)] == [2181, 9092, 9404, 9401, 9402, 9403]
     # Another ensemble has its own monitoring.
-    assert [use.port for use in ports.uses(own_zookeeper=False)] == [9092, 9404, 9401, 9403]
+    assert [use.port for use in ports.uses(1, own_zookeeper=False)] == [9092, 9404, 9401, 9403]
 
 
 def test_a_broker_accepts_its_properties() -> None:
@@ -69,29 +83,88 @@ def test_brokers_are_in_the_racks_in_turn() -> None:
 
 
 def test_the_resource_overrides_the_small_defaults() -> None:
-    config = {"group.initial.rebalance.delay.ms": "3000", "min.insync.replicas": "2"}
+    config = {"group.initial.rebalance.delay.ms": "3000", "default.replication.factor": "2"}
+    found = broker_properties(Cluster(name="demo", brokers=Brokers(config=config)), 1, SITE)
+    assert found.static["group.initial.rebalance.delay.ms"] == "3000"
+    assert found.static["default.replication.factor"] == "2"
+    assert found.sized == {"offsets.topic.replication.factor": "3"}
+
+
+def test_dynamic_properties_and_those_without_effect_are_not_in_the_file() -> None:
+    config = {"min.insync.replicas": "2", "num.partitions": "3", "num.io.threads": "8"}
     found = properties(Cluster(name="demo", brokers=Brokers(config=config)))
-    assert found["group.initial.rebalance.delay.ms"] == "3000"
-    assert found["min.insync.replicas"] == "2"
+    assert found["num.partitions"] == "3"
+    assert not found.keys() & {"min.insync.replicas", "num.io.threads"}
+
+
+def test_a_volume_with_replicas_is_kept() -> None:
+    found = broker_properties(Cluster(name="demo"), 1, SITE, kept_volumes=[3])
+    assert found.static["log.dirs"] == "/data/broker-1/volume-0,/data/broker-1/volume-3"
 
 
 @pytest.mark.parametrize(("brokers", "factor"), [(1, "1"), (2, "2"), (3, "3"), (7, "3")])
 def test_internal_topics_fit_the_number_of_brokers(brokers: int, factor: str) -> None:
-    defaults = small_defaults(brokers)
+    defaults = sized_defaults(brokers)
     assert defaults["offsets.topic.replication.factor"] == factor
     assert defaults["default.replication.factor"] == factor
-    assert defaults.keys() <= BROKER_SETTINGS.keys()
-    assert not defaults.keys() & OPERATED_KEYS
+    keys = defaults.keys() | small_defaults().keys()
+    assert keys <= BROKER_SETTINGS.keys()
+    assert not keys & OPERATED_KEYS
 
 
-def test_only_the_first_plain_listener_is_served() -> None:
-    tls = Listener(name="tls", port=1, tls=True)
-    plain, other = Listener(name="plain", port=2), Listener(name="other", port=3)
-    cluster = Cluster(name="demo", listeners=(tls, plain, other))
-    assert served_listener(cluster) is plain
-    assert [sentence.split()[1] for sentence in left_out(cluster)] == ["tls", "other"]
+PLAIN = Listener(name="plain", port=9092)
+
+
+def served(*listeners: Listener, count: int = 3) -> ServedListeners:
+    cluster = Cluster(name="demo", listeners=listeners)
+    return served_listeners(cluster, PORTS.uses(count, own_zookeeper=True), count=count)
+
+
+def test_the_first_plain_listener_has_the_base_port_and_others_their_own() -> None:
+    tls, out = Listener(name="tls", port=1, tls=True), Listener(name="out", port=9192)
+    found = served(tls, PLAIN, out)
+    assert (found.first, found.further) == (PLAIN, (out,))
+    assert list(found.left_out) == ["tls"]
+    assert [use.port for use in found.uses_of_broker(2)] == [9194]
+    config, warnings = BrokerConfig.parse(
+        broker_properties(Cluster(name="demo"), 1, SITE, further=found.further).file,
+    )
+    assert warnings == []
+    ends = [(end.listener, str(end)) for end in config.advertised_endpoints()]
+    assert ends == [("PLAINTEXT", "127.0.0.1:9093"), ("OUT", "127.0.0.1:9193")]
+    assert config.inter_broker_listener == "PLAINTEXT"
+
+
+def test_a_cluster_needs_a_plain_listener() -> None:
     with pytest.raises(EmbeddedError, match="no listener without tls"):
-        served_listener(Cluster(name="demo", listeners=(tls,)))
+        served(Listener(name="tls", port=1, tls=True))
+
+
+@pytest.mark.parametrize(
+    ("port", "count", "why"),
+    [
+        (9095, 3, ""),
+        (9094, 3, "it needs the ports 9094 to 9096, one for each broker, but 9094 is the port of broker 2."),
+        (9090, 3, "it needs the ports 9090 to 9092, one for each broker, but 9092 is the port of broker 0."),
+        (9095, 4, "it needs the ports 9095 to 9098, one for each broker, but 9095 is the port of broker 3."),
+        (2181, 1, "it needs port 2181, but 2181 is the port of ZooKeeper."),
+        (65_534, 3, "broker 2 would need port 65536, which does not exist."),
+        (9193, 3, "it needs the ports 9193 to 9195, one for each broker, but 9193 is the port of listener out of"),
+    ],
+)
+def test_a_listener_whose_ports_are_taken_is_not_served(port: int, count: int, why: str) -> None:
+    out = Listener(name="out", port=9192)
+    found = served(PLAIN, out, Listener(name="more", port=port), count=count)
+    if why:
+        assert f"Listener more of Cluster demo is not served: {why}" in found.left_out["more"]
+        assert found.further == (out,)
+    else:
+        assert found.left_out == {}
+
+
+def test_the_name_of_the_brokers_listener_is_reserved() -> None:
+    found = served(PLAIN, Listener(name="plaintext", port=9192))
+    assert "Rename the listener." in found.left_out["plaintext"]
 
 
 keys = st.from_regex(r"[a-z.]{1,9}", fullmatch=True)

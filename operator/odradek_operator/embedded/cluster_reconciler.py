@@ -1,0 +1,316 @@
+"""Brings the broker processes to what the Cluster resource specifies: one round observes, decides and acts.
+
+`watcher` calls `round` with the resources and a snapshot of ZooKeeper. The decisions are those of the operator
+(`lifecycle/cluster_plan`); this module carries them out over local processes. No decision depends on an earlier round.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from odradek.base.errors import OdradekError
+from odradek.zk.port import ZkClient
+from odradek_operator.crds import Cluster, Wanted
+from odradek_operator.embedded.broker_processes import BrokerProcesses
+from odradek_operator.embedded.layout import Ports, ServedListeners, served_listeners
+from odradek_operator.embedded.observed_processes import CURRENT, ObservedBroker, kubernetes_state, local_cluster
+from odradek_operator.embedded.ports import LOOPBACK, is_free
+from odradek_operator.embedded.progress import Event, ProgressKind, Report
+from odradek_operator.embedded.size_record import SizeRecord
+from odradek_operator.lifecycle import dynamic_listeners
+from odradek_operator.lifecycle.cluster_plan import decide
+from odradek_operator.lifecycle.observed_cluster import Quorum
+from odradek_operator.lifecycle.replicas import listed
+from odradek_operator.lifecycle.resize import present_size
+from odradek_operator.lifecycle.steps import (
+    ClusterDecision,
+    LiftThrottle,
+    MoveReplicas,
+    RecordBrokers,
+    ReleaseClaims,
+    RestartPod,
+    Step,
+    Waiting,
+    ZooKeeperStep,
+)
+from odradek_operator.objects import names
+from odradek_operator.objects.cluster_properties import properties_of
+from odradek_operator.topics.topic_decisions import wanted_factors
+from odradek_operator.topics.zookeeper_state import Snapshot
+from odradek_operator.topics.zookeeper_writer import carry_out_step
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS: Final = 5.0
+"""What waits is reported after this time: most of it passes while a broker starts or catches up."""
+
+ROLLED: Final = "RolledOut"
+BROKERS_CHANGED: Final = "BrokersChanged"
+
+
+@dataclass(slots=True)
+class _Waits:
+    """What waits at present."""
+
+    since: dict[Waiting, float] = field(default_factory=dict)
+    """When each was first seen."""
+    told: set[Waiting] = field(default_factory=set)
+
+    def due(self, waiting: tuple[Waiting, ...], now: float) -> list[Waiting]:
+        """Return what has to be reported now. Each is reported once, until it has passed."""
+        self.since = {one: self.since.get(one, now) for one in waiting}
+        self.told &= set(waiting)
+        due = [
+            one
+            for one, since in self.since.items()
+            if one not in self.told and (one.needs_person or now - since >= PATIENCE_SECONDS)
+        ]
+        self.told.update(due)
+        return due
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What one round has read and decided."""
+
+    zk: ZkClient
+    subject: str
+    """The cluster, in events."""
+    snapshot: Snapshot
+    observed: list[ObservedBroker]
+    decision: ClusterDecision
+
+
+class ClusterReconciler:
+    """Reconciles the brokers of one cluster."""
+
+    def __init__(
+        self,
+        brokers: BrokerProcesses,
+        ports: Ports,
+        record: SizeRecord,
+        report: Report,
+        *,
+        changed: Callable[[], None],
+    ) -> None:
+        """`changed` is called when brokers were added or removed."""
+        self._brokers = brokers
+        self._ports = ports
+        self._record = record
+        self._report = report
+        self._changed = changed
+        self._waits = _Waits()
+        self._rolling = False
+        self._notices: tuple[str, ...] = ()
+
+    @property
+    def starting(self) -> frozenset[int]:
+        """Ids of the brokers that are being started or restarted on purpose."""
+        return self._brokers.starting
+
+    @property
+    def count(self) -> int:
+        """The number of brokers, running or not."""
+        return len(self._brokers.ids)
+
+    def listeners(self, cluster: Cluster, *, count: int = 0) -> ServedListeners:
+        """Return the listeners that this cluster, with at least `count` brokers, would serve.
+
+        Raises `EmbeddedError` if there is none.
+        """
+        count = max(self.count, cluster.brokers.replicas, count)
+        taken = self._ports.uses(count, own_zookeeper=cluster.zookeeper.connect is None)
+        return served_listeners(cluster, taken, count=count)
+
+    # Start
+
+    async def prepare(self, zk: ZkClient, cluster: Cluster, snapshot: Snapshot) -> None:
+        """Add the brokers that the cluster has, none of which runs yet.
+
+        They are those that it had before, if they still have replicas, and those in the resource.
+        """
+        local = local_cluster(cluster)
+        state = kubernetes_state(local, (), count=None, stored=self._brokers.stored(), record=self._record.record)
+        count = max(cluster.brokers.replicas, present_size(local, state, snapshot))
+        self._brokers.follow(cluster, self.listeners(cluster, count=count))
+        self._record.set_brokers(max(count, self._record.record.brokers or 0))
+        for broker in cluster.brokers.ids(count):
+            self._brokers.add(broker)
+            await self._remove_listeners(zk, broker, snapshot)
+
+    async def _remove_listeners(self, zk: ZkClient, broker: int, snapshot: Snapshot) -> None:
+        """Remove our listeners of a broker from ZooKeeper before it starts, because its file has the current ones.
+
+        If that fails, the broker starts nevertheless: the next round tries again.
+        """
+        step = dynamic_listeners.removed(broker, snapshot)
+        if step is None or snapshot.controller_epoch_version is None:
+            return
+        try:
+            await carry_out_step(zk, step, epoch_version=snapshot.controller_epoch_version)
+        except OdradekError as error:
+            logger.warning("listeners of broker %d stay in ZooKeeper until the next round: %s", broker, error)
+
+    # Rounds
+
+    async def round(self, zk: ZkClient, wanted: Wanted, snapshot: Snapshot) -> ClusterDecision:
+        """Take the next steps. `snapshot` must contain all topics.
+
+        Raises `ZkError`, `OutdatedError` if the state in ZooKeeper has changed since, and `EmbeddedError`.
+        """
+        cluster = local_cluster(wanted.cluster)
+        self._brokers.follow(cluster, self.listeners(cluster))
+        observed = await self._brokers.observe(snapshot)
+        state = kubernetes_state(
+            cluster, observed, count=self.count, stored=self._brokers.stored(), record=self._record.record
+        )
+        decision = decide(
+            cluster,
+            state,
+            snapshot,
+            wanted_hashes={names.kafka(cluster.name): CURRENT, names.zookeeper(cluster.name): CURRENT},
+            wanted_dynamic=properties_of(cluster)[1],
+            wanted_factors=wanted_factors(wanted, snapshot),
+            quorum=Quorum(),
+            now=time.time(),
+            keep_others=True,
+        )
+        seen = _Seen(zk=zk, subject=f"cluster {cluster.name}", snapshot=snapshot, observed=observed, decision=decision)
+        self._tell_notices(cluster)
+        busy_ports = () if cluster.paused else await self._change_listeners(seen)
+        await self._resize(seen, cluster.brokers.ids(decision.broker_count))
+        for step in decision.steps:
+            await self._carry_out(seen, step)
+        self._tell_waiting(seen, busy_ports)
+        self._tell_rolled(seen)
+        return decision
+
+    async def _change_listeners(self, seen: _Seen) -> tuple[Waiting, ...]:
+        """Open and close listeners of running brokers. Returns what waits for a port."""
+        if seen.snapshot.controller_epoch_version is None:
+            return ()
+        waiting: list[Waiting] = []
+        for one in seen.observed:
+            if one.listeners is None:
+                continue
+            (*steps,) = dynamic_listeners.decide([one.listeners], seen.snapshot)
+            opened = dynamic_listeners.added(one.listeners, seen.snapshot) if steps else {}
+            busy = [
+                _port_in_use(one.broker, name, address)
+                for name, address in opened.items()
+                if not is_free(int(address.rpartition(":")[2]))
+            ]
+            waiting += busy
+            for step in () if busy else steps:
+                await self._in_zookeeper(seen, f"broker {one.broker}", step, {"broker": one.broker})
+        return tuple(waiting)
+
+    async def _resize(self, seen: _Seen, wanted: range) -> None:
+        """Add and remove brokers."""
+        present = self._brokers.ids
+        if present == list(wanted):
+            return
+        self._record.set_brokers(max(len(present), len(wanted)))
+        for broker in wanted:
+            if broker not in present:
+                await self._remove_listeners(seen.zk, broker, seen.snapshot)
+                self._brokers.add(broker)
+                address = f"{LOOPBACK}:{self._ports.broker(broker)}"
+                self._act(f"broker {broker}", "AddBroker", f"added at {address}", broker=broker, address=address)
+        for broker in reversed(present):
+            if broker not in wanted:
+                why = "removed, because it holds no replicas any more"
+                self._act(f"broker {broker}", "RemoveBroker", why, broker=broker)
+                await self._brokers.remove(broker)
+        self._record.set_brokers(len(wanted))
+        bootstrap = self._ports.bootstrap(len(wanted))
+        details = {"status": "True", "reason": BROKERS_CHANGED, "bootstrap": bootstrap, "count": len(wanted)}
+        noun = "broker" if len(wanted) == 1 else "brokers"
+        message = f"it has {len(wanted)} {noun} now: bootstrap {bootstrap}"
+        self._report(Event(ProgressKind.STATUS, seen.subject, message, details))
+        self._changed()
+
+    async def _carry_out(self, seen: _Seen, step: Step) -> None:
+        match step:
+            case RestartPod():
+                await self._restart(seen, step.ordinal)
+            case ReleaseClaims():
+                raise AssertionError("local volumes are never lost with a node")
+            case MoveReplicas():
+                progress = seen.decision.progress
+                left = {} if progress is None else {"remaining": progress.remaining, "total": progress.total}
+                await self._in_zookeeper(seen, seen.subject, step, {"partitions": len(step.targets), **left})
+            case _:
+                await self._in_zookeeper(seen, seen.subject, step, {})
+
+    async def _restart(self, seen: _Seen, broker: int) -> None:
+        changed = next(one.changed for one in seen.observed if one.broker == broker)
+        message = f"restarts, because these properties changed: {', '.join(changed)}"
+        self._act(f"broker {broker}", "RestartBroker", message, broker=broker, properties=list(changed))
+        self._rolling = True
+        await self._brokers.restart(broker, partial(self._remove_listeners, seen.zk, broker, seen.snapshot))
+
+    async def _in_zookeeper(self, seen: _Seen, subject: str, step: ZooKeeperStep, details: dict[str, object]) -> None:
+        version = seen.snapshot.controller_epoch_version
+        assert version is not None, "steps in ZooKeeper are decided only with a controller"
+        await carry_out_step(seen.zk, step, epoch_version=version)
+        if isinstance(step, RecordBrokers):
+            logger.info("%s: %s", subject, step.reason)  # It changes nothing that a user sees.
+            return
+        prefix = "replicas: " if isinstance(step, MoveReplicas | LiftThrottle) else ""
+        self._act(subject, type(step).__name__, f"{prefix}{step.reason}", **details)
+
+    # Reports
+
+    def _act(self, subject: str, action: str, message: str, **details: object) -> None:
+        self._report(Event(ProgressKind.ACTION, subject, message, {"action": action, **details}))
+
+    def _tell_waiting(self, seen: _Seen, busy_ports: tuple[Waiting, ...]) -> None:
+        for one in self._waits.due((*seen.decision.waiting, *busy_ports), time.monotonic()):
+            details = {"status": "False", "reason": one.reason, "waiting": one.what}
+            self._report(Event(ProgressKind.STATUS, seen.subject, one.sentence, details, good=not one.needs_person))
+
+    def _tell_rolled(self, seen: _Seen) -> None:
+        """Report the end of a rolling restart."""
+        if not self._rolling or seen.decision.outdated or self._brokers.starting:
+            return
+        self._rolling = False
+        details = {"status": "True", "reason": ROLLED}
+        message = "every broker runs with the current properties"
+        self._report(Event(ProgressKind.STATUS, seen.subject, message, details))
+
+    def _tell_notices(self, cluster: Cluster) -> None:
+        """Report listeners that are not served, and volumes that stay, when they change."""
+        kept: dict[int, list[int]] = {}
+        for broker in self._brokers.ids:
+            for volume in self._brokers.kept_volumes(broker):
+                kept.setdefault(volume, []).append(broker)
+        notices = (*self.listeners(cluster).notices, *(_kept(volume, brokers) for volume, brokers in kept.items()))
+        for notice in notices:
+            if notice not in self._notices:
+                self._report(Event(ProgressKind.NOTICE, f"cluster {cluster.name}", notice, good=False))
+        self._notices = notices
+
+
+def _kept(volume: int, brokers: list[int]) -> str:
+    return (
+        f"Volume {volume} is not in spec.brokers.storage any more, but {listed(brokers)} "
+        f"{'keeps' if len(brokers) == 1 else 'keep'} using it, because it holds replicas. Move them to another volume "
+        "with kafka-reassign-partitions.sh, or put the volume back."
+    )
+
+
+def _port_in_use(broker: int, listener: str, address: str) -> Waiting:
+    port = address.rpartition(":")[2]
+    return Waiting(
+        what="listeners",
+        reason="PortInUse",
+        sentence=f"Broker {broker} cannot open listener {listener}: port {port} of {LOOPBACK} is in use. Stop what "
+        f"listens there, or change the port of listener {listener.lower()} in spec.listeners. It is tried again.",
+        needs_person=True,
+    )
