@@ -82,6 +82,10 @@ crds: $(STAMP) ## Write what is generated from code: resource definitions and da
 messages: $(STAMP) ## Write protocol/messages from Kafka's definitions in its client jar (needs mvn, or JAR=path)
 	@$(BIN)/python broker/tools/messages.py $(if $(JAR),--jar $(JAR))
 
+.PHONY: clients
+clients: $(STAMP) ## Write client/blocking/blocking_*.py from the asynchronous clients
+	@$(BIN)/python broker/tools/clients.py
+
 .PHONY: chart
 chart: crds ## Lint the chart; render manifests/operator.yaml and its tests' stored renderings (needs helm)
 	@charts/render all

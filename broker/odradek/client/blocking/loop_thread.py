@@ -7,6 +7,7 @@ the parent, whose sockets and epoll descriptor it shares.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -30,15 +31,25 @@ class LoopThread:
 
         Raises `RuntimeError` on the loop itself, because waiting would never end.
         """
-        if threading.get_ident() == self._thread.ident:
-            work.close()
-            raise RuntimeError("the blocking client cannot be used on its own event loop")
+        self._refuse_on_loop(work)
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def run_for_future(self, work: Coroutine[Any, Any, asyncio.Future[T]]) -> concurrent.futures.Future[T]:
+        """Run `work` on the loop, wait for the future that it returns, and return one that any thread can wait for.
+
+        Cancelling the returned future does not cancel the other.
+        """
+
+        async def converted() -> concurrent.futures.Future[T]:
+            return _for_threads(await work)
+
+        self._refuse_on_loop(work)
+        return self.run(converted())
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the loop and wait for its result."""
@@ -47,6 +58,29 @@ class LoopThread:
             return function()
 
         return self.run(work())
+
+    def _refuse_on_loop(self, work: Coroutine[Any, Any, object]) -> None:
+        if threading.get_ident() == self._thread.ident:
+            work.close()
+            raise RuntimeError("the blocking client cannot be used on its own event loop")
+
+
+def _for_threads(source: asyncio.Future[T]) -> concurrent.futures.Future[T]:
+    """Return a future that completes when `source` does. Must be called on the loop."""
+    target: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def copy(done: asyncio.Future[T]) -> None:
+        # Read the error also if nobody waits any more. Otherwise asyncio logs that it was never retrieved.
+        error = concurrent.futures.CancelledError() if done.cancelled() else done.exception()
+        if not target.set_running_or_notify_cancel():
+            return
+        if error is not None:
+            target.set_exception(error)
+        else:
+            target.set_result(done.result())
+
+    source.add_done_callback(copy)
+    return target
 
 
 class _Process:

@@ -108,7 +108,10 @@ class _Countdown:
 
 
 class Producer:
-    """Sends records. Bound to one event loop. Call `start` first; `close` is idempotent and sends buffered records."""
+    """Sends records.
+
+    Bound to one event loop. Call `start` first; `close` is idempotent and sends buffered records.
+    """
 
     def __init__(
         self, settings: ClientSettings | str, *, clock: Clock | None = None, connect: Connect | None = None

@@ -1,8 +1,9 @@
-"""The loop thread: results, errors, misuse, forks."""
+"""The loop thread: results, futures, errors, misuse and forks."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 
@@ -22,12 +23,56 @@ def test_work_runs_on_one_other_thread() -> None:
     assert thread.call(threading.get_ident) == first
 
 
-def test_errors_come_back() -> None:
+def test_errors_are_raised_in_the_calling_thread() -> None:
     async def fail() -> None:
         raise ValueError("as it is")
 
     with pytest.raises(ValueError, match="as it is"):
         loop_thread.current().run(fail())
+
+
+async def start_future(futures: list[asyncio.Future[int]]) -> asyncio.Future[int]:
+    futures.append(asyncio.get_running_loop().create_future())
+    return futures[-1]
+
+
+def test_a_future_of_the_loop_completes_for_threads() -> None:
+    thread, source = loop_thread.current(), list[asyncio.Future[int]]()
+    result = thread.run_for_future(start_future(source))
+    assert not result.done()
+    thread.call(lambda: source[0].set_result(7))
+    assert result.result() == 7
+
+
+def test_a_future_of_the_loop_fails_for_threads() -> None:
+    thread, source = loop_thread.current(), list[asyncio.Future[int]]()
+    failing, cancelled = (thread.run_for_future(start_future(source)) for _ in range(2))
+    thread.call(lambda: source[0].set_exception(ValueError("as it is")))
+    thread.call(source[1].cancel)
+    with pytest.raises(ValueError, match="as it is"):
+        failing.result()
+    with pytest.raises(concurrent.futures.CancelledError):
+        cancelled.result()
+
+
+def test_cancelling_a_result_does_not_cancel_the_work() -> None:
+    thread, source = loop_thread.current(), list[asyncio.Future[int]]()
+    result = thread.run_for_future(start_future(source))
+    assert result.cancel()
+    thread.call(lambda: source[0].set_result(7))
+    thread.run(asyncio.sleep(0))
+    assert source[0].result() == 7
+    assert result.cancelled()
+
+
+def test_a_future_is_refused_on_the_loop_itself() -> None:
+    thread = loop_thread.current()
+
+    async def nested() -> concurrent.futures.Future[int]:
+        return thread.run_for_future(start_future([]))
+
+    with pytest.raises(RuntimeError, match="own event loop"):
+        thread.run(nested())
 
 
 def test_waiting_on_the_loop_itself_is_refused() -> None:
@@ -40,7 +85,7 @@ def test_waiting_on_the_loop_itself_is_refused() -> None:
         thread.run(nested())
 
 
-def test_a_forked_child_has_a_loop_of_its_own() -> None:
+def test_a_forked_child_starts_another_loop() -> None:
     parent = loop_thread.current()
     parent.run(asyncio.sleep(0))
     child = os.fork()

@@ -1,0 +1,367 @@
+"""Generates the blocking clients in `odradek.client.blocking` from the asynchronous classes.
+
+Usage: `python broker/tools/clients.py` or `make clients`. See docs/design/0017.
+
+A blocking method has the parameters and the docstring of the asynchronous one and runs it on the event loop of the
+client's background thread. `CLIENTS` lists every difference.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+BROKER: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = BROKER.parent
+PACKAGE: Final = BROKER / "odradek/client/blocking"
+LINE_LENGTH: Final = 120
+
+_STARTED_BY_CLIENT: Final = "`BlockingClient` returns a started object."
+_GROUP_EVENT: Final = "The group membership calls it."
+_ANY_THREAD: Final = "Any thread can wait for the future."
+
+
+@dataclass(frozen=True)
+class Client:
+    """An asynchronous class and the differences of its blocking form."""
+
+    path: str
+    """Module of the asynchronous class, below the package `odradek`."""
+
+    name: str
+    created_by: str
+    """What users call to get the blocking form."""
+
+    without: Mapping[str, str] = field(default_factory=dict)
+    """Public methods that have no blocking form, and why."""
+
+    phrases: Mapping[str, str] = field(default_factory=dict)
+    """Text in docstrings that does not hold for a blocking caller, and what replaces it."""
+
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Text that is added to the docstring of a method."""
+
+    @property
+    def attribute(self) -> str:
+        """Name of the asynchronous object in the blocking one."""
+        return self.name.lower()
+
+
+CLIENTS: Final = (
+    Client(
+        path="client/admin",
+        name="Admin",
+        created_by="BlockingClient.admin",
+        without={"start": _STARTED_BY_CLIENT},
+        phrases={
+            "Use it on one event loop; `start` before use; `close` is idempotent.": (
+                "Any thread can use it. It shares the connections of its `BlockingClient`."
+            ),
+            "Close all connections.": "Do nothing: the connections belong to the `BlockingClient`, which closes them.",
+        },
+    ),
+    Client(
+        path="client/consumer/consumer",
+        name="Consumer",
+        created_by="BlockingClient.consumer",
+        without={"start": _STARTED_BY_CLIENT, "on_revoked": _GROUP_EVENT, "on_assigned": _GROUP_EVENT},
+        phrases={
+            "Bound to one event loop. Call `start` first; `close` is idempotent.": (
+                "One thread at a time can use it; `close` is idempotent."
+            ),
+            "If cancelled, it": "If interrupted, for example by Ctrl-C, it",
+        },
+        notes={
+            "subscribe": (
+                "The listener runs on the event loop of the client. It must not block, and it must not call a blocking"
+                " client."
+            ),
+        },
+    ),
+    Client(
+        path="client/producer/producer",
+        name="Producer",
+        created_by="BlockingClient.producer",
+        without={"start": _STARTED_BY_CLIENT},
+        phrases={
+            "Bound to one event loop. Call `start` first; `close` is idempotent and sends buffered records.": (
+                "Any thread can use it; `close` is idempotent and sends buffered records. Each call waits for the"
+                " event loop of the client, so `send_many` is the faster way to send many records."
+            ),
+            "If cancelled, it": "If interrupted, for example by Ctrl-C, it",
+        },
+        notes={"send": _ANY_THREAD, "send_many": _ANY_THREAD},
+    ),
+)
+
+_SPECIAL: Final[Mapping[str, tuple[str, str]]] = {
+    "__aenter__": ("__enter__", "return self"),
+    "__aexit__": ("__exit__", "self.close()"),
+    "__aiter__": ("__iter__", "return self"),
+    "__anext__": ("__next__", ""),
+}
+"""Special methods: the blocking name and the body. An empty body runs the asynchronous method."""
+
+_ENTER_DOCSTRING: Final = "Return the object itself, which is already started."
+_FUTURE: Final = "asyncio.Future"
+_BLOCKING_FUTURE: Final = "concurrent.futures.Future"
+_ASYNCHRONOUS: Final = ("asyncio", "AsyncIterator", "AsyncGenerator", "AsyncIterable", "Awaitable", "Coroutine")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class GeneratorError(Exception):
+    """The asynchronous class has something that the generator cannot translate, or an entry of the table is stale."""
+
+
+class _Docstrings:
+    """The docstrings of one class, changed for blocking callers."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._used: set[str] = set()
+
+    def of(self, node: Function | ast.ClassDef, indent: int) -> list[str]:
+        """Return the lines of a docstring, quotes included."""
+        text = ast.get_docstring(node)
+        if text is None:
+            raise GeneratorError(f"{self._client.name}.{node.name} has no docstring")
+        if node.name == "__aenter__":
+            text = _ENTER_DOCSTRING
+        if "\n- " in text:
+            raise GeneratorError(f"the docstring of {self._client.name}.{node.name} has a list, which would be wrapped")
+        paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+        paragraphs = [self._adjusted(paragraph) for paragraph in paragraphs]
+        if node.name in self._client.notes:
+            self._used.add(node.name)
+            paragraphs.append(self._client.notes[node.name])
+        if isinstance(node, ast.ClassDef):
+            paragraphs.append(f"Get it from `{self._client.created_by}`.")
+        return docstring(paragraphs, indent)
+
+    def check_all_used(self) -> None:
+        """Raise `GeneratorError` if an entry of the table changed nothing."""
+        stale = {*self._client.phrases, *self._client.notes} - self._used
+        if stale:
+            raise GeneratorError(f"no docstring of {self._client.name} has these entries of CLIENTS: {sorted(stale)}")
+
+    def _adjusted(self, paragraph: str) -> str:
+        for phrase, replacement in self._client.phrases.items():
+            if phrase in paragraph:
+                self._used.add(phrase)
+                paragraph = paragraph.replace(phrase, replacement)
+        return paragraph
+
+
+def docstring(paragraphs: Iterable[str], indent: int) -> list[str]:
+    """Return the lines of a docstring, wrapped at the line length."""
+    paragraphs = list(paragraphs)
+    if any("\\" in paragraph or '"""' in paragraph for paragraph in paragraphs):
+        raise GeneratorError(f"a docstring has a backslash or three quotes: {paragraphs[0]}")
+    margin = " " * indent
+    one_line = f'{margin}"""{paragraphs[0]}"""'
+    if len(paragraphs) == 1 and len(one_line) <= LINE_LENGTH:
+        return [one_line]
+    lines: list[str] = []
+    for paragraph in paragraphs:
+        opening = "" if lines else '"""'
+        lines += [""] if lines else []
+        # The formatter appends the closing quotes to a text of one line.
+        lines += textwrap.wrap(
+            opening + paragraph,
+            LINE_LENGTH - len('"""'),
+            initial_indent=margin,
+            subsequent_indent=margin,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return [*lines, f'{margin}"""']
+
+
+class _Imports:
+    """The imports of a generated module: the names in signatures, from where the asynchronous module has them."""
+
+    def __init__(self, tree: ast.Module, module: str) -> None:
+        self._module = module
+        self._known: dict[str, str] = {}
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    imported = alias.name if alias.asname is None else f"{alias.name} as {alias.asname}"
+                    self._known[alias.asname or alias.name] = f"from {node.module} import {imported}"
+            elif isinstance(node, ast.ClassDef):
+                self._known[node.name] = f"from {module} import {node.name}"
+        self.lines: set[str] = set()
+
+    def add(self, *nodes: ast.AST | None) -> None:
+        """Import the names that these annotations and defaults use."""
+        for node in nodes:
+            for inner in ast.walk(node) if node is not None else ():
+                if isinstance(inner, ast.Name) and not hasattr(builtins, inner.id):
+                    self.add_name(inner.id)
+
+    def add_name(self, name: str) -> None:
+        """Import one name."""
+        if name not in self._known:
+            raise GeneratorError(f"the module {self._module} does not import the name {name} of a signature")
+        self.lines.add(self._known[name])
+
+
+class _Class:
+    """The blocking form of one class."""
+
+    def __init__(self, client: Client, source: str) -> None:
+        self._client = client
+        tree = ast.parse(source)
+        self._imports = _Imports(tree, "odradek." + client.path.replace("/", "."))
+        self._docstrings = _Docstrings(client)
+        classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        if client.name not in classes:
+            raise GeneratorError(f"{client.path} has no class {client.name}")
+        self._class = classes[client.name]
+
+    def module(self) -> str:
+        """Return the source of the blocking module, not yet formatted."""
+        client = self._client
+        body = [
+            f"class Blocking{client.name}:",
+            *self._docstrings.of(self._class, 4),
+            "",
+            f"    def __init__(self, loop: LoopThread, {client.attribute}: {client.name}) -> None:",
+            f'        """`{client.attribute}` is started and belongs to `loop`."""',
+            "        self._loop: Final = loop",
+            f"        self._{client.attribute}: Final = {client.attribute}",
+        ]
+        for method in self._public_methods():
+            body += ["", *self._method(method)]
+        self._docstrings.check_all_used()
+        self._imports.add_name(client.name)
+        future = [f"import {_BLOCKING_FUTURE.rpartition('.')[0]}"] if _BLOCKING_FUTURE in "\n".join(body) else []
+        return "\n".join(
+            [
+                f'"""`{client.name}` for threads.',
+                "",
+                f"Generated by `make clients` from `{client.path}`: do not edit.",
+                '"""',
+                "",
+                "from __future__ import annotations",
+                "",
+                *future,
+                *sorted({*self._imports.lines, "from typing import Final"}),
+                "from odradek.client.blocking.loop_thread import LoopThread",
+                "",
+                *body,
+                "",
+            ]
+        )
+
+    def _public_methods(self) -> Iterator[Function]:
+        left = set(self._client.without)
+        for node in self._class.body:
+            if not isinstance(node, Function):
+                continue
+            if node.name in self._client.without:
+                left.discard(node.name)
+            elif node.name in _SPECIAL or not node.name.startswith("_"):
+                yield node
+        if left:
+            raise GeneratorError(f"{self._client.name} has none of the methods {sorted(left)} of CLIENTS")
+
+    def _method(self, node: Function) -> list[str]:
+        name, body = _SPECIAL.get(node.name, (node.name, ""))
+        if any(decorator != "property" for decorator in map(ast.unparse, node.decorator_list)):
+            raise GeneratorError(f"{self._client.name}.{node.name} has a decorator that the generator does not know")
+        future = _future_result(node)
+        result = future or node.returns
+        if result is None:
+            raise GeneratorError(f"{self._client.name}.{node.name} does not declare its result")
+        self._check_is_blocking(node.name, node.args, result)
+        self._imports.add(node.args, result)
+        returns = f"{_BLOCKING_FUTURE}[{ast.unparse(result)}]" if future else ast.unparse(result)
+        return [
+            *(f"    @{ast.unparse(decorator)}" for decorator in node.decorator_list),
+            f"    def {name}({ast.unparse(node.args)}) -> {returns}:",
+            *self._docstrings.of(node, 8),
+            *textwrap.indent(body or self._body(node), " " * 8).split("\n"),
+        ]
+
+    def _check_is_blocking(self, name: str, *nodes: ast.AST) -> None:
+        for node in nodes:
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Name) and inner.id in _ASYNCHRONOUS:
+                    raise GeneratorError(f"the signature of {self._client.name}.{name} has the name {inner.id}")
+
+    def _body(self, node: Function) -> str:
+        target = f"self._{self._client.attribute}.{node.name}"
+        call = f"{target}({_arguments(node.args)})"
+        if isinstance(node, ast.AsyncFunctionDef):
+            run = "run_for_future" if _future_result(node) else "run"
+            statement = f"self._loop.{run}({call})"
+        elif node.decorator_list:
+            statement = f"self._loop.call(lambda: {target})"
+        else:
+            statement = f"self._loop.call({target if call.endswith('()') else f'lambda: {call}'})"
+        if node.returns is None or ast.unparse(node.returns) != "None":
+            statement = f"return {statement}"
+        if node.name != "__anext__":
+            return statement
+        return f"try:\n    {statement}\nexcept StopAsyncIteration:\n    raise StopIteration from None"
+
+
+def _future_result(node: Function) -> ast.expr | None:
+    """Return the type of the value if the method returns a future, else None."""
+    if isinstance(node.returns, ast.Subscript) and ast.unparse(node.returns.value) == _FUTURE:
+        return node.returns.slice
+    return None
+
+
+def _arguments(parameters: ast.arguments) -> str:
+    """Return the arguments of a call that passes all parameters on."""
+    names = [parameter.arg for parameter in (*parameters.posonlyargs, *parameters.args)][1:]
+    if parameters.vararg is not None:
+        names.append(f"*{parameters.vararg.arg}")
+    names += [f"{parameter.arg}={parameter.arg}" for parameter in parameters.kwonlyargs]
+    if parameters.kwarg is not None:
+        names.append(f"**{parameters.kwarg.arg}")
+    return ", ".join(names)
+
+
+def blocking_source(client: Client, source: str) -> str:
+    """Return the blocking module for the source of an asynchronous module, not yet formatted."""
+    return _Class(client, source).module()
+
+
+def _formatted(source: str) -> str:
+    ruff = [sys.executable, "-m", "ruff"]
+    config = ["--config", str(ROOT / "pyproject.toml"), "-"]
+    for arguments in (["check", "--select", "I", "--fix", "--quiet"], ["format"]):
+        command = [*ruff, *arguments, *config]
+        source = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+    return source
+
+
+def generate() -> dict[Path, str]:
+    """Return the source of each generated module by path."""
+    sources = {}
+    for client in CLIENTS:
+        source = (BROKER / f"odradek/{client.path}.py").read_text(encoding="utf-8")
+        path = PACKAGE / f"blocking_{client.attribute}.py"
+        sources[path] = _formatted(blocking_source(client, source))
+    return sources
+
+
+def main() -> None:
+    """Write the generated modules."""
+    for path, source in generate().items():
+        path.write_text(source, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
