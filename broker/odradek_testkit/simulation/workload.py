@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from odradek.base.errors import NONE, OdradekError, error_for
+from odradek.base.errors import NONE, InvalidReplicationFactorError, OdradekError, error_for
 from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
 from odradek.client.cluster import Cluster
@@ -45,6 +45,7 @@ DRAIN_MS: Final = 90_000.0
 _LOOK_MS: Final = 250.0
 _OPERATION_MS: Final = 30_000
 _CREATION_MS: Final = 60_000
+_RETRY_MS: Final = 50
 
 
 _Answer = TypeVar("_Answer", AlterPartitionReassignmentsResponse, ElectLeadersResponse)
@@ -73,10 +74,19 @@ class Workload:
         self._readers: Final[list[asyncio.Task[None]]] = []
 
     async def prepare(self) -> None:
-        """Make the plan's topics."""
+        """Create the topics of the plan."""
         admin = Admin(self.settings.replace(default_api_timeout_ms=_CREATION_MS), clock=self._world.clock)
+        deadline_ms = self._world.now_ms + _CREATION_MS
         async with admin:
-            await admin.create_topics([_new_topic(topic) for topic in self._plan.topics])
+            while True:
+                try:
+                    await admin.create_topics([_new_topic(topic) for topic in self._plan.topics])
+                    return
+                except InvalidReplicationFactorError:
+                    # A controller refuses topics, like Apache Kafka's, until it has received its own first metadata.
+                    if self._world.now_ms > deadline_ms:
+                        raise
+                    await self._world.clock.sleep_ms(_RETRY_MS)
 
     async def run(self) -> None:
         """The load: returns when all producers have their answers and all operations their outcome."""
