@@ -73,13 +73,13 @@ from odradek.zk.security import zookeeper_settings
 logger = logging.getLogger(__name__)
 
 CONVERTERS: Final = 1
-"""Number of processes that convert large record sets for old consumers; started when first needed."""
+"""Number of processes that convert large record sets for old consumers. They are started when first needed."""
 
 CLEANER_NICENESS: Final = 10
 """Niceness of the compaction processes."""
 
 REGISTRATION_SLACK_MS: Final = 6_000
-"""How long beyond its session timeout a broker waits until it is removed from the ISRs."""
+"""Milliseconds, in addition to its session timeout, that a broker waits until it is removed from the ISRs."""
 
 
 class BrokerState(IntEnum):
@@ -94,7 +94,7 @@ class BrokerState(IntEnum):
 
 
 class Broker:
-    """The objects of a broker process. Call `start` and `stop` once each. `failed` gets the reason if it must end."""
+    """The parts of a broker process. Call `start` and `stop` once each. `failed` gets the reason of a fatal failure."""
 
     def __init__(self, config: BrokerConfig, properties: Mapping[str, str], system: System) -> None:
         """`properties`: the configuration as text, for DescribeConfigs. Raises `ConfigError`."""
@@ -111,33 +111,33 @@ class Broker:
         self._request_stats = RequestStats()
         self._zookeeper_latency = Quantiles()
         self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
-        # Notifications may arrive before the controller exists; it reads the settings when its reign begins.
+        # Notifications may arrive before the controller exists. It reads the settings when its reign begins.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
         self._sessions_expired = 0
         self._disconnects, self._connects = 0, 0
         self._closers = AsyncExitStack()
         self._tasks = TaskOwner(lambda name, error: self._fail(f"{name} failed: {error}"))
-        """The failure of a background task ends the broker, because it would go unnoticed otherwise."""
+        """The failure of a background task stops the broker; otherwise it would go unnoticed."""
 
     @property
     def zookeeper(self) -> SessionClient:
-        """Its ZooKeeper client. The credentials of its session allow another process to end the session."""
+        """The ZooKeeper client. With the credentials of its session, another process can end the session."""
         return self._zk
 
     @property
     def replicas(self) -> ReplicaManager:
-        """Its replicas, for tests and the simulation."""
+        """The replica manager, for tests and the simulation."""
         return self._replicas
 
     @property
     def controller(self) -> ControllerRuntime:
-        """Its controller runtime, for tests and the simulation."""
+        """The controller runtime, for tests and the simulation."""
         return self._controller
 
     # Start
 
     async def start(self) -> None:
-        """Start all parts. On failure, stops all parts again and raises the `OdradekError`."""
+        """Start all parts. If one fails, stop all parts and raise its `OdradekError`."""
         self.state = BrokerState.STARTING
         try:
             await self._start()
@@ -187,11 +187,11 @@ class Broker:
         self._closers.push_async_callback(self._groups.close)
         # Listeners open last and close first, so that every accepted request is served.
         self._closers.push_async_callback(self._listeners.close)
-        # Requests that wait for the registration are released first, and refused.
+        # Requests that wait for the registration are released before the listeners close, and refused.
         self._closers.callback(self._registered.set)
         await self._listeners.start()
         self._settings.subscribe(self._listeners.reconfigure)
-        self._settings.rehearse = self._listeners.rehearse
+        self._settings.dry_run = self._listeners.dry_run
         await self._register(first=None if self._logs.stopped_in_order else self._until_out_of_sync)
         await self._controller.start()
 
@@ -199,7 +199,7 @@ class Broker:
         registry, collector = CollectorRegistry(), BrokerCollector()
         registry.register(collector)
         ProcessTreeCollector(registry=registry)
-        # Before the other series, because recovery may take long and this one shows it.
+        # Registered before the other series, because recovery may take long and this series shows its progress.
         collector.provide_value("kafka_server_kafkaserver_brokerstate", lambda: self.state)
         if self._config.metrics_port < 0:
             return collector, None
@@ -216,7 +216,7 @@ class Broker:
         return Probe(not self.failed.done(), self.failed.result() if self.failed.done() else "The event loop answers.")
 
     def ready(self) -> Probe:
-        """Whether the broker serves clients, and why not."""
+        """Return whether the broker serves clients, and the reason if it does not."""
         if self.state is not BrokerState.RUNNING:
             return Probe(False, f"The broker is {self.state.name.lower().replace('_', ' ')}.")
         if self._config.broker_id not in self._view.image.brokers:
@@ -242,7 +242,7 @@ class Broker:
         )
         self._closers.push_async_callback(self._logs.close)
         await self._logs.start(cluster_id, self._config.broker_id)
-        # Watch for notifications before reading everything, so that no change is missed in between.
+        # Watch for notifications before the settings are read, so that no change in between is missed.
         changes = registration.ConfigChangeListener(self._zk, self._clock, self._config_changed)
         await changes.start()
         self._closers.push_async_callback(changes.close)
@@ -289,12 +289,11 @@ class Broker:
         self._settings.subscribe(self._replicas.mover.reconfigure)
         self._settings.subscribe(self._replicas.fetchers.reconfigure)
         self._settings.subscribe(self._replicas.quotas.configure)
-        # Earlier failures are reported when the controller assigns roles to the replicas.
+        # Directory failures before this point are reported when the controller assigns roles to the replicas.
         self._logs.on_directory_failure = self._directory_failed
 
     def _isr_writer(self) -> IsrWriter:
-        """Return how ISR changes are committed: by the controller, or in ZooKeeper with an old inter-broker
-        protocol."""
+        """Return the writer of ISR changes: the controller, or ZooKeeper with an old inter-broker protocol."""
         config = self._config
         if has_alter_partition(config.inter_broker_protocol_version):
             return self._link
@@ -345,7 +344,8 @@ class Broker:
         self._closers.push_async_callback(self._producer_ids.close)
 
     async def _count_offsets_partitions(self) -> int:
-        """Number of partitions of `__consumer_offsets`, fixed while the broker runs: groups are assigned by it."""
+        """Number of partitions of `__consumer_offsets`. Groups are assigned by it, so it is fixed while the broker
+        runs."""
         found = await self._zk.get_or_none(layout.topic_path(GROUP_METADATA_TOPIC))
         if found is None:
             return self._config.offsets_topic_num_partitions
@@ -484,7 +484,7 @@ class Broker:
         self._epoch = await self._registrar.register(self._listeners.registration(), first=first)
         self._registered.set()
 
-    # Events while it runs
+    # Events while the broker runs
 
     def _session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.SUSPENDED:
@@ -495,7 +495,7 @@ class Broker:
             self._connects += 1
 
     async def _register_again(self) -> None:
-        """Register again after an expired session; the controller's runtime calls it first."""
+        """Register again after an expired session. The controller's runtime calls this before anything else."""
         try:
             await self._register()
         except registration.BrokerIdInUse as error:
@@ -543,7 +543,7 @@ class Broker:
             state = image.partition(partition)
             if state is not None and self._config.broker_id not in state.replicas:
                 self._replicas.roles.moved_away(partition, state.leader_epoch)
-            self._replicas.recheck(partition)  # a deletion waits for live replicas only
+            self._replicas.recheck(partition)  # DeleteRecords waits for live replicas only
         gone = [partition for partition in changed if image.partition(partition) is None]
         self._groups.on_partitions_deleted(gone)
         for topic in {partition.topic for partition in gone} - image.topics.keys():
@@ -571,17 +571,19 @@ class Broker:
         """Request a controlled shutdown from the controller, up to `controlled.shutdown.max.retries` times."""
         config = self._config
         if not self._view.image.brokers.keys() - {config.broker_id}:
-            logger.info("no other broker is alive: there is nobody to hand leadership over to")
+            logger.info("controlled shutdown: no other broker is alive, so no leadership is moved")
             return
         for attempt in range(1, config.controlled_shutdown_max_retries + 1):
             try:
                 remaining = await self._link.controlled_shutdown()
                 if not remaining:
-                    logger.info("every leadership was handed over")
+                    logger.info("controlled shutdown: every partition that this broker led has another leader")
                     return
-                logger.info("%d partitions have no other replica to lead them yet", len(remaining))
+                logger.info(
+                    "controlled shutdown: %d partitions have no other replica that can lead them yet", len(remaining)
+                )
             except OdradekError as error:
-                logger.warning("controlled shutdown, attempt %d: %s", attempt, error)
+                logger.warning("controlled shutdown: attempt %d failed: %s", attempt, error)
             if attempt < config.controlled_shutdown_max_retries:
                 await self._clock.sleep_ms(config.controlled_shutdown_retry_backoff_ms)
-        logger.warning("stopping without having handed every leadership over")
+        logger.warning("controlled shutdown: the broker stops although it still leads partitions")

@@ -1,8 +1,8 @@
 """This broker's requests to the controller: ISR changes (AlterPartition) and ControlledShutdown.
 
 `replication` proposes ISR changes with `alter_isr`; proposals that arrive while a request is in flight are sent
-together in the next one. The controller is that of the metadata image. Its channel is opened when needed, and dropped
-when it fails or another broker becomes the controller. Errors are protocol errors, and the callers retry.
+together in the next one. The metadata image names the controller. Its channel is opened when needed, and closed when it
+fails or another broker becomes the controller. Errors are protocol errors, and the callers retry.
 
 Invariant: every proposal ends with the committed state, an error, or its cancellation by `close`.
 """
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 NAMED_TOPICS_UNTIL: Final = 1
 """Last AlterPartition version with topic names; later ones have topic ids (KIP-841)."""
 UNKNOWN_BROKER_EPOCH: Final = -1
-"""Broker epoch of the members of a proposed ISR: unknown, as in Kafka in ZooKeeper mode."""
+"""Broker epoch of each member of a proposed ISR. It is unknown, as in Kafka in ZooKeeper mode."""
 
 Connect = Callable[[Endpoint], Awaitable[Channel]]
 """Opens a channel and negotiates versions."""
@@ -57,7 +57,7 @@ class ControllerLink:
     def __init__(
         self, *, broker_id: int, broker_epoch: Callable[[], int], view: ClusterView, listener: str, connect: Connect
     ) -> None:
-        """`broker_epoch` returns the current epoch of this broker's registration."""
+        """`broker_epoch` returns the epoch of this broker's current registration."""
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._view = view
@@ -81,7 +81,7 @@ class ControllerLink:
         return await outcome
 
     async def controlled_shutdown(self) -> list[TopicPartition]:
-        """Request the move of this broker's leaderships. Returns the partitions that it still leads."""
+        """Ask the controller to move leadership away from this broker. Returns the partitions that it still leads."""
         message: Message = {"broker_id": self._broker_id, "broker_epoch": self._broker_epoch()}
         response = await self._ask(ControlledShutdownResponse, message)
         if response.error_code:
@@ -112,9 +112,9 @@ class ControllerLink:
                         proposal.outcome.cancel()
                     raise
                 except Exception:
-                    # A bug. Every proposal gets an error: one that never ended would block its ISR.
-                    logger.exception("%d in-sync sets could not be proposed", len(batch))
-                    _fail(batch, UnknownServerError("the proposal failed; the broker's log says why"))
+                    # A bug. Every proposal gets an error: one that never ends would block the ISR of its partition.
+                    logger.exception("%d ISR changes could not be proposed", len(batch))
+                    _fail(batch, UnknownServerError("the proposal failed; see the log of the broker"))
         finally:
             self._sender = None
 
@@ -149,7 +149,7 @@ class ControllerLink:
         return await channel.ask(expected, version if highest is None else min(version, highest), message)
 
     async def _current_channel(self) -> Channel:
-        # One at a time: otherwise two requests would each open a channel, and one would be lost.
+        # One request at a time: otherwise two could each open a channel, and one would be lost.
         async with self._connecting:
             image = self._view.image
             channel = self._channel
@@ -159,7 +159,7 @@ class ControllerLink:
                 broker = image.brokers.get(image.controller_id)
                 endpoint = None if broker is None else broker.endpoint(self._listener)
                 if endpoint is None:
-                    raise NotControllerError("no controller is known at the moment")
+                    raise NotControllerError("no controller is known")
                 self._channel = await self._connect(endpoint)
                 self._controller_id = image.controller_id
             return self._channel
@@ -189,7 +189,7 @@ def _fail(proposals: Iterable[_Proposal], error: ProtocolError) -> None:
 def _settle_all(
     topics: Mapping[str, list[_Proposal]], names: Mapping[UUID, str], response: AlterPartitionResponse
 ) -> None:
-    """Give each proposal its part of the response, which has topic names in versions 0 and 1 and ids later."""
+    """Complete each proposal from the response. It has topic names in versions 0 and 1, topic ids in later ones."""
     answers: dict[tuple[str | None, int], AlterPartitionResponsePartitionData] = {}
     for topic in response.topics:
         name = topic.topic_name or names.get(topic.topic_id)
@@ -203,9 +203,9 @@ def _settle(proposal: _Proposal, answer: AlterPartitionResponsePartitionData | N
     if proposal.outcome.done():
         return
     if answer is None:
-        proposal.outcome.set_exception(error_for(-1, "the controller left the partition out of its answer"))
+        proposal.outcome.set_exception(error_for(-1, "the response of the controller does not contain the partition"))
     elif answer.error_code:
-        error = error_for(answer.error_code, f"the controller refused the in-sync set of {proposal.topic_partition}")
+        error = error_for(answer.error_code, f"the controller refused the ISR of {proposal.topic_partition}")
         proposal.outcome.set_exception(error)
     else:
         proposal.outcome.set_result(

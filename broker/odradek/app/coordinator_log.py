@@ -1,4 +1,4 @@
-"""The ports of the coordinators to the log, implemented with the replica manager. Runs on the event loop."""
+"""Implements the port through which coordinators use the log, on top of the replica manager. Runs on the event loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CoordinatorLog:
     def __init__(
         self, replicas: ReplicaManager, topic_stats: BrokerTopicStats, *, commit_timeout_ms: int, load_bytes: int
     ) -> None:
-        """`load_bytes`: bytes per read when a partition is loaded; other tasks run after each read.
+        """`load_bytes`: bytes per read when a partition is loaded. Other tasks run after each read.
 
         `topic_stats` counts the appends.
         """
@@ -42,20 +42,20 @@ class CoordinatorLog:
             if not outcome.done():
                 outcome.set_result(results[0])
 
-        # The log writes offsets into the memory, so it gets a copy.
+        # The log writes offsets into the buffer, so it gets a copy.
         entry = (topic_partition, memoryview(bytearray(records)))
         self._replicas.append(
             AppendRequest(ALL_ACKS, self._commit_timeout_ms, [entry], AppendOrigin.COORDINATOR), respond
         )
         result = await outcome
         if result.error_code:
-            raise error_for(result.error_code, result.error_message or f"{topic_partition} could not be appended to")
+            raise error_for(result.error_code, result.error_message or f"the append to {topic_partition} failed")
         return Offset(result.first_offset)
 
     async def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
         """Yield record sets of whole batches, from the log start to the current log end.
 
-        Raises `NotLeaderOrFollowerError` if this broker does not lead the partition (any more), and
+        Raises `NotLeaderOrFollowerError` if this broker does not lead the partition or loses it meanwhile, and
         `KafkaStorageError`.
         """
         partition = self._replicas.leader(topic_partition)
@@ -63,8 +63,8 @@ class CoordinatorLog:
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
             if not partition.is_leader or partition.leader_epoch != epoch:
-                raise NotLeaderOrFollowerError(f"{topic_partition} was lost while it was read")
-            log = partition.log  # changes if the replica moves to another directory
+                raise NotLeaderOrFollowerError(f"this broker stopped leading {topic_partition} while it read the log")
+            log = partition.log  # the log changes if the replica moves to another directory
             piece = log.read(
                 max(offset, log.log_start_offset), max_bytes=self._load_bytes, max_offset=end, min_one_batch=True
             )

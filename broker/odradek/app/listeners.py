@@ -23,7 +23,7 @@ from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, NoNode, SessionExpired
 
 RETRY_MS: Final = 1000
-"""Milliseconds before a registration is written again while ZooKeeper does not answer."""
+"""Milliseconds between two attempts to write the registration while ZooKeeper does not answer."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ class Listeners:
         run_blocking: RunBlocking,
         announce: Callable[[BrokerRegistration], Awaitable[None]],
     ) -> None:
-        """Nothing is bound yet. `run_blocking` runs blocking calls on threads.
+        """Create the listeners without binding an address. `run_blocking` runs blocking calls on threads.
 
-        `announce` changes the registration in ZooKeeper when the endpoints change.
+        `announce` writes the registration to ZooKeeper when the endpoints change.
         """
         self._config = config
         self._handler: Final = handler
@@ -52,8 +52,8 @@ class Listeners:
         self._run_blocking: Final = run_blocking
         self._announce: Final = announce
         self._addresses: dict[str, tuple[str, int]] = {}
-        """Host and port of each listener as configured; with port 0 the actual port differs."""
-        self._all = [self._made(endpoint) for endpoint in config.listener_endpoints()]
+        """Configured host and port of each listener. With port 0, the actual port differs."""
+        self._all = [self._create(endpoint) for endpoint in config.listener_endpoints()]
         self._change: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -61,7 +61,7 @@ class Listeners:
         """Iterate over the current listeners."""
         return iter(tuple(self._all))
 
-    def _made(self, endpoint: Endpoint) -> Listener:
+    def _create(self, endpoint: Endpoint) -> Listener:
         config = self._config
         options = ListenerOptions(
             backlog=config.socket_listen_backlog_size,
@@ -80,7 +80,7 @@ class Listeners:
         return Listener(endpoint.listener, address, self._handler, self._clock, options=options, bind=self._bind)
 
     async def start(self) -> None:
-        """Bind all listeners and accept connections. Raises `ConfigError`; `close` must be called then, too."""
+        """Bind all listeners and accept connections. Raises `ConfigError`; call `close` also in that case."""
         for listener in self:
             await listener.start()
 
@@ -117,7 +117,7 @@ class Listeners:
 
     # Changes
 
-    async def rehearse(self, config: BrokerConfig) -> None:
+    async def dry_run(self, config: BrokerConfig) -> None:
         """Raise `ConfigError` if these listeners cannot be opened now. Changes nothing."""
         wanted = config.listener_endpoints()
         kept = {end.listener for end in wanted}
@@ -130,16 +130,16 @@ class Listeners:
                     await probe.probe()
             elif address != (end.host, end.port):
                 raise ConfigError(
-                    f"listeners gives {end.listener} another address, which takes a restart: add a listener of "
-                    "another name instead"
+                    f"the address of listener {end.listener} cannot be changed while the broker runs: "
+                    "restart the broker, or add a listener with another name"
                 )
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Apply changed settings: limits at once, listeners and addresses when they are open."""
+        """Apply changed settings: limits at once, listeners and addresses in a background task."""
         before, self._config = self._config, config
         for listener in self._all:
             listener.limit(max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip)
-        if _places(before) == _places(config) or self._is_closed or self._change is not None:
+        if _endpoints(before) == _endpoints(config) or self._is_closed or self._change is not None:
             return
         self._change = asyncio.get_running_loop().create_task(self._follow_settings(), name="change-listeners")
         self._change.add_done_callback(_log_failure)
@@ -150,7 +150,7 @@ class Listeners:
             while done is not self._config:
                 done = self._config
                 await self._adjust(done)
-                await self._tell()
+                await self._register()
         finally:
             self._change = None
 
@@ -158,7 +158,7 @@ class Listeners:
         wanted = {end.listener: end for end in config.listener_endpoints()}
         for listener in self:
             if listener.name not in wanted:
-                logger.info("listener %s is removed, its connections are closed", listener.name)
+                logger.info("listener %s was removed from the settings: its connections are closed", listener.name)
                 self._all.remove(listener)
                 del self._addresses[listener.name]
                 await listener.close()
@@ -172,31 +172,31 @@ class Listeners:
         self._all.sort(key=lambda listener: order.index(listener.name))
 
     async def _open(self, endpoint: Endpoint) -> None:
-        listener = self._made(endpoint)
+        listener = self._create(endpoint)
         try:
             await listener.start()
         except ConfigError as error:
-            logger.error("a listener is not opened: %s", error)
+            logger.error("a listener cannot be opened: %s", error)
             del self._addresses[endpoint.listener]
         else:
             self._all.append(listener)
             logger.info("listener %s accepts connections on %s:%d", listener.name, listener.host, listener.port)
 
-    async def _tell(self) -> None:
+    async def _register(self) -> None:
         """Write the endpoints to the registration; retries while ZooKeeper does not answer."""
         while True:
             try:
                 await self._announce(self.registration())
             except (ConnectionLost, SessionExpired) as error:
-                logger.warning("the listeners that changed are not registered yet: %s", error)
+                logger.warning("ZooKeeper does not have the changed listeners yet; the broker tries again: %s", error)
                 await self._clock.sleep_ms(RETRY_MS)
             except NoNode:
-                return  # The session ended: the new registration will have the new endpoints.
+                return  # The session ended. The registration of the next session will have the new endpoints.
             else:
                 return
 
 
-def _places(config: BrokerConfig) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+def _endpoints(config: BrokerConfig) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
     return config.listener_endpoints(), config.advertised_endpoints()
 
 

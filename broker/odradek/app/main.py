@@ -1,8 +1,9 @@
-"""Runs the processes of `odradek broker server.properties`: properties, logging, supervision, event loop and signals.
+"""Implements `odradek broker server.properties`: properties, logging, supervision, event loop and signals.
 
 The started process reads the properties and becomes the parent (`app/supervisor`); the broker is its child. The parent
-stays small and imports nothing of the broker. SIGTERM and SIGINT stop the broker in order; a second signal ends the
-process at once. A failure to start is reported as one message without a stack trace, with exit code 1.
+stays small and does not import the modules of the broker. The first SIGTERM or SIGINT stops the broker in order; the
+second ends the process at once. If the broker cannot start, it prints one message without a stack trace and exits with
+code 1.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FAREWELL_TIMEOUT_MS: Final = 5_000.0
-"""Timeout for ending the session of a dead broker."""
+"""Timeout, in milliseconds, for ending the session of a dead broker."""
 
 GARBAGE_THRESHOLDS: Final = (10_000, 10, 10)
-"""Python's default of 700 objects costs a twelfth of the CPU time in a failover of 5,000 partitions; these thresholds
-cost a twenty-fifth, and a young collection blocks the loop for at most 3 ms. Larger ones would keep cycles and their
-buffers for too long.
+"""Thresholds of the garbage collector. In a failover of 5,000 partitions, Python's default of 700 objects costs a
+twelfth of the CPU time, and these a twenty-fifth. A young collection blocks the event loop for at most 3 ms. Larger
+thresholds would keep reference cycles and their buffers in memory for too long.
 """
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
@@ -77,18 +78,20 @@ def _end_session(zookeeper: ZkSettings, credentials: Credentials) -> None:
     try:
         end_session(zookeeper, credentials, timeout_ms=FAREWELL_TIMEOUT_MS)
     except ZkError as error:
-        logger.warning("the dead broker's ZooKeeper session ends by its own time-out: %s", error)
+        logger.warning(
+            "the ZooKeeper session of the dead broker could not be ended; it expires after its timeout: %s", error
+        )
     else:
-        logger.info("the broker is dead; its ZooKeeper session 0x%x was ended", credentials[0] & 0xFFFFFFFFFFFFFFFF)
+        logger.info("the broker died: its ZooKeeper session 0x%x was ended", credentials[0] & 0xFFFFFFFFFFFFFFFF)
 
 
 def _run_broker(config: BrokerConfig, properties: dict[str, str], lifeline: Lifeline | None) -> int:
     import uvloop
 
     _allow_many_files()
-    # The linear algebra of numpy, which is not used here, would start a thread for each core.
+    # The broker does not use numpy's linear algebra, whose library would start a thread for each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    look_for_garbage_less_often()
+    raise_gc_thresholds()
     return uvloop.run(_serve(config, properties, lifeline))
 
 
@@ -120,7 +123,7 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
     beating = None if lifeline is None else loop.create_task(send_heartbeats(broker.zookeeper, lifeline))
     try:
         await broker.start()
-        settle_garbage_collection()
+        freeze_gc()
         broker.failed.add_done_callback(lambda _: stop.set())
         await stop.wait()
         await broker.stop()
@@ -134,18 +137,18 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
     if lifeline is not None:
         lifeline.beat(None)  # the session has ended
     if broker.failed.done():
-        logger.error("the broker ended: %s", broker.failed.result())
-        report_termination(f"The broker ended: {broker.failed.result()}")
+        logger.error("the broker stopped because of a failure: %s", broker.failed.result())
+        report_termination(f"The broker stopped because of a failure: {broker.failed.result()}")
         return 1
     return 0
 
 
-def look_for_garbage_less_often() -> None:
-    """Raise the thresholds before the broker's modules are imported, which saves a twentieth of that time."""
+def raise_gc_thresholds() -> None:
+    """Raise the thresholds of the garbage collector. This saves a twentieth of the time to import the broker."""
     gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
-def settle_garbage_collection() -> None:
+def freeze_gc() -> None:
     """Freeze all current objects, so that garbage collection no longer traverses them.
 
     A full collection over 5,000 logs and all modules takes 150 ms, in which no request is answered; without the frozen
@@ -158,10 +161,10 @@ def settle_garbage_collection() -> None:
 
 
 async def send_heartbeats(zookeeper: SessionClient, lifeline: Lifeline) -> None:
-    """Send a heartbeat to the parent at each interval, and at once when a session begins.
+    """Send a heartbeat to the parent at each interval, and immediately when a session begins.
 
-    The broker creates its first ephemeral znode within milliseconds of a new session. If it crashed before the next
-    interval, a parent that does not know the session could not end it.
+    The broker creates its first ephemeral znode within milliseconds of a new session. The parent can end the session
+    after a crash only if it knows the session by then.
     """
     zookeeper.on_session(lambda _: lifeline.beat(zookeeper.credentials))
     while True:
@@ -171,6 +174,6 @@ async def send_heartbeats(zookeeper: SessionClient, lifeline: Lifeline) -> None:
 
 def _stop_requested(stop: asyncio.Event) -> None:
     if stop.is_set():
-        logger.warning("told to stop a second time: ending at once")
+        logger.warning("a second signal to stop arrived: the process ends at once")
         os._exit(130)
     stop.set()

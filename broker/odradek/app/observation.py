@@ -37,12 +37,12 @@ class Observed:
     waiting_requests: Callable[[], int]
     """Number of requests whose handlers have not started."""
     session_counts: Callable[[], tuple[int, int, int]]
-    """(expired sessions, lost connections, established connections) of ZooKeeper."""
+    """Numbers of expired ZooKeeper sessions, lost connections and established connections."""
     zookeeper_latency: Quantiles
 
 
 def observe(collector: BrokerCollector, observed: Observed) -> None:
-    """Give the collector a source for every series of `SERIES`, except those of the process."""
+    """Connect every series of `SERIES`, except those of the process, with its source."""
     collector.provide_topics(observed.topic_stats)
     collector.provide_requests(observed.request_stats, error_name=_error_name)
     collector.provide_value("kafka_network_requestchannel_requestqueuesize", observed.waiting_requests)
@@ -221,5 +221,5 @@ def _controller(collector: BrokerCollector, controller: ControllerRuntime) -> No
 
 
 def _error_name(code: int) -> str:
-    """The protocol's name of an error, such as NOT_CONTROLLER; the number of one that is not in its table."""
+    """Return the protocol's name of an error, such as NOT_CONTROLLER, or its number if it has no name."""
     return ERROR_NAMES.get(code, str(code))

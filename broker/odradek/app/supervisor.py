@@ -1,14 +1,14 @@
-"""The parent process of a broker: ends its ZooKeeper session when it is dead, and kills it when it hangs.
+"""The parent process of a broker: ends the broker's ZooKeeper session when it dies, and kills it when it hangs.
 
-The ephemeral znodes of a crashed broker normally stay until its session times out, and clients wait all that time. The
-parent process knows at once. `app/main` calls `supervise`, which forks: the child is the broker, the parent waits.
-Through a pipe the child sends the id and password of its session, and a heartbeat of its event loop.
+The ephemeral znodes of a crashed broker normally stay until its session times out, and clients wait for that time. The
+parent process notices the crash at once. `app/main` calls `supervise`, which forks: the child is the broker, and the
+parent waits. Through a pipe, the child sends the id and password of its session and the heartbeats of its event loop.
 
-Theory of operation. The parent ends a session only after `waitpid` has reported the child: then it is certainly dead,
-and its sockets and files are closed. A process that is paused, partitioned or slow is left to the epochs. A child whose
-event loop has not run for `hang_timeout_ms` gets SIGQUIT, which prints its stacks as with a JVM, and is then killed.
-Time in which the parent did not run either (a sleeping laptop, a frozen container) does not count. When the parent
-dies, the child dies with it.
+Theory of operation. The parent ends a session only after `waitpid` has reported the child: then the child is certainly
+dead, and its sockets and files are closed. If a process is only paused, partitioned or slow, its session times out as
+usual, and epochs fence it. A child whose event loop has not run for `hang_timeout_ms` gets SIGQUIT, which prints its
+stacks as with a JVM, and is then killed. Time in which the parent did not run either (a sleeping laptop, a frozen
+container) does not count. When the parent dies, the child dies with it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ BEAT_INTERVAL_MS: Final = 500.0
 """Milliseconds between two heartbeats of the child."""
 
 STACKS_MS: Final = 1_000.0
-"""Milliseconds for a hanging child to print its stacks before it is killed."""
+"""Milliseconds between SIGQUIT, on which a hanging child prints its stacks, and SIGKILL."""
 
 _FRAME: Final = Struct(">?q16s")
-"""Frame of a heartbeat: whether there is a session, its id, its password."""
+"""Layout of a heartbeat: whether there is a session, its id and its password."""
 _NO_PASSWORD: Final = bytes(16)
 _READ_FRAMES: Final = 64
 _SIGNAL_BASE: Final = 128
@@ -57,20 +57,20 @@ class Lifeline:
         os.set_blocking(descriptor, False)
 
     def beat(self, credentials: Credentials | None) -> None:
-        """Send a heartbeat with the session to end if this process dies."""
+        """Send a heartbeat. The parent ends this session if this process dies."""
         frame = _FRAME.pack(False, 0, _NO_PASSWORD) if credentials is None else _FRAME.pack(True, *credentials)
-        # A parent that does not read is paused; if it died, this process dies, too.
+        # The parent does not read because it is paused. If it had died, this process would be dead, too.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self._descriptor, frame)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervision:
-    """Settings of the parent. With `hang_timeout_ms` 0, a hanging child is not killed."""
+    """Settings of the parent. If `hang_timeout_ms` is 0, a hanging child is not killed."""
 
     hang_timeout_ms: float
     end_session: Callable[[Credentials], None]
-    """Called once when a child with a session is dead. May block for a few seconds; must not raise."""
+    """Called once when a child with a session has died. May block for a few seconds; must not raise."""
 
 
 def supervise(work: Callable[[Lifeline], int], supervision: Supervision) -> int:
@@ -80,17 +80,17 @@ def supervise(work: Callable[[Lifeline], int], supervision: Supervision) -> int:
     """
     reading, writing = os.pipe()
     parent = os.getpid()
-    # A signal in between would end the parent before it forwards signals.
+    # Signals stay blocked until the parent forwards them: its default action would end the parent.
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     child = os.fork()
     if not child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
         os.close(reading)
         _become_child(parent)
-        _leave(work, Lifeline(writing))
+        _run_and_exit(work, Lifeline(writing))
     os.close(writing)
     try:
-        with _handing_on(child):
+        with _forwarding_signals(child):
             status, credentials = _Watch(child, reading, supervision.hang_timeout_ms).until_death()
     finally:
         os.close(reading)
@@ -100,7 +100,8 @@ def supervise(work: Callable[[Lifeline], int], supervision: Supervision) -> int:
 
 
 def _become_child(parent: int) -> None:
-    """Set up the child: die with the parent, print stacks on SIGQUIT, and ignore Ctrl-C, which the parent forwards."""
+    """Set up the child: it dies with the parent, prints its stacks on SIGQUIT, and ignores Ctrl-C, which the parent
+    forwards."""
     os.setpgid(0, 0)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -109,7 +110,7 @@ def _become_child(parent: int) -> None:
     faulthandler.register(signal.SIGQUIT, all_threads=True)
 
 
-def _leave(work: Callable[[Lifeline], int], lifeline: Lifeline) -> None:
+def _run_and_exit(work: Callable[[Lifeline], int], lifeline: Lifeline) -> None:
     """Run the work and end this process without returning to the caller."""
     code = 1
     try:
@@ -118,7 +119,7 @@ def _leave(work: Callable[[Lifeline], int], lifeline: Lifeline) -> None:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:
         # The last frame of this process: log any error and exit with a failure code.
-        logger.exception("the broker ended by a bug")
+        logger.exception("the broker stopped because of a bug")
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -126,7 +127,7 @@ def _leave(work: Callable[[Lifeline], int], lifeline: Lifeline) -> None:
 
 
 @contextlib.contextmanager
-def _handing_on(child: int) -> Iterator[None]:
+def _forwarding_signals(child: int) -> Iterator[None]:
     """Forwards signals to the child while it runs."""
 
     def hand_on(number: int, _frame: FrameType | None) -> None:
@@ -143,27 +144,26 @@ def _handing_on(child: int) -> Iterator[None]:
 
 
 class Silence:
-    """Measures how long no heartbeat arrived, only counting time in which the parent ran."""
+    """Measures the time since the last heartbeat, without the time in which the parent did not run."""
 
     def __init__(self, limit_ms: float) -> None:
         """`limit_ms` 0 means no limit."""
         self._limit_ms: Final = limit_ms
-        self._has_spoken = False
+        self._has_begun = False
         self.lasting_ms = 0.0
 
     @property
     def is_too_long(self) -> bool:
-        """Whether a child that has sent heartbeats before is overdue."""
-        return self._has_spoken and 0 < self._limit_ms < self.lasting_ms
+        """Whether the next heartbeat is overdue. Before the first heartbeat, it never is."""
+        return self._has_begun and 0 < self._limit_ms < self.lasting_ms
 
     def heard(self) -> None:
         """Reset after a heartbeat."""
         self.lasting_ms = 0.0
-        self._has_spoken = True
+        self._has_begun = True
 
     def passed(self, elapsed_ms: float) -> None:
-        """Add time without a heartbeat. If it is more than twice the tick, the parent did not run, and it does not
-        count."""
+        """Add time without a heartbeat, at most twice the interval: in the rest, the parent did not run."""
         self.lasting_ms += min(elapsed_ms, 2 * BEAT_INTERVAL_MS)
 
 
@@ -183,13 +183,13 @@ class _Watch:
         while True:
             ready, _, _ = select.select(open_pipe, [], [], BEAT_INTERVAL_MS / 1000)
             if ready and not self._read():
-                # The pipe is closed, probably because the child died: `waitpid` will report it.
+                # The pipe is closed, probably because the child died. `waitpid` reports it.
                 return os.waitpid(self._child, 0)[1], self._credentials
             now = time.monotonic()
             elapsed_ms, last = (now - last) * 1000, now
             if not ready:
                 self._silence.passed(elapsed_ms)
-                # A process that the dead child started may still have the other end of the pipe open.
+                # The pipe may still be open in a process that the dead child started.
                 dead, status = os.waitpid(self._child, os.WNOHANG)
                 if dead:
                     self._read_last_words()
@@ -217,9 +217,9 @@ class _Watch:
                 continue
 
     def _end(self) -> int:
-        """Request the stacks, then kill the child. Returns the status of `waitpid`."""
+        """Make the child print its stacks, then kill it. Returns the status of `waitpid`."""
         logger.critical(
-            "the broker's event loop has not turned for %.1f s: its stacks follow, then it is killed",
+            "the broker's event loop has not run for %.1f s: the broker prints its stacks and is then killed",
             self._silence.lasting_ms / 1000,
         )
         os.kill(self._child, signal.SIGQUIT)

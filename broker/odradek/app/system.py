@@ -1,4 +1,4 @@
-"""Everything that a broker uses of its machine: time, files, addresses, threads, processes and ZooKeeper.
+"""Everything outside of a broker that it uses: time, files, addresses, threads, processes and ZooKeeper.
 
 `Broker` gets a `System` and uses nothing else, so a whole cluster can run in virtual time with simulated parts
 (`odradek_testkit.simulation`). `system` returns the real one.
@@ -49,21 +49,21 @@ class ZooKeeperMaker(Protocol):
     """Creates an unconnected client. `on_latency` is called with the milliseconds of each request."""
 
     def __call__(self, settings: ZkSettings, *, on_latency: Callable[[float], None]) -> SessionClient:
-        """Raises `ConfigError` for invalid settings."""
+        """Create an unconnected client. Raises `ConfigError` for invalid settings."""
         ...
 
 
 class WorkersMaker(Protocol):
-    """Creates a pool of at most `count` processes, with `niceness` above the broker's. None is started yet."""
+    """Creates a pool of at most `count` processes, with a nice value `niceness` above the broker's. Starts none yet."""
 
     def __call__(self, count: int, *, niceness: int = 0) -> WorkerPool:
-        """Must be called on the event loop."""
+        """Create a pool. Must be called on the event loop."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """The machine of a broker."""
+    """The environment of a broker."""
 
     clock: Clock
     files: Files

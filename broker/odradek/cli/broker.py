@@ -17,7 +17,7 @@ import click
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
     default="INFO",
     show_default=True,
-    help="Lowest level of messages on standard error.",
+    help="Lowest level of the log messages on standard error.",
 )
 def broker(properties: str, overrides: tuple[str, ...], log_level: str) -> None:
     """Run one broker until SIGTERM or Ctrl-C.

@@ -36,7 +36,7 @@ class ConsumeOptions:
 
     topic: str
     partitions: tuple[int, ...] = ()
-    """Empty for all partitions."""
+    """The partitions to read; empty for all."""
     group: str | None = None
     from_beginning: bool = False
     offset: int | None = None
@@ -51,8 +51,8 @@ class ConsumeOptions:
             raise click.UsageError("--from-beginning, --offset and --from-time are mutually exclusive.")
         if self.group is not None and (self.offset is not None or self.timestamp_ms is not None or self.partitions):
             raise click.UsageError(
-                "--group decides where reading starts and which partitions are assigned: "
-                "leave out --offset, --from-time and --partition."
+                "--group cannot be combined with --offset, --from-time or --partition: "
+                "the group determines the partitions and the start offsets."
             )
         if self.offset is not None and len(self.partitions) != 1:
             raise click.UsageError("--offset needs exactly one --partition.")
@@ -81,10 +81,14 @@ def parse_time(_context: click.Context, _parameter: click.Parameter, value: str 
 @click.argument("topic")
 @bootstrap_option
 @click.option(
-    "--from-beginning", is_flag=True, help="Start at the oldest record; with --group, if the group has no offsets yet."
+    "--from-beginning",
+    is_flag=True,
+    help="Start at the oldest record; with --group, only if the group has no committed offsets.",
 )
-@click.option("--offset", type=click.IntRange(0), help="Start at this offset of one partition.")
-@click.option("--from-time", "timestamp_ms", callback=parse_time, help="Start at this time: ISO 8601 or milliseconds.")
+@click.option("--offset", type=click.IntRange(0), help="Start at this offset; requires one --partition.")
+@click.option(
+    "--from-time", "timestamp_ms", callback=parse_time, help="Start at this time: ISO 8601, or milliseconds since 1970."
+)
 @click.option(
     "-p",
     "--partition",
@@ -95,12 +99,17 @@ def parse_time(_context: click.Context, _parameter: click.Parameter, value: str 
 )
 @click.option("-g", "--group", help="Read as a member of this group and commit offsets.")
 @click.option("-n", "--max-records", type=click.IntRange(1), help="Stop after this many records.")
-@click.option("-e", "--until-end", is_flag=True, help="Stop at the current end of the topic.")
+@click.option(
+    "-e",
+    "--until-end",
+    is_flag=True,
+    help="Stop at the end that the topic has now, instead of waiting for new records.",
+)
 @click.option("--format", "template", default="{value}", show_default=True, help="Format of each line; see above.")
 @property_option
 @output_option
 def consume(*, bootstrap: str, template: str, properties: Mapping[str, str], as_json: bool, **options: object) -> None:
-    """Print the records of TOPIC, one per line, until Ctrl-C. Starts with new records by default.
+    """Print the records of TOPIC, one per line, until Ctrl-C. By default only new records are printed.
 
     --format can contain {topic}, {partition}, {offset}, {timestamp}, {key}, {value} and {headers}; \\t is a tab.
 
@@ -149,7 +158,7 @@ async def _consume(settings: ClientSettings, options: ConsumeOptions, render: Re
 
 
 async def _partitions(settings: ClientSettings, topic: str) -> set[TopicPartition]:
-    """Return the partitions of the topic. Fails if the topic does not exist, where a consumer would wait."""
+    """Return the partitions of the topic. Raise an error if the topic does not exist, where a consumer would wait."""
     from odradek.client.admin import Admin
 
     async with Admin(settings) as admin:
@@ -174,7 +183,7 @@ async def _read(
 async def _begin(
     consumer: Consumer, partitions: list[TopicPartition], options: ConsumeOptions
 ) -> dict[TopicPartition, int] | None:
-    """Seek to the start. Returns the end offsets of partitions that have records to read; None to read on."""
+    """Seek to the start. Return the end offsets of partitions that have records to read; None to read until Ctrl-C."""
     consumer.assign(partitions)
     if options.offset is not None:
         consumer.seek(partitions[0], options.offset)
@@ -196,7 +205,7 @@ def _chosen(there: set[TopicPartition], options: ConsumeOptions) -> list[TopicPa
     wanted = {TopicPartition(options.topic, number) for number in options.partitions} or there
     for partition in sorted(wanted - there):
         raise UnknownTopicOrPartitionError(
-            f"topic {options.topic} has no partition {partition.partition}, only {len(there)} partitions"
+            f"topic {options.topic} has no partition {partition.partition}: it has {len(there)} partitions"
         )
     return sorted(wanted)
 

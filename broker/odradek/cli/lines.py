@@ -1,6 +1,6 @@
 """Reads lines from a file, a pipe or a terminal without blocking the event loop. Used by `produce`.
 
-Yields the lines that are available at once: single lines from a terminal, thousands from a file.
+Yields all lines that are available: one line at a time from a terminal, thousands from a file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek.base.errors import OdradekError
 
 CHUNK_BYTES: Final = 256 * 1024
 MAX_LINE_BYTES: Final = 64 << 20
-"""Maximum length of a line: a longer one means that the input is not text."""
+"""Maximum length of a line. A longer line means that the input is not text."""
 
 
 class LineTooLongError(OdradekError):
@@ -27,7 +27,7 @@ class LineSplitter:
     __slots__ = ("_rest",)
 
     def __init__(self) -> None:
-        """Start without input."""
+        """Create a splitter with an empty buffer."""
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:

@@ -1,8 +1,8 @@
 """The command `odradek`: loads only the requested subcommand.
 
-Exit codes are 0 for success, 1 for a failure with a message, and 2 for wrong usage. `COMMANDS` has the one-line help of
-the core's commands, so that `odradek --help` imports none of them. Other packages of the distribution add commands
-through the entry point group `odradek.commands`, because the core must not import them.
+Exit codes are 0 for success, 1 for a failure with a message, and 2 for wrong arguments. `COMMANDS` has the one-line
+help of the core's commands, so that `odradek --help` imports none of them. Other packages of the distribution add
+commands through the entry point group `odradek.commands`, because the core must not import them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EXTENSIONS: Final = {
     "up": "Run a whole cluster on this machine, from YAML.",
     "demo": "Run the demonstration: real events through brokers and Spark.",
 }
-"""One-line help of known commands from entry points. Other commands are listed with the name of their package."""
+"""One-line help of the commands that our other packages add. Any other command is listed with its package's name."""
 
 
 class LazyGroup(click.Group):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from odradek.client.settings import ClientSettings
 
 _MAX_BULKS: Final = 32
-"""Maximum number of unacknowledged groups of lines; the producer limits their memory, too."""
+"""Maximum number of unacknowledged groups of lines. The producer also limits their memory."""
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -43,7 +43,7 @@ class NoSeparatorError(OdradekError):
 
 @dataclass(slots=True)
 class Summary:
-    """Counts of what was sent."""
+    """Numbers of records that were sent."""
 
     records: int = 0
     bytes: int = 0
@@ -81,8 +81,8 @@ def split_pairs(lines: Sequence[bytes], separator: bytes | None, *, first_number
         key, found, value = line.partition(separator)
         if not found:
             raise NoSeparatorError(
-                f"Line {number} has no separator {separator.decode('utf-8', 'backslashreplace')!r} "
-                "between key and value: see --key-separator."
+                f"Line {number} does not contain the key separator {separator.decode('utf-8', 'backslashreplace')!r}: "
+                "see --key-separator."
             )
         pairs.append((key, value))
     return pairs
@@ -98,17 +98,19 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, value: str 
 @click.command()
 @click.argument("topic")
 @bootstrap_option
+@click.option("-f", "--file", "source", type=click.File("rb"), default="-", help="Input file; default: standard input.")
 @click.option(
-    "-f", "--file", "source", type=click.File("rb"), default="-", help="Input file; standard input by default."
-)
-@click.option(
-    "-k", "--key-separator", "separator", callback=_unescaped, help="Separator between key and value, such as \\t."
+    "-k",
+    "--key-separator",
+    "separator",
+    callback=_unescaped,
+    help="Separator between key and value, such as \\t; default: lines have no key.",
 )
 @click.option(
     "-p",
     "--partition",
     type=click.IntRange(0),
-    help="Send all records to this partition; by default, partition by key.",
+    help="Send all records to this partition; default: the key determines the partition.",
 )
 @property_option
 @output_option
@@ -124,7 +126,7 @@ def produce(
 ) -> None:
     """Send each line of the input to TOPIC as one record.
 
-    By default the producer is idempotent and all in-sync replicas acknowledge; see -X.
+    By default the producer is idempotent, and all in-sync replicas acknowledge each record. Change this with -X.
 
     \b
     Example:
@@ -183,7 +185,7 @@ async def _produce(
 
 
 async def _require(settings: ClientSettings, topic: str) -> None:
-    """Fail if the topic does not exist, where a producer would wait."""
+    """Raise an error if the topic does not exist, where a producer would wait."""
     from odradek.client.admin import Admin
 
     async with Admin(settings) as admin:
@@ -192,7 +194,7 @@ async def _require(settings: ClientSettings, topic: str) -> None:
 
 @contextmanager
 def _progress(source: BinaryIO) -> Iterator[Callable[[int], object]]:
-    """Show a progress bar if standard error is a terminal and the input is a file. Yields how to advance it."""
+    """Yield a function that advances a progress bar. It is shown only on a terminal and if the input is a file."""
     status = os.fstat(source.fileno())
     if not (stat.S_ISREG(status.st_mode) and sys.stderr.isatty()):
         yield lambda size: None

@@ -19,7 +19,7 @@ from odradek.client.models import (
 )
 
 TOPIC_CONFIG = 1
-"""Config source of a property that the topic overrides (DescribeConfigs)."""
+"""The config source in DescribeConfigs of a property that the topic overrides."""
 
 
 def partition_state(partition: PartitionDescription) -> str:
@@ -54,7 +54,7 @@ def overrides(entries: Iterable[ConfigEntry]) -> dict[str, str]:
 
 
 def topic_detail(topic: TopicDescription, config: Mapping[str, str]) -> Table:
-    """Return a table with a row for each partition, and a title with everything else."""
+    """Return a table with a row for each partition. The title has the other properties."""
     rows = tuple(
         (
             str(part.partition),
@@ -125,7 +125,7 @@ def group_list(groups: Sequence[GroupListing]) -> Table:
 
 
 class Lag(NamedTuple):
-    """The position of a group in one partition. None: nothing is committed, or the end is unknown."""
+    """The position of a group in one partition. An offset is None if it is not committed, or if it is unknown."""
 
     partition: TopicPartition
     committed: int | None
@@ -136,7 +136,7 @@ class Lag(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Number of records behind the end, at least 0: the end may be older than the commit."""
+        """The number of records between the commit and the end; 0 if the commit is newer than the end."""
         if self.committed is None or self.end is None:
             return None
         return max(0, self.end - self.committed)
@@ -147,7 +147,7 @@ def lags(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     ends: Mapping[TopicPartition, int],
 ) -> list[Lag]:
-    """Return the position in each partition that is committed or assigned, in order."""
+    """Return the positions in all partitions that have a commit or are assigned, in order."""
     readers = {partition: member for member in group.members for partition in member.assignment}
     found = []
     for partition in sorted({*committed, *readers}):
@@ -165,7 +165,7 @@ def lags(
 
 
 def group_detail(group: GroupDescription, found: Sequence[Lag]) -> Table:
-    """Return a table with a row for each partition, and a title with everything else."""
+    """Return a table with a row for each partition. The title has the other properties."""
     title = [f"Group {group.group_id}", group.state, f"{len(group.members)} members"]
     if group.protocol:
         title.append(f"assignor {group.protocol}")
@@ -193,7 +193,9 @@ def group_detail(group: GroupDescription, found: Sequence[Lag]) -> Table:
         )
         for line in found
     )
-    return Table(", ".join(title), columns, rows, empty="The group has no partitions and no commits.")
+    return Table(
+        ", ".join(title), columns, rows, empty="The group has no assigned partitions and no committed offsets."
+    )
 
 
 def _number_or_dash(value: int | None) -> str:

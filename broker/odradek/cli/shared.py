@@ -32,7 +32,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVER"
 API_TIMEOUT_MS: Final = 20_000
-"""Shorter than the 60 s of programs, because a person is waiting at a terminal."""
+"""Shorter than the client library's default of 60 s, because a person waits at the terminal."""
 
 _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
     (NetworkError, f"Check that a broker listens there; see --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
@@ -54,7 +54,7 @@ def bootstrap_option(command: _F) -> _F:
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT,…",
-        help="Brokers to connect to first; one that is running is enough.",
+        help="Brokers to connect to first. One is enough if it is running.",
     )(command)
 
 
@@ -68,7 +68,7 @@ def output_option(command: _F) -> _F:
         default="text",
         show_default=True,
         callback=lambda _context, _parameter, value: value == "json",
-        help="Output for people or for programs.",
+        help="Output format: text for people, JSON for programs.",
     )(command)
 
 
@@ -97,7 +97,7 @@ def pairs(values: Iterable[str]) -> dict[str, str]:
 
 
 def client_settings(bootstrap: str, properties: Mapping[str, str], **more: object) -> ClientSettings:
-    """Return settings from the command line. Warns of unknown properties; raises for invalid ones."""
+    """Return settings from the command line. Print a warning for each unknown property; raise for an invalid value."""
     from odradek.client.settings import ClientSettings
 
     given = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **{key: str(value) for key, value in more.items()}}

@@ -1,6 +1,6 @@
-"""Tables as values, and printing them with rich. `render` builds them.
+"""Tables as values, which `render` builds, and a function that prints them with rich.
 
-On a terminal a table fits the width. In a pipe it is as wide as necessary and has no colours, so nothing is cut off.
+On a terminal a table fits the width. In a pipe it has no colours and is as wide as necessary, so no text is cut off.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _PIPE_WIDTH: Final = 100_000
-"""Width of tables in a pipe, of which they use as much as they need."""
+"""Maximum width of tables in a pipe."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def topic() -> None:
 @click.option("--internal", is_flag=True, help="Include internal topics.")
 @output_option
 def list_topics(bootstrap: str, internal: bool, as_json: bool) -> None:
-    """List topics with their partitions and whether these are in sync.
+    """List topics with their numbers of partitions and replicas, and whether all replicas are in sync.
 
     \b
     Example:
@@ -57,7 +57,7 @@ def list_topics(bootstrap: str, internal: bool, as_json: bool) -> None:
     "--replication-factor",
     "replicas",
     type=click.IntRange(1),
-    help="Replicas; default: the brokers' default.replication.factor.",
+    help="Number of replicas; default: the brokers' default.replication.factor.",
 )
 @click.option(
     "-c",
@@ -157,7 +157,7 @@ def describe(names: tuple[str, ...], bootstrap: str, under_replicated: bool, as_
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 @bootstrap_option
-@click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
+@click.option("--if-exists", is_flag=True, help="Succeed even if a topic does not exist.")
 @output_option
 def delete(names: tuple[str, ...], bootstrap: str, if_exists: bool, as_json: bool) -> None:
     """Delete topics and all their records.
@@ -186,4 +186,4 @@ def delete(names: tuple[str, ...], bootstrap: str, if_exists: bool, as_json: boo
     if as_json:
         echo_json({"deleted": gone})
     else:
-        click.echo(f"Deleted: {', '.join(gone)}." if gone else "None of the topics exists.")
+        click.echo(f"Deleted: {', '.join(gone)}." if gone else "Nothing was deleted: none of the topics exists.")

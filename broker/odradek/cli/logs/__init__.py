@@ -1,1 +1,1 @@
-"""`odradek log`: the offline tools for log directories."""
+"""`odradek log`: offline tools for log directories."""

@@ -1,7 +1,7 @@
 """Checks one partition's directory: every batch, every index, every small file.
 
-`verify` runs `check_partition` for each partition, also in other processes. Nothing is written. Invariant: findings are
-about the content of the files, not about changes that a running broker made while they were read.
+`verify` runs `check_partition` for each partition, possibly in a worker process. Nothing is written. Invariant:
+findings describe the content of the files, not changes that a running broker made while they were read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek.cli.logs.files import (
     read_whole,
 )
 from odradek.cli.logs.findings import (
-    LOOK,
+    IF_UNEXPECTED,
     NEXT_START,
     REMAKE_INDEX,
     REPLACE_REPLICA,
@@ -63,14 +63,14 @@ class CheckRequest:
 
     path: str
     clean: bool
-    """Whether the broker was shut down cleanly: then nothing should be left for a start to repair."""
+    """Whether the broker was shut down cleanly. If so, its next start should have nothing to repair."""
     deep: bool = False
     """Decompress and decode every record."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionReport:
-    """The content of a partition's directory, and its findings."""
+    """The size of a partition's log, and the findings in its directory."""
 
     path: str
     findings: list[Finding] = field(default_factory=list)
@@ -88,7 +88,7 @@ def check_partition(request: CheckRequest) -> PartitionReport:
 
 
 class _PartitionCheck:
-    """One pass over a directory."""
+    """Checks one directory."""
 
     def __init__(self, request: CheckRequest) -> None:
         self._request = request
@@ -99,7 +99,7 @@ class _PartitionCheck:
         self._transactions = TransactionCheck(self._findings)
         self._epochs = self._read_epochs()
         self._epoch = -1
-        self._told_epochs: set[int] = set()
+        self._reported_epochs: set[int] = set()
         self._next_offset = 0
         self._gaps = 0
 
@@ -117,7 +117,7 @@ class _PartitionCheck:
         self._report.findings = self._findings.all()
         return self._report
 
-    def _tell(self, severity: Severity, check: str, name: str, text: str, advice: str = NEXT_START) -> None:
+    def _add(self, severity: Severity, check: str, name: str, text: str, advice: str = NEXT_START) -> None:
         self._findings.add(severity, check, self._directory / name, text, advice=advice)
 
     # Segments
@@ -138,7 +138,7 @@ class _PartitionCheck:
             times.see(entry)
             self._transactions.see(entry)
         if walk.problem is not None:
-            self._tell_end(path, walk, active=active)
+            self._check_end(path, walk, active=active)
         self._report.size_bytes += walk.size
         has_index = self._has_indexes(base_offset, active=active)
         offsets.finish()
@@ -158,7 +158,7 @@ class _PartitionCheck:
         if header.base_offset < self._next_offset:
             problem = f"offset {header.base_offset} is below the expected {self._next_offset}"
         elif successor is not None and header.last_offset >= successor:
-            problem = f"offset {header.last_offset} is in the range of the next segment, which begins at {successor}"
+            problem = f"offset {header.last_offset} belongs to the next segment, which begins at {successor}"
         elif header.last_offset - base_offset > INT32_MAX:
             problem = f"offset {header.last_offset} is too far from the segment's base for the indexes"
         if problem is not None:
@@ -184,7 +184,7 @@ class _PartitionCheck:
         if previous > header.last_offset:
             raise CorruptMessageError(f"record {previous} is after the end of its batch, {header.last_offset}")
 
-    def _tell_end(self, path: Path, walk: Walk, *, active: bool) -> None:
+    def _check_end(self, path: Path, walk: Walk, *, active: bool) -> None:
         text = f"{walk.size - walk.end} bytes are not a batch: {walk.problem}"
         if active and not self._request.clean:
             advice = "None after a crash: the broker truncates them at its next start."
@@ -193,14 +193,14 @@ class _PartitionCheck:
             self._findings.add(Severity.ERROR, "tail", path, text, position=walk.end, advice=REPLACE_REPLICA)
 
     def _has_indexes(self, base_offset: int, *, active: bool) -> bool:
-        """Check that both exist. Only for a sealed segment: that of an active one may not be written yet."""
+        """Check that both indexes exist. Only for a sealed segment: those of the active one may not be written yet."""
         missing = [
             suffix for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) if f"{base_offset:020d}{suffix}" not in self._names
         ]
         if missing and (not active or self._request.clean):
             for suffix in missing:
                 name = f"{base_offset:020d}{suffix}"
-                self._tell(
+                self._add(
                     Severity.WARNING, "index", name, "it is missing: the broker scans the segment at its next start"
                 )
         return not missing
@@ -214,11 +214,11 @@ class _PartitionCheck:
         try:
             entries = checkpoints.decode_epochs(read_whole(path), str(path))
         except MalformedCheckpointError as error:
-            self._tell(Severity.ERROR, "leader epochs", path.name, str(error), REMAKE_INDEX)
+            self._add(Severity.ERROR, "leader epochs", path.name, str(error), REMAKE_INDEX)
             return None
         cache = EpochCache(entries)
         if cache.entries() != entries:
-            self._tell(Severity.ERROR, "leader epochs", path.name, "epochs or offsets do not increase", REMAKE_INDEX)
+            self._add(Severity.ERROR, "leader epochs", path.name, "epochs or offsets do not increase", REMAKE_INDEX)
         return cache
 
     def _check_epoch(self, path: Path, entry: Entry) -> None:
@@ -231,11 +231,11 @@ class _PartitionCheck:
                 Severity.ERROR, "leader epochs", path, text, position=entry.position, advice=REPLACE_REPLICA
             )
         self._epoch = max(self._epoch, header.leader_epoch)
-        if self._epochs is None or header.leader_epoch in self._told_epochs:
+        if self._epochs is None or header.leader_epoch in self._reported_epochs:
             return
         known = self._epochs.epoch_of(header.base_offset)
         if known not in (-1, header.leader_epoch):
-            self._told_epochs.add(header.leader_epoch)
+            self._reported_epochs.add(header.leader_epoch)
             severity = Severity.ERROR if self._request.clean else Severity.WARNING
             text = f"offset {header.base_offset} has leader epoch {header.leader_epoch}, but the checkpoint has {known}"
             self._findings.add(severity, "leader epochs", path, text, position=entry.position)
@@ -247,26 +247,26 @@ class _PartitionCheck:
             leftover = next((suffix for suffix in LEFTOVER_SUFFIXES if name.endswith(suffix)), None)
             if leftover is not None:
                 severity, text = _LEFTOVERS[leftover]
-                self._tell(severity, "leftover", name, text)
+                self._add(severity, "leftover", name, text)
             elif any(_is_segment_file(name, suffix) for suffix in SEGMENT_SUFFIXES):
                 if int(name.split(".")[0]) not in bases:
-                    self._tell(Severity.WARNING, "leftover", name, "an index without its .log file")
+                    self._add(Severity.WARNING, "leftover", name, "an index without its .log file")
             elif not _is_segment_file(name, SNAPSHOT_SUFFIX) and name not in _KNOWN_FILES:
-                self._tell(Severity.NOTE, "leftover", name, "not a file of a log", LOOK)
+                self._add(Severity.NOTE, "leftover", name, "not a file of a log", IF_UNEXPECTED)
         if not bases:
-            self._tell(Severity.WARNING, "segments", "", "there is no segment", LOOK)
+            self._add(Severity.WARNING, "segments", "", "there is no segment", IF_UNEXPECTED)
 
     def _finish(self, bases: set[int]) -> None:
         if self._gaps:
             text = f"there are {self._gaps} gaps between offsets: compaction leaves them, or records were lost"
-            self._tell(Severity.NOTE, "offsets", "", text, LOOK)
+            self._add(Severity.NOTE, "offsets", "", text, IF_UNEXPECTED)
         if self._epochs is None:
             if self._epoch >= 0 and checkpoints.LEADER_EPOCH_FILE not in self._names:
                 severity = Severity.WARNING if self._request.clean else Severity.NOTE
-                self._tell(severity, "leader epochs", checkpoints.LEADER_EPOCH_FILE, "it is missing")
+                self._add(severity, "leader epochs", checkpoints.LEADER_EPOCH_FILE, "it is missing")
         elif any(start > self._next_offset for _, start in self._epochs.entries()):
             text = f"an epoch begins above the log end {self._next_offset}"
-            self._tell(Severity.WARNING, "leader epochs", checkpoints.LEADER_EPOCH_FILE, text)
+            self._add(Severity.WARNING, "leader epochs", checkpoints.LEADER_EPOCH_FILE, text)
         self._check_snapshots(bases | {self._next_offset})
         self._check_topic_id()
 
@@ -279,12 +279,12 @@ class _PartitionCheck:
                 ProducerState.decode(read_whole(self._directory / name), offset)
             except CorruptMessageError as error:
                 advice = "Stop the broker and remove it: the broker then uses an older one and scans the log after it."
-                self._tell(Severity.ERROR, "producer snapshot", name, str(error), advice)
+                self._add(Severity.ERROR, "producer snapshot", name, str(error), advice)
             if offset > self._next_offset:
                 text = f"its offset {offset} is above the log end {self._next_offset}"
-                self._tell(Severity.WARNING, "producer snapshot", name, text)
+                self._add(Severity.WARNING, "producer snapshot", name, text)
             elif offset not in expected:
-                self._tell(Severity.NOTE, "producer snapshot", name, "no segment begins there")
+                self._add(Severity.NOTE, "producer snapshot", name, "no segment begins there")
 
     def _check_topic_id(self) -> None:
         name = checkpoints.PARTITION_METADATA_FILE
@@ -294,7 +294,7 @@ class _PartitionCheck:
             checkpoints.decode_partition_metadata(read_whole(self._directory / name), name)
         except MalformedCheckpointError as error:
             severity = Severity.ERROR if self._request.clean else Severity.WARNING
-            self._tell(
+            self._add(
                 severity, "topic id", name, str(error), "Stop the broker and remove it: the broker creates it again."
             )
 

@@ -1,7 +1,7 @@
 """`odradek log`: shows and checks the files of a log, and compacts one, without a broker.
 
-The tools are imported when they are used. Exit code 0 means success, 1 that a file is damaged or the operation was
-refused, 2 wrong usage.
+The tools are imported when they are used. Exit code 0 means success, 1 that a file is damaged or that the operation
+was refused, and 2 that the arguments are wrong.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ def log() -> None:
 
 @log.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIRECTORY…", type=click.Path(path_type=Path))
-@click.option("-d", "--deep-iteration", "deep", is_flag=True, help="Show every record, not only batches.")
+@click.option("-d", "--deep-iteration", "deep", is_flag=True, help="Show records, not only batches.")
 @click.option(
     "-p", "--print-data-log", "contents", is_flag=True, help="Also show keys and values; implies --deep-iteration."
 )
 @click.option(
     "--value-decoder",
     type=click.Choice([*_DECODERS, *_LOG_DECODERS]),
-    help="Format of values; the last two show key and value of internal topics. Implies --print-data-log.",
+    help="Format of values. offsets-topic and transaction-log decode keys and values of the internal topics. "
+    "Implies --print-data-log.",
 )
 @click.option("--key-decoder", type=click.Choice(_DECODERS), help="Format of keys. Implies --print-data-log.")
 @click.option(
@@ -62,9 +63,11 @@ def log() -> None:
     type=click.IntRange(1),
     default=_ALL_BYTES,
     metavar="BYTES",
-    help="Read at most this much of each .log file.",
+    help="Read at most this many bytes of each .log file.  [default: all]",
 )
-@click.option("--skip-record-metadata", is_flag=True, help="Show only key and value of records.")
+@click.option(
+    "--skip-record-metadata", is_flag=True, help="With --print-data-log, omit everything but keys and values."
+)
 @output_option
 def dump(
     *,
@@ -77,9 +80,9 @@ def dump(
 ) -> None:
     """Show the content of log files in the format of Kafka's DumpLogSegments.
 
-    Of a directory all files are shown: .log, .index, .timeindex, .txnindex, .snapshot and the small checkpoint files,
-    and those of the partitions in it. With --output json every line is a JSON object. What is wrong is told at the end
-    on standard error, with exit code 1.
+    For a directory, the command shows all its files and those of its partitions: .log, .index, .timeindex, .txnindex,
+    .snapshot and the checkpoint files. With --output json, each line is a JSON object. The command reports errors in
+    the files at the end, on standard error, and exits with code 1.
 
     \b
     Example:
@@ -116,7 +119,7 @@ def _decoder(key: str | None, value: str | None) -> Any:
 
 
 def _print(path: Path, lines: Iterable[Line], *, as_json: bool) -> None:
-    """Write many lines at once: each `click.echo` flushes."""
+    """Write several lines per call, because each `click.echo` flushes."""
     shown: list[str] = []
     try:
         for line in lines:
@@ -134,17 +137,22 @@ def _print(path: Path, lines: Iterable[Line], *, as_json: bool) -> None:
 
 @log.command()
 @click.argument("paths", nargs=-1, required=True, metavar="DIRECTORY…", type=click.Path(path_type=Path))
-@click.option("--deep", is_flag=True, help="Also decompress and decode every record; several times slower.")
-@click.option("--notes", is_flag=True, help="Also show harmless findings, such as leftovers and gaps of compaction.")
+@click.option("--deep", is_flag=True, help="Also decompress and decode every record. This is several times slower.")
+@click.option(
+    "--notes",
+    is_flag=True,
+    help="Also show harmless findings, such as leftover files and offset gaps that compaction leaves.",
+)
 @click.option("-j", "--jobs", type=click.IntRange(1), help="Number of processes.  [default: number of processors]")
 @output_option
 def verify(*, paths: tuple[Path, ...], deep: bool, notes: bool, jobs: int | None, as_json: bool) -> None:
     """Check every byte of logs, without changing anything.
 
-    A DIRECTORY is an entry of log.dirs or one partition in it. Looked at are CRCs, offsets, lengths, indexes against
-    their log, aborted transactions, producer snapshots, leader epochs, checkpoints and leftovers. A finding is an
-    error when data is damaged or would be read wrongly, a warning when a broker settles it by itself. Exit code 1 when
-    there is an error. Best done while no broker uses the directory.
+    A DIRECTORY is an entry of log.dirs, or the directory of one partition in it. The command checks CRCs, offsets,
+    lengths, indexes, aborted transactions, producer snapshots, leader epochs and checkpoints, and lists leftover files.
+    A finding is an error if data is damaged or would be read incorrectly, and a warning if a broker repairs it by
+    itself. The exit code is 1 if there is an error. Stop the broker first if possible: a running broker changes files
+    while they are checked.
 
     \b
     Example:
@@ -171,43 +179,53 @@ def verify(*, paths: tuple[Path, ...], deep: bool, notes: bool, jobs: int | None
 @log.command()
 @click.argument("paths", nargs=-1, required=True, metavar="DIRECTORY…", type=click.Path(path_type=Path))
 @click.option(
-    "--dirty-from", type=click.IntRange(0), metavar="OFFSET", help="End of the compacted part; default: the checkpoint."
+    "--dirty-from",
+    type=click.IntRange(0),
+    metavar="OFFSET",
+    help="First offset that is not compacted yet; default: the checkpoint.",
 )
 @click.option(
-    "--up-to", type=click.IntRange(0), metavar="OFFSET", help="End of the replicated part; default: the checkpoint."
+    "--up-to",
+    type=click.IntRange(0),
+    metavar="OFFSET",
+    help="High watermark: records below it are replicated; default: the checkpoint.",
 )
 @click.option(
     "--delete-retention-ms",
     type=click.IntRange(0),
     default=86_400_000,
     show_default=True,
-    help="Retention of tombstones and transaction markers.",
+    help="How long tombstones and transaction markers are kept.",
 )
 @click.option(
-    "--min-compaction-lag-ms", type=click.IntRange(0), default=0, show_default=True, help="Keep younger records."
+    "--min-compaction-lag-ms",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Do not compact records that are younger than this.",
 )
 @click.option(
     "--segment-bytes",
     type=click.IntRange(14),
     default=1 << 30,
     show_default=True,
-    help="Maximum size of a new segment.",
+    help="Maximum size of a compacted segment.",
 )
 @click.option(
     "--map-bytes",
     type=click.IntRange(1 << 16),
     default=128 << 20,
     show_default=True,
-    help="Memory for keys, 24 bytes each. If it is too small, run the command again.",
+    help="Memory for the map of keys, 24 bytes per key. If it does not hold all keys, run the command again.",
 )
 @output_option
 def compact(*, paths: tuple[Path, ...], as_json: bool, **options: Any) -> None:
-    """Compact the logs of partitions as their broker would, while it is stopped.
+    """Compact logs as their broker does. Stop the broker first.
 
-    A DIRECTORY is that of one partition. The last segment is still written to and stays as it is, and so does what is
-    not replicated or belongs to an open transaction. It is safe to stop this at any time: the next start settles it.
-    Look up the topic's settings first; the defaults here are Kafka's. A log that was never compacted is refused
-    without --dirty-from: its topic may be none that is to be compacted.
+    A DIRECTORY is the directory of one partition. The command does not change the active segment, records that are not
+    replicated yet, or records of open transactions. It can be interrupted at any time: the next start of the broker
+    repairs the log. The default values are Kafka's, so look up the settings of the topic and pass them as options. For
+    a log that was never compacted, --dirty-from is required, because its topic may not have cleanup.policy=compact.
 
     \b
     Example:
@@ -246,7 +264,7 @@ def _show_compacted(report: CompactReport) -> None:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function to call with the number of bytes done and in total.
+    """Yield a function to call with the number of bytes done and the total.
 
     The progress bar is shown on standard error, only in a terminal.
     """

@@ -1,6 +1,6 @@
 """`odradek log compact`: one compaction pass over one partition's directory, while no broker uses it.
 
-The steps are those of the broker: the log is loaded as at a start, its recovery point is checkpointed,
+The steps are the same as in the broker: the log is loaded as at a start, its recovery point is checkpointed,
 `log/compaction/compaction_pass` rewrites the cleanable segments, `PartitionLog.swap_cleaned` replaces them, and the
 clean offset is checkpointed. Invariants: the lock of the log directory is held throughout, so that a broker does not
 start meanwhile; after a crash at any point, the next load of the log by this tool or a broker repairs it.
@@ -64,7 +64,7 @@ class CompactSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport:
-    """The result of a pass. If nothing could be cleaned, `reason` says why and the numbers are 0."""
+    """The result of a pass. If nothing could be cleaned, `reason` is not empty and the numbers are 0."""
 
     path: str
     reason: str = ""
@@ -100,13 +100,15 @@ class CompactReport:
 def compact(directory: Path, settings: CompactSettings, progress: Progress) -> CompactReport:
     """Compact the log in a partition's directory.
 
-    Raises `LogToolError` if it is not one, is in use, or a setting is missing; `CorruptMessageError` for a corrupt log
-    and `StorageError`, with the log unchanged.
+    Raises `LogToolError` if it is not the directory of a partition, if it is in use, or if a setting is missing. Raises
+    `CorruptMessageError` for a corrupt log, and `StorageError`; the log is then unchanged.
     """
     path = directory.resolve()
     topic_partition = parse_log_name(path.name)
     if topic_partition is None or not path.is_dir():
-        raise LogToolError(f"{directory} is not the directory of a partition, such as orders-0")
+        raise LogToolError(
+            f"{directory} is not the directory of a partition; such a directory has a name like orders-0"
+        )
     if not any(name.endswith(LOG_SUFFIX) for name in FILES.list(str(path))):
         raise LogToolError(f"{directory} contains no segment")
     root = path.parent
@@ -122,7 +124,7 @@ def compact(directory: Path, settings: CompactSettings, progress: Progress) -> C
 
 
 class _Compaction:
-    """Run one pass, with the lock held."""
+    """One compaction pass, with the lock held."""
 
     def __init__(self, root: Path, path: Path, topic_partition: TopicPartition, settings: CompactSettings) -> None:
         self._root = root
@@ -143,7 +145,7 @@ class _Compaction:
             report = self._clean(log, progress)
         finally:
             log.close()
-        # Not before: until the new names are durable, a crash may need the old files.
+        # Only now: until the new names are durable, recovery from a crash may need the old files.
         for path in self._host.to_remove:
             FILES.remove(path)
         if not report.reason:
@@ -156,8 +158,8 @@ class _Compaction:
         known = self._offsets(checkpoints.HIGH_WATERMARK_FILE).get(self._topic_partition)
         if known is None:
             raise LogToolError(
-                f"{self._root / checkpoints.HIGH_WATERMARK_FILE} does not tell how far {self._topic_partition} is "
-                "replicated: say it by --up-to OFFSET"
+                f"{self._root / checkpoints.HIGH_WATERMARK_FILE} has no high watermark of {self._topic_partition}: "
+                "give it with --up-to OFFSET"
             )
         return known
 
@@ -225,22 +227,23 @@ class _Compaction:
             return self._settings.dirty_from
         known = self._offsets(CLEANER_FILE).get(self._topic_partition)
         if known is None:
-            # Its topic may have another policy, which is in ZooKeeper and not in these files.
+            # The topic may have another cleanup policy. The policy is in ZooKeeper, not in these files.
             raise LogToolError(
-                f"{self._topic_partition} was never compacted: if its topic has cleanup.policy=compact, begin with "
-                "--dirty-from 0; else its older records would be lost"
+                f"{self._topic_partition} was never compacted. If its topic has cleanup.policy=compact, run again with "
+                "--dirty-from 0. For any other topic, compaction would delete records that must be kept"
             )
         return known
 
     def _reason(self, log: PartitionLog, found: CleaningRange) -> str:
         active = log.active_segment.base_offset
         if found.first_dirty_offset >= active:
-            return f"it is clean up to the active segment, which begins at {active}"
+            return f"it is compacted up to the active segment, which begins at {active}"
         unstable = log.first_unstable_offset
         bound = f"it is replicated up to {log.high_watermark}"
-        bound += "" if unstable is None else f", a transaction is open from {unstable} on"
+        bound += "" if unstable is None else f", a transaction is open since offset {unstable}"
         return (
-            f"nothing from {found.first_dirty_offset} on can be cleaned: {bound}, its active segment begins at {active}"
+            f"no record from offset {found.first_dirty_offset} on can be compacted: {bound}, "
+            f"its active segment begins at {active}"
         )
 
     def _request(self, log: PartitionLog, sources: tuple[SegmentView, ...], found: CleaningRange) -> CleaningRequest:
@@ -278,7 +281,7 @@ class _Compaction:
 
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
         content = read_whole(self._root / name)
-        # Kafka leaves an empty file if it never had anything to write.
+        # Kafka leaves the file empty until it writes the first offset.
         return checkpoints.decode_offsets(content, f"{self._root}/{name}") if content else {}
 
     def _checkpoint(self, name: str, offset: int) -> None:
@@ -287,13 +290,13 @@ class _Compaction:
 
 
 class _Host:
-    """`LogHost` of a log that no broker uses: nothing is deferred."""
+    """The `LogHost` of a log that no broker uses. It defers no work."""
 
     def __init__(self) -> None:
         self.to_remove: list[str] = []
 
     def flush_soon(self, log: PartitionLog) -> None:
-        """Nothing: `close` flushes."""
+        """Do nothing: `close` flushes."""
 
     def checkpoint_soon(self, log: PartitionLog) -> None:
         """Nothing: no write depends on it."""
@@ -306,7 +309,7 @@ class _Host:
         self.to_remove += paths
 
     def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
-        """Nothing: the log raises the error."""
+        """Do nothing: the log raises the error."""
 
     def check_room(self, log: PartitionLog) -> None:
         """Reject appends."""
@@ -314,7 +317,7 @@ class _Host:
 
 
 class _CountingFiles(SystemFiles):
-    """The system's files, counting the bytes read from logs."""
+    """Like `SystemFiles`, but counts the bytes that are read from logs."""
 
     __slots__ = ("_done", "_progress", "_total")
 

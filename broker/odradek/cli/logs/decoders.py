@@ -30,7 +30,7 @@ from odradek.records.v2.record import Record
 
 FieldDecoder = Callable[[bytes], str]
 LogDecoder = Callable[[Record], tuple[str | None, str | None]]
-"""Texts of key and value; None if there is nothing to show."""
+"""Text of the key and of the value; None if there is nothing to show."""
 
 _CONSUMER_PROTOCOL: Final = "consumer"
 _DELETED: Final = "<DELETE>"
@@ -235,7 +235,7 @@ def transaction_log(record: Record) -> tuple[str | None, str | None]:
 def _transaction_state(content: bytes) -> str:
     reader = Reader(content, element_budget=len(content))
     if reader.int16() > 0:
-        return f"<of a newer version: {content.hex()}>"
+        return f"<unknown version: {content.hex()}>"
     producer_id, epoch, timeout_ms, state = reader.int64(), reader.int16(), reader.int32(), reader.int8()
     name = _TRANSACTION_STATES[state] if 0 <= state < len(_TRANSACTION_STATES) else f"Unknown({state})"
     topics = _topic_partitions(reader) if _has_partitions(reader) else []

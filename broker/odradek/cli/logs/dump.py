@@ -73,7 +73,7 @@ class Maybe(NamedTuple):
     value: int | None
 
     def __str__(self) -> str:
-        """The text in Kafka's output."""
+        """Return the text in Kafka's output."""
         return "OptionalLong.empty" if self.value is None else f"OptionalLong[{self.value}]"
 
 
@@ -90,8 +90,8 @@ class Line:
 
     def text(self) -> str:
         """The text that Kafka's tool prints."""
-        told = self.sentence or " ".join(f"{name}: {_shown(value)}" for name, value in self.fields.items())
-        return f"{self.mark} {told}{self.ending}" if self.mark else f"{told}{self.ending}"
+        text = self.sentence or " ".join(f"{name}: {_shown(value)}" for name, value in self.fields.items())
+        return f"{self.mark} {text}{self.ending}" if self.mark else f"{text}{self.ending}"
 
     def plain(self) -> dict[str, object]:
         """The fields for JSON; times are `timestampType` and `timestamp`, whatever their type."""
@@ -116,9 +116,9 @@ def _shown(value: object) -> str:
 
 @dataclass(slots=True)
 class Complaints:
-    """Problems found while files are dumped. `notes` are not errors.
+    """Problems found while files are dumped. Those in `notes` are not errors.
 
-    Gaps, which compaction leaves, are not errors, nor is the index of an active segment that has no entry yet.
+    Gaps between offsets are not errors, because compaction leaves them. Neither is an empty index of an active segment.
     """
 
     faults: list[str] = field(default_factory=list)
@@ -133,13 +133,13 @@ class Complaints:
         details.append(detail)
         (self.faults if fault else self.notes).append(detail)
 
-    def told(self, path: Path, reason: str) -> None:
+    def fault(self, path: Path, reason: str) -> None:
         """Add a fault of a whole file."""
         self.faults.append(f"{path}: {reason}")
         self._lists[f"{path}: {reason}", ""] = []
 
     def lines(self) -> Iterator[str]:
-        """All lines, as printed after the dump."""
+        """Yield the lines to print after the dump."""
         for (heading, path), details in self._lists.items():
             yield f"{heading}{path}"
             yield from (f"  {detail}" for detail in details)
@@ -164,7 +164,7 @@ def dump_file(path: Path, options: DumpOptions, complaints: Complaints) -> Itera
     dump = _SMALL_FILES.get(path.name) or _BY_SUFFIX.get(path.suffix)
     if dump is None:
         supported = f"{', '.join(_BY_SUFFIX)} and {', '.join(sorted(_SMALL_FILES))}"
-        raise LogToolError(f"{path} is not a file of a log: supported are {supported}")
+        raise LogToolError(f"{path} is not a supported file: the supported names end with {supported}")
     yield from dump(path, options, complaints)
 
 
@@ -199,7 +199,7 @@ def _dump_log(path: Path, options: DumpOptions, complaints: Complaints) -> Itera
             {"invalidBytes": trailing},
             sentence=f"Found {trailing} invalid bytes at the end of {path.name}",
         )
-        complaints.told(path, f"from position {walk.end} on: {walk.problem}")
+        complaints.fault(path, f"from position {walk.end} on: {walk.problem}")
 
 
 def _entry_line(entry: Entry, *, is_valid: bool) -> Line:
@@ -257,7 +257,7 @@ def _record_lines(entry: Entry, options: DumpOptions) -> Iterator[tuple[Record, 
         if not options.skip_record_metadata:
             fields = _metadata(header, record)
             if checksums is not None:
-                # The brace is Kafka's: a typo that parsers of its output expect.
+                # The unbalanced brace is a typo in Kafka's tool, and parsers of its output expect it.
                 fields |= {"isValid": True, "crc": f"{next(checksums)}}}"}
         if options.decoder is not None and not header.is_control:
             key, payload = options.decoder(record)
@@ -318,7 +318,7 @@ def _dump_index(path: Path, options: DumpOptions, complaints: Complaints) -> Ite
         return
     log = FILES.open(str(_log_of(path)), read_only=True)
     for place, (relative, position) in enumerate(entries):
-        # The rest of the file of an active segment: Kafka extends it in advance and truncates it at a clean shutdown.
+        # Unused space of an active segment's index: Kafka allocates it in advance and truncates it at a clean stop.
         if relative == 0 and place > 0:
             return
         offset = base_offset + relative
@@ -348,20 +348,20 @@ def _log_of(path: Path) -> Path:
 
 
 def _sanity(path: Path, content: bytes, entry_bytes: int, complaints: Complaints) -> Iterator[Line]:
-    """Check the last entry and the length, from which a broker decides at start whether to rebuild an index."""
+    """Check the last entry and the length. A broker rebuilds an index at start if one of them is wrong."""
     if len(content) % entry_bytes:
-        complaints.told(path, f"{len(content)} bytes are not a multiple of the entry size, {entry_bytes} bytes")
+        complaints.fault(path, f"{len(content)} bytes are not a multiple of the entry size, {entry_bytes} bytes")
         return
     if entry_bytes == TIME_ENTRY_BYTES and content:
         first, last = _TIME_ENTRY.unpack_from(content), _TIME_ENTRY.unpack(content[-entry_bytes:])
         if last[0] < first[0]:
-            complaints.told(path, f"the last timestamp, {last[0]}, is less than the first, {first[0]}")
+            complaints.fault(path, f"the last timestamp, {last[0]}, is less than the first, {first[0]}")
             return
         relative = last[1]
     else:
         relative = _OFFSET_ENTRY.unpack(content[-entry_bytes:])[0] if content else 0
     if relative < 0:
-        complaints.told(path, f"the last offset is {-relative} below the base offset")
+        complaints.fault(path, f"the last offset is {-relative} below the base offset")
         return
     yield Line("sane", {"sane": True}, sentence=f"{path} passed sanity check.")
 
@@ -414,7 +414,7 @@ class _Batches:
 def _dump_transaction_index(path: Path, _options: DumpOptions, complaints: Complaints) -> Iterator[Line]:
     index = TransactionIndex.decode(FILES.read(str(path)))
     if index is None:
-        complaints.told(
+        complaints.fault(
             path, "it is not a valid transaction index: its size, a version or the order of its entries is wrong"
         )
         return
@@ -431,7 +431,7 @@ def _dump_snapshot(path: Path, _options: DumpOptions, complaints: Complaints) ->
     try:
         entries, _ = unpack_snapshot(content)
     except CorruptMessageError as error:
-        complaints.told(path, str(error))
+        complaints.fault(path, str(error))
         return
     for entry in entries:
         transaction, last = entry.transaction_first_offset, entry.last_batch
@@ -455,7 +455,7 @@ def _dump_snapshot(path: Path, _options: DumpOptions, complaints: Complaints) ->
 
 def _dump_offset_checkpoint(path: Path, _options: DumpOptions, complaints: Complaints) -> Iterator[Line]:
     content = read_whole(path)
-    # Kafka leaves an empty file if it never had anything to write.
+    # Kafka leaves the file empty until it writes the first offset.
     offsets = _decoded(lambda: checkpoints.decode_offsets(content, str(path)), path, complaints) if content else {}
     for topic_partition, offset in (offsets or {}).items():
         topic, partition = topic_partition
@@ -485,7 +485,7 @@ def _decoded(decode: Callable[[], _T], path: Path, complaints: Complaints) -> _T
     try:
         return decode()
     except StorageError as error:
-        complaints.told(path, str(error))
+        complaints.fault(path, str(error))
         return None
 
 

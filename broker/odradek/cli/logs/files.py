@@ -33,7 +33,7 @@ WINDOW_BYTES: Final = 1 << 20
 """Size of a read; a larger entry is read separately."""
 
 UNPACKED_LIMIT_BYTES: Final = 1 << 30
-"""Maximum decompressed size of an entry: no broker accepts more, see `message.max.bytes`."""
+"""Maximum decompressed size of an entry. No broker accepts more; see `message.max.bytes`."""
 
 LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")
 
@@ -60,7 +60,7 @@ SEGMENT_FILES: Final = (
 
 
 class LogToolError(OdradekError):
-    """The tool cannot work on this path; the message says what to do instead."""
+    """The tool cannot work on this path. The message says what to do instead."""
 
 
 class Entry(NamedTuple):
@@ -72,7 +72,7 @@ class Entry(NamedTuple):
 
 
 class Walk:
-    """Iterates over the entries of a `.log` file. Iterate once; then `end` and `problem` tell how it ended."""
+    """Iterates once over the entries of a `.log` file. Then `end` and `problem` describe where it stopped and why."""
 
     def __init__(self, path: Path, *, limit_bytes: int | None = None) -> None:
         """Read at most the first `limit_bytes` of the file. Raises `StorageError`."""
@@ -115,30 +115,30 @@ class Walk:
     def _read(self, length: int) -> bytes:
         return self._file.pread(min(length, self.size - self.end), self.end)
 
-    def _reason(self, window: bytes, at: int, told: str) -> str:
+    def _reason(self, window: bytes, at: int, default: str) -> str:
         if self.size - self.end < MIN_ENTRY_SIZE:
             return f"{self.size - self.end} bytes are too few for an entry"
         if not any(window[at : at + HEADER_SIZE]):
             return "the file was extended, but nothing was written there"
-        return told
+        return default
 
 
 def base_offset_of(path: Path) -> int:
     """Return the offset in a segment file's name. Raises `LogToolError` if there is none."""
     digits = path.name.split(".", 1)[0]
     if not digits.isdecimal():
-        raise LogToolError(f"{path} does not have an offset as its name, as Kafka's segment files do")
+        raise LogToolError(f"{path} is not a segment file: its name is not an offset")
     return int(digits)
 
 
 def is_partition_directory(directory: Path) -> bool:
-    """Whether the directory contains a log itself, not directories of logs."""
+    """Return whether the directory contains the files of a log, not directories of partitions."""
     names = FILES.list(str(directory))
     return checkpoints.PARTITION_METADATA_FILE in names or any(name.endswith(LOG_SUFFIX) for name in names)
 
 
 def files_to_dump(paths: Sequence[Path]) -> list[Path]:
-    """Return every file that can be dumped; for a directory, its files and then those of each partition.
+    """Return every file that can be dumped: of a directory, its own files and then those of each partition.
 
     Raises `LogToolError` for a path that does not exist, or a directory with nothing to show.
     """
@@ -153,7 +153,7 @@ def files_to_dump(paths: Sequence[Path]) -> list[Path]:
         for child in sorted(child for child in path.iterdir() if child.is_dir()):
             inside += _dumpable(child)
         if not inside:
-            raise LogToolError(f"{path} contains no file of a log")
+            raise LogToolError(f"{path} contains no file that can be dumped")
         found += inside
     return found
 

@@ -1,7 +1,7 @@
 """The findings of `odradek log verify`, with severity, file and advice, in a list of limited size.
 
-The checks add to a `Findings`; the command shows it. Pure. Invariant: a kind of finding is listed at most
-`MOST_OF_A_KIND` times per file, and counted beyond that.
+The checks add to a `Findings`, and the command shows it. Pure. Invariant: for each file, at most `MOST_OF_A_KIND`
+findings of one kind are listed; the others are only counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOST_OF_A_KIND: Final = 10
 
 
 class Severity(IntEnum):
-    """Severity: a warning or a note needs no action, because the broker handles it."""
+    """Severity of a finding. Only an error needs action: the broker repairs the cause of a warning or a note."""
 
     NOTE = 0
     WARNING = 1
@@ -33,23 +33,23 @@ class Finding(NamedTuple):
 
 
 REPLACE_REPLICA: Final = (
-    "If other replicas are in sync: stop the broker and remove this partition's directory; it is replicated again. "
-    "Otherwise restore it, or truncate the segment here and lose the rest."
+    "If other replicas are in sync, stop the broker and remove this partition's directory: the broker replicates it "
+    "again. Otherwise restore it from a backup, or truncate the segment at this position and lose the records after it."
 )
 REMAKE_INDEX: Final = "Stop the broker and remove the file: the broker creates it again."
 NEXT_START: Final = "None: the broker repairs it at its next start."
-LOOK: Final = "None, if you know why it is there."
+IF_UNEXPECTED: Final = "None if this is expected."
 
 
 @dataclass(slots=True)
 class Findings:
-    """A list with a limited number of findings of a kind per file."""
+    """A list of findings, with a limit for each kind and file."""
 
     found: list[Finding]
     _counts: dict[tuple[str, str], int]
 
     def __init__(self) -> None:
-        """Without findings."""
+        """Create an empty list."""
         self.found = []
         self._counts = {}
 
@@ -70,9 +70,9 @@ class Findings:
             self.found.append(Finding(severity, check, str(path), position, text, advice))
 
     def all(self) -> list[Finding]:
-        """The findings, and the number of unlisted ones by kind."""
+        """Return the findings, and for each kind the number of those that are not listed."""
         surplus = [
-            Finding(Severity.NOTE, check, path, None, f"{count - MOST_OF_A_KIND} more of this kind", LOOK)
+            Finding(Severity.NOTE, check, path, None, f"{count - MOST_OF_A_KIND} more of this kind", IF_UNEXPECTED)
             for (check, path), count in self._counts.items()
             if count > MOST_OF_A_KIND
         ]

@@ -1,7 +1,7 @@
 """Checks the three indexes of a segment while its log is read: each entry must match its batch.
 
-`checks` creates one check of each type per segment and passes the entries of the log in order. Invariant: one iteration
-over the log, and no more memory than the index files need.
+`checks` creates one check of each type per segment and passes the entries of the log in order. Invariant: the log is
+read once, and the checks need no more memory than the index files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _TIME_ENTRY: Final = Struct(">qi")
 
 
 class OffsetIndexCheck:
-    """Every entry has the position of a batch and the last offset of that or a later batch; both increase."""
+    """Checks that each entry has the position of a batch and the last offset of that batch or of a later one.
+
+    Both must increase.
+    """
 
     def __init__(self, path: Path, base_offset: int, findings: Findings, *, active: bool) -> None:
         """`active`: the last segment of its log, whose index may have unused space at its end."""
@@ -34,7 +37,7 @@ class OffsetIndexCheck:
         if len(content) % OFFSET_ENTRY_BYTES:
             self._error(len(content), "the last entry is incomplete")
         whole = len(content) - len(content) % OFFSET_ENTRY_BYTES
-        self._entries = _without_room(list(_OFFSET_ENTRY.iter_unpack(content[:whole])), active=active)
+        self._entries = _without_unused(list(_OFFSET_ENTRY.iter_unpack(content[:whole])), active=active)
         self._next = 0
         self._last_offset = base_offset - 1
         self._pending: tuple[int, int] | None = None
@@ -63,7 +66,7 @@ class OffsetIndexCheck:
                 self._pending = (offset, at)
             self._next += 1
         self._last_offset = entry.header.last_offset
-        # An entry has the last offset of one append, which may consist of several batches.
+        # The offset of an entry is the last one of an append, and an append may consist of several batches.
         if self._pending is not None and self._pending[0] <= self._last_offset:
             offset, at = self._pending
             if offset != self._last_offset:
@@ -71,7 +74,7 @@ class OffsetIndexCheck:
             self._pending = None
 
     def finish(self) -> None:
-        """The end of the log was reached."""
+        """Check the remaining entries at the end of the log."""
         for place in range(self._next, len(self._entries)):
             relative, position = self._entries[place]
             offset = self._base_offset + relative
@@ -81,7 +84,7 @@ class OffsetIndexCheck:
             self._error((len(self._entries) - 1) * OFFSET_ENTRY_BYTES, f"its last offset, {last}, is not in the log")
 
 
-def _without_room(entries: list[tuple[int, int]], *, active: bool) -> list[tuple[int, int]]:
+def _without_unused(entries: list[tuple[int, int]], *, active: bool) -> list[tuple[int, int]]:
     """Return the entries without the zeros that Kafka appends for an active segment."""
     while active and entries and entries[-1] == (0, 0):
         entries.pop()
@@ -89,7 +92,10 @@ def _without_room(entries: list[tuple[int, int]], *, active: bool) -> list[tuple
 
 
 class TimeIndexCheck:
-    """The timestamp of an entry is the largest up to its offset, and its batch has it; both increase."""
+    """Checks that the timestamp of each entry is the largest up to its offset, and that its batch has it.
+
+    Both must increase.
+    """
 
     def __init__(self, path: Path, base_offset: int, findings: Findings, *, active: bool) -> None:
         """`active`: see `OffsetIndexCheck`."""
@@ -100,7 +106,7 @@ class TimeIndexCheck:
         if len(content) % TIME_ENTRY_BYTES:
             self._tell(Severity.ERROR, len(content), "the last entry is incomplete")
         whole = len(content) - len(content) % TIME_ENTRY_BYTES
-        self._entries = _without_room(list(_TIME_ENTRY.iter_unpack(content[:whole])), active=active)
+        self._entries = _without_unused(list(_TIME_ENTRY.iter_unpack(content[:whole])), active=active)
         self._next = 0
         self._newest = -1
         for place, (earlier, later) in enumerate(zip(self._entries, self._entries[1:], strict=False), 1):
@@ -133,8 +139,10 @@ class TimeIndexCheck:
             self._next += 1
 
     def finish(self, *, complete: bool) -> None:
-        """The end of the log was reached. `complete`: the index must contain its newest time, as for a sealed
-        segment."""
+        """Check the remaining entries at the end of the log.
+
+        With `complete`, which is for sealed segments, the index must have the newest timestamp.
+        """
         if self._next < len(self._entries):
             offset = self._base_offset + self._entries[self._next][1]
             self._tell(Severity.ERROR, self._next * TIME_ENTRY_BYTES, f"offset {offset} is not in the log")
@@ -143,19 +151,19 @@ class TimeIndexCheck:
             self._tell(
                 Severity.WARNING,
                 len(self._entries) * TIME_ENTRY_BYTES,
-                f"it ends at time {last}, but the newest record has {self._newest}: retention uses the former",
+                f"its last entry has time {last}, which retention uses, but the newest record has {self._newest}",
             )
 
 
 class TransactionCheck:
-    """Every aborted transaction is in the index of the segment with its marker, and nothing else is.
+    """Checks that the transaction index of each segment has the transactions with an abort marker in it, and no others.
 
-    One check per log: a transaction can span segments. Compaction may have removed records and markers, so only
-    existing ones are compared with the index.
+    There is one check per log, because a transaction can span segments. Compaction may have removed records and
+    markers, so only those that exist are compared with the index.
     """
 
     def __init__(self, findings: Findings) -> None:
-        """Nothing was read yet."""
+        """Create a check that has read nothing."""
         self._findings = findings
         self._running: dict[int, int] = {}
         self._path = Path()
@@ -197,26 +205,29 @@ class TransactionCheck:
         begin = self._running.pop(header.producer_id, None)
         if kind is not ControlType.ABORT:
             if indexed is not None:
-                self._error(None, f"offset {header.last_offset} ends a committed transaction, yet {indexed}")
+                self._error(
+                    None,
+                    f"offset {header.last_offset} is a commit marker, but the index has {indexed}",
+                )
         elif indexed is None:
             if begin is not None:
                 text = (
                     f"the transaction of producer {header.producer_id} from {begin} to {header.last_offset} is missing"
                 )
-                self._error(None, f"{text}: read_committed consumers would get its records", REMAKE_INDEX)
+                self._error(None, f"{text} in the index: read_committed consumers would get its records", REMAKE_INDEX)
         elif indexed.producer_id != header.producer_id or (begin is not None and indexed.first_offset > begin):
             marker = f"the marker of producer {header.producer_id}, whose transaction begins at {begin}"
             self._error(None, f"{indexed} does not match {marker}")
 
     def finish(self, next_offset: int) -> None:
-        """The end of the segment, `next_offset`, was reached."""
+        """Check the remaining entries at the end of the segment. `next_offset` is the offset after its last record."""
         for left in self._waiting:
             if left.last_offset >= next_offset:
                 self._error(None, f"{left} ends after the segment's last batch")
 
 
 def control_type(entry: Entry) -> ControlType | None:
-    """Return how a control batch ends its transaction; None if it has no record, or one that cannot be decoded."""
+    """Return the type of a transaction marker; None if the control batch has no record that can be decoded."""
     try:
         return read_marker_type(entry.content, 0, entry.header)
     except ProtocolError:

@@ -1,8 +1,8 @@
 """`odradek log verify`: checks log directories, several partitions at a time.
 
 `cli/logs/command` shows the `VerifyReport` as table or JSON. Nothing is written, not even the lock file. Partitions are
-checked in other processes if there is enough to read. Invariant: the order and content of findings do not depend on
-which process was faster.
+checked in worker processes if there is enough to read. Invariant: the order and content of findings do not depend on
+which process ends first.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from odradek.cli.logs.files import (
     partitions_in,
     read_whole,
 )
-from odradek.cli.logs.findings import LOOK, NEXT_START, Finding, Findings, Severity
+from odradek.cli.logs.findings import IF_UNEXPECTED, NEXT_START, Finding, Findings, Severity
 from odradek.cli.tables import Column, Table
 from odradek.log import checkpoints
 from odradek.log.checkpoints import MalformedCheckpointError
 from odradek.log.directories.directory import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX
 
-PAYS_FROM_BYTES: Final = 64 << 20
+PARALLEL_FROM_BYTES: Final = 64 << 20
 """With less to read, starting processes takes longer than reading."""
 
 _CLEANER_FILE: Final = OFFSET_CHECKPOINTS[-1]
 _ABOVE_THE_END: Final = {
     checkpoints.RECOVERY_POINT_FILE: (
         Severity.WARNING,
-        "the log was truncated since; the broker scans what it writes next",
+        "the log was truncated since then; the broker scans the records that it appends from now on",
     ),
     checkpoints.HIGH_WATERMARK_FILE: (Severity.ERROR, "committed records are missing"),
     checkpoints.LOG_START_FILE: (Severity.ERROR, "records at the start of the log are missing"),
@@ -61,11 +61,11 @@ class VerifyReport:
     findings: list[Finding] = field(default_factory=list)
 
     def count(self, severity: Severity) -> int:
-        """Number of findings of a severity."""
+        """Return the number of findings of a severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
     def summary(self) -> str:
-        """A one-line summary."""
+        """Return a one-line summary."""
         segments = sum(report.segments for report in self.partitions)
         batches = sum(report.batches for report in self.partitions)
         size = sum(report.size_bytes for report in self.partitions)
@@ -76,7 +76,7 @@ class VerifyReport:
         )
 
     def table(self, *, notes: bool) -> Table:
-        """The findings, errors first; notes only on request."""
+        """Return the findings, errors first; notes only on request."""
         shown = [finding for finding in self.findings if notes or finding.severity > Severity.NOTE]
         shown.sort(key=lambda finding: -finding.severity)
         rows = tuple(
@@ -173,7 +173,7 @@ def _size_of(path: str) -> int:
 
 def _processes(jobs: int | None, sizes: Sequence[int]) -> int:
     if jobs is None:
-        jobs = (os.cpu_count() or 1) if sum(sizes) >= PAYS_FROM_BYTES else 1
+        jobs = (os.cpu_count() or 1) if sum(sizes) >= PARALLEL_FROM_BYTES else 1
     return min(jobs, len(sizes))
 
 
@@ -199,7 +199,7 @@ def _check(request: CheckRequest) -> PartitionReport:
 
 
 def _check_root(root: Path, reports: Sequence[PartitionReport]) -> list[Finding]:
-    """Check the files next to the partitions; for a single partition, only whether its log directory is in use."""
+    """Check the files of a log directory. For a single partition, only check whether its log directory is in use."""
     findings = Findings()
     alone = is_partition_directory(root)
     directory = root.resolve().parent if alone else root
@@ -227,12 +227,12 @@ def _check_owner(root: Path, findings: Findings) -> None:
         for key, found, value in (line.partition("=") for line in content.splitlines())
         if found
     }
-    advice = "Without it, any broker would use the directory: restore it before the next start."
+    advice = "Restore it before the next start: without it, a broker with another id can use the directory."
     if not content:
         findings.add(Severity.WARNING, "owner", path, "it is missing or empty", advice=advice)
     elif properties.get("version", "0") != "0":
         text = f"it has version {properties['version']}: only 0 (ZooKeeper mode) is supported"
-        findings.add(Severity.ERROR, "owner", path, text, advice="Use a directory of a broker in ZooKeeper mode.")
+        findings.add(Severity.ERROR, "owner", path, text, advice="Use the directory of a broker in ZooKeeper mode.")
     elif missing := [key for key in ("broker.id", "cluster.id") if key not in properties]:
         findings.add(Severity.WARNING, "owner", path, f"it has no {' and no '.join(missing)}", advice=advice)
 
@@ -252,15 +252,19 @@ def _check_offsets(root: Path, name: str, reports: Sequence[PartitionReport], fi
     for topic_partition, offset in offsets.items():
         end = ends.get(str(topic_partition))
         if end is None:
-            _tell_absent(path, topic_partition, findings)
+            _add_missing_directory(path, topic_partition, findings)
         elif offset > end:
             severity, means = _ABOVE_THE_END[name]
             text = f"{topic_partition} has {offset}, but its log ends at {end}: {means}"
-            advice = NEXT_START if severity is Severity.WARNING else "Compare with the other replicas before a start."
+            advice = (
+                NEXT_START
+                if severity is Severity.WARNING
+                else "Compare the log with the other replicas before you start the broker."
+            )
             findings.add(severity, "checkpoint", path, text, advice=advice)
 
 
-def _tell_absent(path: Path, topic_partition: TopicPartition, findings: Findings) -> None:
+def _add_missing_directory(path: Path, topic_partition: TopicPartition, findings: Findings) -> None:
     findings.add(Severity.NOTE, "checkpoint", path, f"{topic_partition} has no directory here")
 
 
@@ -272,8 +276,14 @@ def _check_others(root: Path, partitions: set[str], findings: Findings) -> None:
         suffix = next((suffix for suffix in _DIRECTORIES if name.endswith(suffix)), None)
         if path.is_dir() and suffix is not None:
             severity, text = _DIRECTORIES[suffix]
-            findings.add(severity, "directory", path, text, advice=LOOK)
+            findings.add(severity, "directory", path, text, advice=IF_UNEXPECTED)
         elif path.is_dir():
-            findings.add(Severity.NOTE, "directory", path, "not the log of a partition; brokers ignore it", advice=LOOK)
+            findings.add(
+                Severity.NOTE,
+                "directory",
+                path,
+                "not the directory of a partition; brokers ignore it",
+                advice=IF_UNEXPECTED,
+            )
         else:
-            findings.add(Severity.NOTE, "file", path, "not a file of a broker", advice=LOOK)
+            findings.add(Severity.NOTE, "file", path, "not a file that a broker uses", advice=IF_UNEXPECTED)

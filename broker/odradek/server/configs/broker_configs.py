@@ -70,7 +70,7 @@ class BrokerSettings:
         """The settings of all brokers in ZooKeeper."""
         self._complaints = Complaints(logger)
         self._subscribers: list[Callable[[BrokerConfig], None]] = []
-        self.rehearse: Callable[[BrokerConfig], Awaitable[None]] = _nothing_to_try
+        self.dry_run: Callable[[BrokerConfig], Awaitable[None]] = _nothing_to_try
         """Raises `ConfigError` for a problem that only an attempt can find, such as an address that is in use."""
 
     @property
@@ -214,7 +214,7 @@ class BrokerSettings:
         if all(getattr(config, attribute) == getattr(self.config, attribute) for attribute in attributes):
             return
         try:
-            await self.rehearse(config)
+            await self.dry_run(config)
         except ConfigError as error:
             raise InvalidRequestError(str(error)) from error
 

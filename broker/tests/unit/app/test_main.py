@@ -12,11 +12,11 @@ import pytest
 
 from odradek.app.main import (
     GARBAGE_THRESHOLDS,
+    freeze_gc,
     load,
-    look_for_garbage_less_often,
+    raise_gc_thresholds,
     run,
     send_heartbeats,
-    settle_garbage_collection,
 )
 from odradek.app.supervisor import BEAT_INTERVAL_MS, Lifeline
 from odradek.base.errors import ConfigError
@@ -81,8 +81,8 @@ def test_what_a_started_process_has_is_not_looked_through_again_but_what_comes_l
     Cycle.freed = 0
     Cycle()
     stays = [[number] for number in range(1000)]
-    look_for_garbage_less_often()
-    settle_garbage_collection()
+    raise_gc_thresholds()
+    freeze_gc()
     assert Cycle.freed == 1, "garbage of the start is not kept"
     assert gc.get_freeze_count() > len(stays)
     assert not any(one is stays for one in gc.get_objects())

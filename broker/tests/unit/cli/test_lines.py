@@ -77,7 +77,7 @@ def test_the_first_separator_counts() -> None:
 
 
 def test_a_line_without_a_key_is_told_with_its_number() -> None:
-    with pytest.raises(NoSeparatorError, match="Line 8 has no separator"):
+    with pytest.raises(NoSeparatorError, match="Line 8 does not contain the key separator"):
         split_pairs([b"k:v", b"v"], b":", first_number=7)
 
 

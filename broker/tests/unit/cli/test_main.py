@@ -96,7 +96,7 @@ def echo() -> None:
         (["consume", "t", "--offset", "4"], "--offset needs exactly one --partition"),
         (["consume", "t", "--offset", "4", "-p", "1", "-p", "2"], "--offset needs exactly one --partition"),
         (["consume", "t", "--from-beginning", "--from-time", "1"], "are mutually exclusive"),
-        (["consume", "t", "-g", "g", "-p", "1"], "--group decides where reading starts"),
+        (["consume", "t", "-g", "g", "-p", "1"], "--group cannot be combined with"),
         (["consume", "t", "-g", "g", "-e"], "--until-end cannot be used with --group"),
         (["consume", "t", "--from-time", "noon"], "'noon' is neither an ISO 8601 time"),
         (["consume", "t", "--format", "{colour}"], "{colour} is not a field; the fields are {topic}"),

@@ -108,7 +108,7 @@ def test_a_second_pass_has_nothing_to_do(customers: Path) -> None:
     before = {path: path.read_bytes() for path in customers.iterdir()}
     result = run(customers)
     assert result.exit_code == 0
-    assert "nothing to compact: it is clean up to the active segment" in result.stdout
+    assert "nothing to compact: it is compacted up to the active segment" in result.stdout
     assert {path: path.read_bytes() for path in customers.iterdir()} == before
     again = json.loads(run(customers, "--dirty-from", 0, "--output", "json").stdout)
     assert again["records"][1] == 4
@@ -119,7 +119,7 @@ def test_records_that_are_not_replicated_stay(customers: Path) -> None:
     report = json.loads(run(customers, "--up-to", bases[2] + 1, "--output", "json").stdout)
     assert report["cleanUpTo"] == bases[2]
     nothing = run(customers, "--up-to", 1, "--dirty-from", 0).stdout
-    assert "nothing from 0 on can be cleaned: it is replicated up to 1" in nothing
+    assert "no record from offset 0 on can be compacted: it is replicated up to 1" in nothing
 
 
 def test_young_records_stay(customers: Path) -> None:
@@ -169,7 +169,7 @@ def test_an_unknown_high_watermark_is_asked_for(customers: Path) -> None:
     (customers.parent / checkpoints.HIGH_WATERMARK_FILE).unlink()
     result = run(customers)
     assert result.exit_code == 1
-    assert "say it by --up-to OFFSET" in result.stderr
+    assert "give it with --up-to OFFSET" in result.stderr
 
 
 def test_a_log_that_was_never_compacted_is_refused_unless_that_is_said(customers: Path) -> None:

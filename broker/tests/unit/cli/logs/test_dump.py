@@ -185,9 +185,9 @@ def test_a_checkpoint_that_is_none(log_root: Path) -> None:
     ("name", "words"),
     [
         ("none", "none does not exist."),
-        ("empty", "empty contains no file of a log."),
-        ("notes.txt", "notes.txt is not a file of a log: supported are .log, .index"),
-        ("part.log", "part.log does not have an offset as its name, as Kafka's segment files do."),
+        ("empty", "empty contains no file that can be dumped."),
+        ("notes.txt", "notes.txt is not a supported file: the supported names end with .log, .index"),
+        ("part.log", "part.log is not a segment file: its name is not an offset."),
     ],
 )
 def test_what_can_not_be_dumped_is_an_error_without_a_trace(tmp_path: Path, name: str, words: str) -> None:

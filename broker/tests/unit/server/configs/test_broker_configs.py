@@ -178,7 +178,7 @@ def test_what_the_broker_cannot_do_is_refused_before_it_is_written(play: Callabl
         async def refuse(config: BrokerConfig) -> None:
             raise ConfigError(f"no room for {config.listeners[-1]}")
 
-        server.settings.rehearse = refuse
+        server.settings.dry_run = refuse
         values = {
             "listeners": ",".join([*server.config.listeners, "OUTER://:0"]),
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTER:PLAINTEXT",
