@@ -1,6 +1,6 @@
 """The properties of a cluster's brokers and its ensemble, in files and in ZooKeeper. Pure.
 
-Dynamic properties are never written to the file, where they would apply again when they are removed from ZooKeeper.
+Dynamic properties are never written to the file: there they would take effect again after their removal from ZooKeeper.
 Properties that differ between brokers (id, rack, listeners) are added in the pod.
 """
 
@@ -22,13 +22,13 @@ HASH_LETTERS: Final = 16
 _MAX_FACTOR: Final = 3
 
 _DEFAULTS: Final[Mapping[str, str]] = {
-    # The session of a crashed broker ends at once; this timeout is for lost nodes. Kafka's default tolerates slow
-    # networks.
+    # If a broker crashes, its supervisor ends the session at once. The timeout only matters if a node is lost. Kafka's
+    # default also tolerates slow networks.
     "zookeeper.session.timeout.ms": "18000",
-    # A deleted pod first moves its leaderships away, within its grace period.
+    # The broker of a deleted pod moves its leaderships away within the grace period.
     "controlled.shutdown.enable": "true",
 }
-"""What the resource may override."""
+"""Properties of brokers that the resource may override."""
 
 _ZOOKEEPER_DEFAULTS: Final[Mapping[str, str]] = {
     "tickTime": "2000",
@@ -38,21 +38,21 @@ _ZOOKEEPER_DEFAULTS: Final[Mapping[str, str]] = {
     "maxClientCnxns": "0",
     "autopurge.purgeInterval": "1",
     "autopurge.snapRetainCount": "3",
-    # The DNS name of a member may appear only after its start, so it could not bind to it.
+    # Listen on all addresses: the DNS name of a member may not exist yet when it starts.
     "quorumListenOnAllIPs": "true",
-    # A single member is configured like three, and has the same metrics.
+    # With this setting, an ensemble of one has the same configuration and metrics as a larger one.
     "standaloneEnabled": "false",
 }
-"""What the resource may override."""
+"""Properties of the ensemble that the resource may override."""
 
 _ZOOKEEPER_FIXED: Final[Mapping[str, str]] = {
     "dataDir": storage.ZOOKEEPER_DATA,
     "clientPort": str(names.ZOOKEEPER_CLIENT_PORT),
     "admin.enableServer": "false",
-    # The pod uses `mntr` for its metrics, the operator `srvr` before it restarts members.
+    # The pod reads its metrics with `mntr`. The operator queries `srvr` before it restarts members.
     "4lw.commands.whitelist": "mntr,ruok,srvr",
 }
-"""Properties that the operator sets; a resource that sets them differently is refused."""
+"""Properties that only the operator sets. A resource with other values is rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class Properties:
     static: Mapping[str, str]
     """In the file. A change restarts every broker."""
     sized: Mapping[str, str]
-    """In the file: defaults that depend on the number of brokers. New values take effect with the next restart of each
-    broker, but cause none: they only affect topics that are created automatically."""
+    """In the file. Defaults that depend on the number of brokers. A change does not restart brokers, because it only
+    affects topics that are created automatically. It takes effect at the next restart of each broker."""
     dynamic: Mapping[str, str]
     """In ZooKeeper, as defaults of all brokers. Changes take effect at once."""
 
@@ -74,7 +74,10 @@ class Properties:
 
 
 def split(cluster: Cluster) -> Properties:
-    """Return the brokers' properties: defaults, overridden by the resource, overridden by what the operator sets."""
+    """Return the brokers' properties.
+
+    The resource overrides the defaults. Properties that the operator sets override both.
+    """
     given, dynamic = properties_of(cluster)
     factor = str(min(_MAX_FACTOR, cluster.brokers.replicas))
     sized = {"default.replication.factor": factor, "offsets.topic.replication.factor": factor}
@@ -92,9 +95,9 @@ def split(cluster: Cluster) -> Properties:
 
 
 def properties_of(cluster: Cluster) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the properties in the resource that need a restart, and the dynamic ones.
+    """Return two groups of properties in the resource: those that need a restart, and the dynamic ones.
 
-    Properties without effect must not restart brokers, so they are omitted, like misspelled ones.
+    Unknown properties and properties without effect are omitted, because they must not restart brokers.
     """
     config = {key: value for key, value in cluster.brokers.config.items() if broker_effect(key) is Effect.ACTIVE}
     dynamic = {key: value for key, value in config.items() if is_dynamic(key)}
@@ -102,7 +105,8 @@ def properties_of(cluster: Cluster) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def is_dynamic(key: str) -> bool:
-    """Whether a property is dynamic as a default of all brokers. Secrets stay in the file."""
+    """Whether a property can change as a default of all brokers without a restart. Secrets cannot: they stay in
+    files."""
     setting = BROKER_SETTINGS.get(key)
     return setting is not None and setting.dynamic is Update.CLUSTER_WIDE and not setting.sensitive
 
@@ -120,14 +124,14 @@ def zookeeper_connect(cluster: Cluster) -> str:
 
 
 def ensemble_properties(cluster: Cluster) -> dict[str, str]:
-    """Return the properties of the members of the cluster's own ensemble, without the list of members."""
+    """Return the properties of the cluster's own ensemble, without the list of members, which pods add."""
     return {**_ZOOKEEPER_DEFAULTS, **cluster.zookeeper.config, **_ZOOKEEPER_FIXED}
 
 
 def restart_hash(static: Mapping[str, str], template: Object) -> str:
-    """Return a hash of everything whose change requires a restart: image, pod specification, labels and properties.
+    """Return the restart hash. It covers everything that requires a restart: the pod template and static properties.
 
-    `template` is the pod template without the hash. The same resource gives the same hash in every operator process.
+    `template` is the pod template without the hash. The same resource has the same hash in every operator process.
     """
     text = json.dumps({"properties": dict(static), "template": template}, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:HASH_LETTERS]

@@ -1,4 +1,4 @@
-"""The Kubernetes objects of a cluster's exporter, which serves lag and sizes to Prometheus and the operator. Pure."""
+"""The Kubernetes objects of a cluster's exporter, which serves consumer lag and log sizes. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COMPONENT = Component.EXPORTER
 
 
 def exporter_objects(cluster: Cluster, *, settings: ImageSettings, operator_namespace: str) -> list[Object]:
-    """Return all objects; none if the exporter is disabled."""
+    """Return all objects of the exporter; none if it is disabled."""
     if not cluster.monitoring.exporter:
         return []
     name = names.exporter(cluster.name)
@@ -27,7 +27,8 @@ def exporter_objects(cluster: Cluster, *, settings: ImageSettings, operator_name
 
 
 def _deployment(cluster: Cluster, settings: ImageSettings) -> Object:
-    """Return the Deployment with one pod. The old pod ends before the new one starts: dashboards sum over pods."""
+    """Return the Deployment with one pod. The old pod stops before the new one starts, because dashboards sum over
+    pods."""
     workload = Workload(
         component=_COMPONENT,
         container="exporter",
@@ -41,7 +42,7 @@ def _deployment(cluster: Cluster, settings: ImageSettings) -> Object:
         ],
         resources=cluster.monitoring.exporter_resources,
     )
-    # It needs the image pull secrets of the brokers' pods, because its image is in the same registry.
+    # The exporter uses the brokers' image pull secrets, because its image is in the same registry.
     user = PodTemplate(image_pull_secrets=cluster.brokers.template.image_pull_secrets)
     return {
         "apiVersion": "apps/v1",

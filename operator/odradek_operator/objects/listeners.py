@@ -1,7 +1,7 @@
-"""The listeners of a cluster: which are served, their ports and addresses. Pure.
+"""The served listeners of a cluster, their ports and their addresses. Pure.
 
-A listener with TLS or authentication is refused when the resource is read. If one gets here nevertheless, it is not
-served.
+A resource with TLS or authentication on a listener is rejected when it is read. As a second safeguard, this module
+ignores such listeners.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from odradek_operator.objects import names
 
 
 def served(cluster: Cluster) -> tuple[Listener, ...]:
-    """Return the listeners for clients, in the order of the resource."""
+    """Return the served listeners for clients, in the order of the resource."""
     return tuple(listener for listener in cluster.listeners if listener.plain)
 
 
@@ -28,20 +28,20 @@ def external(cluster: Cluster) -> tuple[Listener, ...]:
 
 
 def reads_services(cluster: Cluster) -> bool:
-    """Whether brokers have to read their Services to know their advertised addresses."""
+    """Whether brokers have to read their external Services to learn their advertised addresses."""
     return bool(external(cluster))
 
 
 def reads_nodes(cluster: Cluster) -> bool:
-    """Whether brokers have to read their node, for its rack or its address."""
+    """Whether brokers have to read their Node object, for their rack or their advertised address."""
     node_ports = any(listener.type is ListenerType.NODE_PORT for listener in served(cluster))
     return node_ports or cluster.brokers.rack_topology_key is not None
 
 
 def for_pods(cluster: Cluster) -> str:
-    """Return the JSON for `LISTENERS` of broker pods: name, port and type of each served listener.
+    """Return the value of `LISTENERS` in broker pods: a JSON list with name, port and type of each served listener.
 
-    It is sorted by port, so that another order in the resource does not restart pods.
+    It is sorted by port, so that a reordering in the resource does not restart pods.
     """
     listeners = [
         {"name": listener.name, "port": listener.port, "type": listener.type.value}
@@ -51,8 +51,10 @@ def for_pods(cluster: Cluster) -> str:
 
 
 def bootstrap(cluster: Cluster) -> str:
-    """Return the bootstrap address for the operator and the exporter: the first internal or the inter-broker
-    listener."""
+    """Return the bootstrap address for the operator and the exporter.
+
+    It is that of the first internal listener. Without one, it is that of the inter-broker listener.
+    """
     inside = internal(cluster)
     if not inside:
         return f"{names.brokers_service(cluster.name)}.{cluster.namespace}.svc:{names.REPLICATION_PORT}"

@@ -1,6 +1,6 @@
-"""The PodMonitor, PrometheusRule and dashboard ConfigMaps of one cluster, as far as the resource requests them. Pure.
+"""The PodMonitor, the PrometheusRule and the ConfigMaps with dashboards of one cluster. Pure.
 
-Relabelling creates the labels that dashboards and alerts use.
+The resource selects which of them exist. The PodMonitor adds the labels that dashboards and alerts use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek_operator.objects.parts import Object
 _API_VERSION = "monitoring.coreos.com/v1"
 _COMPONENT = Component.KAFKA
 _DASHBOARD_LABEL = {"grafana_dashboard": "1"}
-"""Label by which Grafana's sidecar finds dashboards."""
+"""The label that Grafana's sidecar looks for."""
 _META = "__meta_kubernetes"
 _RELABELLED = {
     "namespace": "namespace",
@@ -23,11 +23,14 @@ _RELABELLED = {
     "node_name": "pod_node_name",
     "node_ip": "pod_host_ip",
 }
-"""Labels of series, and the pod labels that they come from."""
+"""Labels of series, and the metadata labels that they are copied from."""
 
 
 def monitoring_objects(cluster: Cluster, *, rule_groups: Sequence[Json], dashboards: Mapping[str, str]) -> list[Object]:
-    """Return the requested objects. `dashboards`: JSON by title."""
+    """Return the objects that the resource requests.
+
+    `rule_groups`: groups as in a PrometheusRule. `dashboards`: JSON text by title.
+    """
     monitoring = cluster.monitoring
     objects = [_pod_monitor(cluster)] if monitoring.pod_monitors else []
     if monitoring.rules and rule_groups:
@@ -38,7 +41,7 @@ def monitoring_objects(cluster: Cluster, *, rule_groups: Sequence[Json], dashboa
 
 
 def _pod_monitor(cluster: Cluster) -> Object:
-    """Return the PodMonitor for all pods of the cluster, which have the same port and path."""
+    """Return one PodMonitor for all pods of the cluster: brokers, ensemble and exporter use the same port and path."""
     relabelings: list[Object] = [
         {"action": "labelmap", "regex": f"{_META}_pod_label_(strimzi_io_.+)", "replacement": "$1"}
     ]

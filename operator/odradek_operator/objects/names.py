@@ -1,7 +1,7 @@
-"""Every name, label, port and path of a cluster's Kubernetes objects, once. Pure.
+"""The names, labels, ports and paths of a cluster's Kubernetes objects. Pure.
 
-Called by the builders beside this module, by the shell that looks for what is there, and by what runs inside the
-pods. Names and labels are those that existing Kafka dashboards and alerts expect (`docs/design/0009`).
+The builders in this package, the running operator (`kube`) and the pods (`pod`) use them, so each is defined once.
+Names and labels match those that existing Kafka dashboards and alerts expect (`docs/design/0009`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ CLUSTER_LABEL: Final = "odradek.dev/cluster"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 NAMESPACE_LABEL: Final = "odradek.dev/namespace"
-"""On objects, not on pods: objects that belong to no namespace are told apart by it."""
+"""Label on objects, not on pods. It identifies the cluster's namespace on cluster-scoped objects."""
 OPERATOR_LABELS: Final = {"app.kubernetes.io/name": "odradek", COMPONENT_LABEL: "operator"}
-"""Of the operator's own pods, as the chart sets them."""
+"""Labels of the operator's pods, which the chart sets."""
 RESTART_HASH: Final = "odradek.dev/restart-hash"
-"""Annotation of a pod template: a pod with another value is outdated and waits for its restart."""
+"""Annotation of pod templates. A pod whose value differs from the template's is outdated and will be restarted."""
 PAUSED: Final = "odradek.dev/paused"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
-"""On nodes, by Kubernetes itself."""
+"""Label that Kubernetes sets on nodes."""
 NODE_READER: Final = "odradek-node-reader"
-"""The ClusterRole of the chart by which broker pods may read their node's labels and addresses."""
+"""ClusterRole in the chart that allows broker pods to read the labels and addresses of nodes."""
 
 METRICS_PORT: Final = 9404
 METRICS_PORT_NAME: Final = "tcp-prometheus"
@@ -37,24 +37,25 @@ ZOOKEEPER_ELECTION_PORT: Final = 3888
 USER_ID: Final = 10001
 CONFIG_FOLDER: Final = "/etc/odradek"
 SECRETS_FOLDER: Final = "/etc/odradek-secrets"
-"""Of a broker's container: the Secrets of `spec.brokers.configFrom`, each in a folder named by its position."""
+"""Folder in a broker's container with the Secrets of `spec.brokers.configFrom`, each in a subfolder named by its
+index."""
 BROKER_PROPERTIES: Final = "server.properties"
 ZOOKEEPER_PROPERTIES: Final = "zookeeper.properties"
 DATA_FOLDER: Final = "/var/lib/odradek"
 
 
 ENSEMBLE_STATE: Final = "ensemble.state"
-"""File beside the ensemble's properties: whether members may begin without data."""
+"""File next to the ensemble's properties with its state, `FORMING` or `FORMED`."""
 FORMING: Final = "forming"
-"""The ensemble is new: a member that has no data yet may vote."""
+"""The ensemble is new. Members without data may vote."""
 FORMED: Final = "formed"
-"""A majority has held data: a member without any copies it from the leader before it votes."""
+"""A majority has held data. A member without data copies it from the leader before it votes."""
 MAX_MEMBERS: Final = 255
-"""Of an ensemble: ZooKeeper's ids are a byte, from 1 on."""
+"""Maximum size of an ensemble: ZooKeeper's member ids range from 1 to 255."""
 
 
 class Component(Enum):
-    """What a pod is part of."""
+    """The components of a cluster."""
 
     KAFKA = "kafka"
     ZOOKEEPER = "zookeeper"
@@ -62,117 +63,123 @@ class Component(Enum):
 
 
 def kafka(cluster: str) -> str:
-    """StatefulSet and ServiceAccount of the brokers."""
+    """Return the name of the brokers' StatefulSet and ServiceAccount."""
     return f"{cluster}-kafka"
 
 
 def broker_pod(cluster: str, broker_id: int) -> str:
-    """Pod of a broker."""
+    """Return the name of a broker's pod."""
     return f"{cluster}-kafka-{broker_id}"
 
 
 def brokers_service(cluster: str) -> str:
-    """Headless Service of the brokers: one name in DNS for each pod, ready or not."""
+    """Return the name of the brokers' headless Service, with a DNS name for each pod, ready or not."""
     return f"{cluster}-kafka-brokers"
 
 
 def bootstrap_service(cluster: str) -> str:
-    """Service over all ready brokers, for internal listeners."""
+    """Return the name of the Service that selects all ready brokers, for internal listeners."""
     return f"{cluster}-kafka-bootstrap"
 
 
 def external_bootstrap_service(cluster: str, listener: str) -> str:
-    """Service over all ready brokers, for a listener that is reached from outside."""
+    """Return the name of the Service that selects all ready brokers, for an external listener."""
     return f"{cluster}-kafka-{listener}-bootstrap"
 
 
 def external_broker_service(cluster: str, listener: str, broker_id: int) -> str:
-    """Service of one broker, for a listener that is reached from outside."""
+    """Return the name of the Service of one broker, for an external listener."""
     return f"{cluster}-kafka-{listener}-{broker_id}"
 
 
 def kafka_config(cluster: str) -> str:
-    """ConfigMap with the brokers' properties."""
+    """Return the name of the ConfigMap with the brokers' properties."""
     return f"{cluster}-kafka-config"
 
 
 def record(cluster: str) -> str:
-    """ConfigMap with the numbers of brokers and ensemble members, which outlives the Cluster resource."""
+    """Return the name of the ConfigMap with the cluster's record, which outlives the Cluster resource."""
     return f"{cluster}-members"
 
 
 def zookeeper(cluster: str) -> str:
-    """StatefulSet and ServiceAccount of the ensemble."""
+    """Return the name of the ensemble's StatefulSet and ServiceAccount."""
     return f"{cluster}-zookeeper"
 
 
 def zookeeper_pod(cluster: str, member: int) -> str:
-    """Pod of a member of the ensemble."""
+    """Return the name of the pod of an ensemble member."""
     return f"{cluster}-zookeeper-{member}"
 
 
 def zookeeper_nodes_service(cluster: str) -> str:
-    """Headless Service of the ensemble."""
+    """Return the name of the ensemble's headless Service."""
     return f"{cluster}-zookeeper-nodes"
 
 
 def zookeeper_client_service(cluster: str) -> str:
-    """Service over all ready members."""
+    """Return the name of the Service that selects all ready members."""
     return f"{cluster}-zookeeper-client"
 
 
 def zookeeper_config(cluster: str) -> str:
-    """ConfigMap with the ensemble's properties."""
+    """Return the name of the ConfigMap with the ensemble's properties."""
     return f"{cluster}-zookeeper-config"
 
 
 def exporter(cluster: str) -> str:
-    """Deployment, Service and ServiceAccount of the exporter of lag and sizes."""
+    """Return the name of the exporter's Deployment, Service and ServiceAccount."""
     return f"{cluster}-kafka-exporter"
 
 
 def pod_monitor(cluster: str) -> str:
-    """PodMonitor of all pods of the cluster."""
+    """Return the name of the PodMonitor for all pods of the cluster."""
     return f"{cluster}-pods"
 
 
 def alerts(cluster: str) -> str:
-    """PrometheusRule with the alerts."""
+    """Return the name of the PrometheusRule with the alerts."""
     return f"{cluster}-alerts"
 
 
 def dashboard(cluster: str, title: str) -> str:
-    """ConfigMap with one dashboard. What may not stand in an object's name is replaced by `-`."""
+    """Return the name of the ConfigMap with one dashboard. Characters that names cannot contain are replaced by `-`."""
     return f"{cluster}-dashboard-{re.sub('[^a-z0-9]+', '-', title.lower()).strip('-')}"
 
 
 def node_reader_binding(namespace: str, cluster: str) -> str:
-    """ClusterRoleBinding of the brokers' account. A namespace has no dot, so no two clusters share the name."""
+    """Return the name of the ClusterRoleBinding of the brokers' ServiceAccount.
+
+    It is unique among all clusters: a namespace contains no dot, so the first dot ends the namespace.
+    """
     return f"odradek-{namespace}.{cluster}-node-reader"
 
 
 def volume_claim_template(volume_id: int, *, volumes: int) -> str:
-    """`data` where a broker has one volume, numbered where it has several."""
+    """Return the name of a claim template: `data` if brokers have one volume, `data-ID` if they have several."""
     return "data" if volumes == 1 else f"data-{volume_id}"
 
 
 def log_dir(volume_id: int) -> str:
-    """The log directory on a volume. Below its root, where file systems keep `lost+found`."""
+    """Return the path of the log directory on a volume. It is a subfolder, because the root contains `lost+found`."""
     return f"{DATA_FOLDER}/data-{volume_id}/kafka-log"
 
 
 def host(pod: str, service: str, namespace: str) -> str:
-    """A pod's name in DNS; without the cluster's domain, which need not be `cluster.local`."""
+    """Return the DNS name of a pod. The domain is omitted, because it may differ from `cluster.local`."""
     return f"{pod}.{service}.{namespace}.svc"
 
 
 def selector(cluster: str, component: Component) -> dict[str, str]:
-    """The labels by which Services and sets find their pods. Never changed: a StatefulSet's selector is immutable."""
+    """Return the labels with which Services and StatefulSets select their pods.
+
+    They must never change, because the selector of a StatefulSet is immutable.
+    """
     return {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component.value}
 
 
 def labels(cluster: str, component: Component) -> dict[str, str]:
-    """The labels of every object of a cluster."""
+    """Return the labels of every object of a cluster."""
     return {
         "app.kubernetes.io/name": "odradek",
         "app.kubernetes.io/instance": cluster,
@@ -182,7 +189,7 @@ def labels(cluster: str, component: Component) -> dict[str, str]:
 
 
 def pod_labels(cluster: str, component: Component) -> dict[str, str]:
-    """The labels of pods: beside the others those that dashboards' relabelling reads."""
+    """Return the labels of pods: `labels`, and those that the PodMonitor copies to series."""
     part = {Component.KAFKA: kafka, Component.ZOOKEEPER: zookeeper, Component.EXPORTER: exporter}[component]
     return {
         **labels(cluster, component),
@@ -193,5 +200,5 @@ def pod_labels(cluster: str, component: Component) -> dict[str, str]:
 
 
 def ordinal(pod: str) -> int:
-    """The number at the end of a StatefulSet pod's name. Raises `ValueError` where there is none."""
+    """Return the ordinal number at the end of the name of a StatefulSet's pod. Raises `ValueError` if there is none."""
     return int(pod.rsplit("-", 1)[1])

@@ -1,7 +1,7 @@
-"""Builders shared by brokers, ensemble and exporter: metadata, accounts, Services, budgets. Pure.
+"""Builders that brokers, ensemble and exporter share: metadata, ServiceAccounts, Services, disruption budgets. Pure.
 
-The objects are ready for server-side apply. The merge keys of lists (ports, environment, mounts) are complete,
-including `protocol`, so that applying an object twice changes nothing.
+The objects are meant for server-side apply. The merge keys of lists (ports, environment, mounts) are complete and
+include `protocol`, so that a second application of the same object changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 
 def metadata(cluster: Cluster, component: Component, name: str) -> Object:
-    """Return the metadata of an object, which is deleted with the Cluster resource."""
+    """Return the metadata of an object that Kubernetes deletes together with the Cluster resource."""
     return {
         "name": name,
         "namespace": cluster.namespace,
@@ -37,7 +37,7 @@ def metadata(cluster: Cluster, component: Component, name: str) -> Object:
 
 
 def object_labels(cluster: Cluster, component: Component) -> dict[str, str]:
-    """Return the labels of every object, by which obsolete objects are found."""
+    """Return the labels of every object. The operator uses them to find obsolete objects."""
     return {**names.labels(cluster.name, component), names.NAMESPACE_LABEL: cluster.namespace}
 
 
@@ -52,7 +52,7 @@ def service_account(cluster: Cluster, component: Component, name: str, *, token:
 
 
 def config_map(cluster: Cluster, component: Component, name: str, data: Mapping[str, str]) -> Object:
-    """Return a ConfigMap with files."""
+    """Return a ConfigMap. `data`: contents of its files, by name."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -62,7 +62,7 @@ def config_map(cluster: Cluster, component: Component, name: str, data: Mapping[
 
 
 def port(name: str, number: int) -> Object:
-    """Return a port of a Service, which is the same in the pods."""
+    """Return a port of a Service. The pods listen on the same port."""
     return {"name": name, "port": number, "targetPort": number, "protocol": "TCP"}
 
 
@@ -82,7 +82,10 @@ def service(cluster: Cluster, component: Component, name: str, ports: Sequence[O
 
 
 def headless_service(cluster: Cluster, component: Component, name: str, ports: Sequence[Object]) -> Object:
-    """Return a headless Service with a DNS name for each pod, ready or not: pods need each other to become ready."""
+    """Return a headless Service.
+
+    It also publishes the DNS names of pods that are not ready, because pods need each other to become ready.
+    """
     return service(cluster, component, name, ports, clusterIP="None", publishNotReadyAddresses=True)
 
 

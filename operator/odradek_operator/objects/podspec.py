@@ -1,7 +1,7 @@
 """The common parts of the pod templates of brokers, ensemble members and exporter. Pure.
 
-A `Workload` has what differs. Every pod conforms to Kubernetes' "restricted" standard and writes only to its volumes
-and /tmp.
+A `Workload` contains the differences. Every pod conforms to the "restricted" Pod Security Standard of Kubernetes and
+writes only to its volumes and /tmp.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from odradek_operator.objects.parts import Object
 _CONFIG_VOLUME: Final = "config"
 _CONSTRAINTS: Final = "topologySpreadConstraints"
 _PROBE_TIMEOUT_SECONDS: Final = 6
-"""Probe timeout: longer than the process waits for its event loop."""
+"""Timeout of probes. It is longer than the process waits for its own event loop."""
 _SLOW_START_FAILURES: Final = 720
-"""Failures of the startup probe, every 5 s: one hour."""
+"""Failures of the startup probe before the container restarts. One every 5 s makes one hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSettings:
-    """The image settings of the operator."""
+    """Settings of the operator for the pods that it creates."""
 
     prefix: str = "odradek"
     pull_policy: str = "IfNotPresent"
     operator_version: str = DEFAULT_VERSION
-    """Tag of the operator's image."""
+    """Tag of the operator's image, which the exporter uses."""
     api_seconds: float | None = None
-    """How long a starting broker asks the API server before it uses the last known answers. None: the pod's default."""
+    """How long a starting broker retries requests to the API server before it uses the last known answers, in seconds.
+    None: the default of `odradek-pod`."""
 
     def image(self, name: str, version: str) -> str:
         """Return the full name of an image."""
@@ -41,7 +42,7 @@ class ImageSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """The differences between the pods of components."""
+    """The parts of a pod template that differ between components."""
 
     component: Component
     container: str
@@ -50,19 +51,19 @@ class Workload:
     """Subcommand of `odradek-pod`."""
     service_account: str
     token: bool = False
-    """Whether its pods use the API server."""
+    """Whether pods get a token for the API server."""
     config_map: str | None = None
     """ConfigMap mounted at `names.CONFIG_FOLDER`."""
     ports: Mapping[str, int] = field(default_factory=dict)
-    """Ports by name, besides that of metrics."""
+    """Ports by name, without the metrics port, which every pod has."""
     environment: Sequence[Object] = ()
     mounts: Sequence[Object] = ()
-    """Mounts of claims and of `volumes`."""
+    """Mounts of claims and of `volumes`. The mounts of /tmp and of the ConfigMap are added."""
     volumes: Sequence[Object] = ()
-    """Volumes that are deleted with the pod, besides /tmp and the ConfigMap."""
+    """Volumes other than claims. The volumes of /tmp and of the ConfigMap are added."""
     resources: ComputeResources
     grace_seconds: int = 30
-    """Default grace period in seconds."""
+    """Default grace period in seconds, which the user can override."""
     rack_topology_key: str | None = None
 
 
@@ -72,12 +73,12 @@ def variable(name: str, value: str) -> Object:
 
 
 def variable_from(name: str, path: str) -> Object:
-    """Return an environment variable with a field of the pod."""
+    """Return an environment variable whose value is a field of the pod. `path`: path of the field."""
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
 def identity(cluster: Cluster) -> list[Object]:
-    """Environment variables with the identity of a pod."""
+    """Return the environment variables with the identity of a pod: cluster, name, namespace and node."""
     return [
         variable("CLUSTER", cluster.name),
         variable_from("POD_NAME", "metadata.name"),
@@ -87,7 +88,10 @@ def identity(cluster: Cluster) -> list[Object]:
 
 
 def pod_template(cluster: Cluster, workload: Workload, user: PodTemplate, settings: ImageSettings) -> Object:
-    """Return the pod template. Labels of the operator override those of the user: Services and dashboards need them."""
+    """Return the pod template of a workload, with the fields that the user sets in `user`.
+
+    Labels of the operator override those of the user, because Services and dashboards depend on them.
+    """
     metadata: Object = {"labels": {**user.labels, **names.pod_labels(cluster.name, workload.component)}}
     if user.annotations:
         metadata["annotations"] = dict(user.annotations)
@@ -95,7 +99,7 @@ def pod_template(cluster: Cluster, workload: Workload, user: PodTemplate, settin
 
 
 def annotated(template: Object, restart_hash: str) -> Object:
-    """Return the template with the restart hash."""
+    """Return the template with the restart hash as an annotation."""
     annotations = {**template["metadata"].get("annotations", {}), names.RESTART_HASH: restart_hash}
     return {**template, "metadata": {**template["metadata"], "annotations": annotations}}
 
@@ -103,7 +107,8 @@ def annotated(template: Object, restart_hash: str) -> Object:
 def spread_over_nodes(template: Object, cluster: Cluster, component: Component) -> Object:
     """Return the template with a mandatory topology spread constraint over nodes.
 
-    Only nodes on which the pod may run count. It is not part of the restart hash, because it only affects scheduling.
+    Only nodes on which the pod may run are counted. The constraint is not part of the restart hash, because it only
+    affects scheduling.
     """
     rule = {
         "maxSkew": 1,
@@ -122,7 +127,7 @@ def _pod_spec(cluster: Cluster, workload: Workload, user: PodTemplate, settings:
     spec: Object = {
         "serviceAccountName": workload.service_account,
         "automountServiceAccountToken": workload.token,
-        # Environment variables for every Service of the namespace could be thousands, which would slow each start.
+        # Otherwise each Service of the namespace adds environment variables. Thousands of them would slow each start.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": workload.grace_seconds if grace is None else grace,
         "securityContext": {
@@ -130,7 +135,7 @@ def _pod_spec(cluster: Cluster, workload: Workload, user: PodTemplate, settings:
             "runAsUser": names.USER_ID,
             "runAsGroup": names.USER_ID,
             "fsGroup": names.USER_ID,
-            # Changing the group of all files of a large log at each start would take minutes.
+            # Kubernetes' default changes the group of all files at each start, which takes minutes for a large log.
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
@@ -170,10 +175,10 @@ def _container(workload: Workload, settings: ImageSettings) -> Object:
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        # The start may take long, because a broker waits for the address of its load balancer. Log recovery does not
-        # matter: /livez answers meanwhile.
+        # A start can take long, because a broker waits for the address of its load balancer. The time of log recovery
+        # does not count, because /livez answers during it.
         "startupProbe": _probe("/livez", period=5, failures=_SLOW_START_FAILURES),
-        # A blocked event loop is detected by the parent process much earlier; this is for everything else.
+        # The supervisor process detects a blocked event loop much earlier. This probe is for all other failures.
         "livenessProbe": _probe("/livez", period=10, failures=6),
         "readinessProbe": _probe("/readyz", period=5, failures=3),
     }
@@ -209,8 +214,10 @@ def _volumes(workload: Workload) -> list[Object]:
 
 
 def _spread(cluster: Cluster, workload: Workload, topology_key: str) -> Object:
-    """Return an optional spread constraint over racks. A local disk binds a pod to its node, so it cannot be
-    mandatory."""
+    """Return a preferred spread constraint over racks.
+
+    It is not mandatory, because a pod with a local disk can only run on the disk's node.
+    """
     return {
         "maxSkew": 1,
         "topologyKey": topology_key,
@@ -220,7 +227,7 @@ def _spread(cluster: Cluster, workload: Workload, topology_key: str) -> Object:
 
 
 def _affinity(cluster: Cluster, workload: Workload, user: PodTemplate) -> Object:
-    """Return a preferred anti-affinity over nodes. The user's affinity of the same kind replaces it."""
+    """Return a preferred pod anti-affinity over nodes, and the user's affinity, whose `podAntiAffinity` replaces it."""
     apart: Object = {
         "preferredDuringSchedulingIgnoredDuringExecution": [
             {

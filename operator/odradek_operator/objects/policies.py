@@ -1,14 +1,14 @@
 """The NetworkPolicies of a cluster: one for each component, unless the resource disables them. Pure.
 
-Ports that clients do not need are open only to these peers:
+Only these peers may connect to the ports that clients do not need:
 
-    9091 (between brokers)    the cluster's brokers; its exporter where no internal listener is served
+    9091 (between brokers)    the cluster's brokers, and its exporter if there is no internal listener
     9404 (metrics)            Prometheus, the operator
     2181 (ZooKeeper)          the cluster's brokers and exporter, the operator
     2888, 3888                the members of the ensemble
 
-`spec.networkAccess` adds peers, or replaces those of Prometheus. Probes need no rule, because kubelets always reach the
-pods of their node.
+`spec.networkAccess` adds peers. For metrics, it replaces Prometheus as a peer. Probes need no rule, because a kubelet
+can always connect to the pods of its node.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ PROMETHEUS: Final[Object] = {
     "namespaceSelector": {},
     "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
 }
-"""The label that the Prometheus operator and Prometheus's own chart set on Prometheus pods."""
+"""Peer that selects Prometheus by the label that the Prometheus operator and the Prometheus chart set on its pods."""
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
-"""A label that Kubernetes sets on every namespace."""
+"""Label that Kubernetes sets on every namespace."""
 
 
 def broker_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
-    """Return the policy of brokers: internal listeners are open to all pods, external ones to everyone."""
+    """Return the policy of brokers. All pods may connect to internal listeners, and everyone to external ones.
+
+    `operator_namespace`: the operator's namespace. The list is empty if policies are disabled.
+    """
     rules = [_replication_rule(cluster), _metrics_rule(cluster, operator_namespace)]
     if inside := [listener.port for listener in listeners.internal(cluster)]:
         rules.append(allow(inside, [{"namespaceSelector": {}}]))
@@ -42,7 +45,8 @@ def broker_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
 
 
 def ensemble_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
-    """Return the policy of the ensemble: a client that can write to ZooKeeper controls the cluster."""
+    """Return the policy of the ensemble. It is strict, because a client that can write to ZooKeeper controls the
+    cluster."""
     clients = [
         *pods_of(cluster, Component.KAFKA, Component.EXPORTER),
         _operator(operator_namespace),
@@ -57,7 +61,7 @@ def ensemble_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object
 
 
 def exporter_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
-    """Return the policy of the exporter, which Prometheus and the operator read."""
+    """Return the policy of the exporter. Prometheus and the operator may connect to it."""
     rules = [_metrics_rule(cluster, operator_namespace)]
     return _policy(cluster, Component.EXPORTER, names.exporter(cluster.name), rules)
 
@@ -72,8 +76,8 @@ def _replication_rule(cluster: Cluster) -> Object:
 
 
 def _metrics_rule(cluster: Cluster, operator_namespace: str) -> Object:
-    asked = cluster.network_access.metrics
-    return allow([names.METRICS_PORT], [_operator(operator_namespace), *((PROMETHEUS,) if asked is None else asked)])
+    peers = cluster.network_access.metrics
+    return allow([names.METRICS_PORT], [_operator(operator_namespace), *((PROMETHEUS,) if peers is None else peers)])
 
 
 def _operator(namespace: str) -> Object:
@@ -84,7 +88,7 @@ def _operator(namespace: str) -> Object:
 
 
 def _policy(cluster: Cluster, component: Component, name: str, ingress: Sequence[Object]) -> list[Object]:
-    """Return a policy for incoming connections; outgoing ones are not restricted."""
+    """Return a policy for incoming connections, or none if policies are disabled. Outgoing ones are not restricted."""
     if not cluster.network_policies:
         return []
     policy = {
@@ -101,11 +105,11 @@ def _policy(cluster: Cluster, component: Component, name: str, ingress: Sequence
 
 
 def allow(ports: Sequence[int], peers: Sequence[Json] | None = None) -> Object:
-    """Return a rule that opens `ports` to `peers`. None means everyone, inside and outside of Kubernetes."""
+    """Return a rule that allows `peers` to connect to `ports`. None means everyone, also from outside of Kubernetes."""
     rule: Object = {"ports": [{"port": number, "protocol": "TCP"} for number in ports]}
     return rule if peers is None else {"from": [dict(peer) for peer in peers], **rule}
 
 
 def pods_of(cluster: Cluster, *components: Component) -> list[Json]:
-    """Return pods of the same cluster as peers."""
+    """Return peers that select the pods of these components of the cluster."""
     return [{"podSelector": {"matchLabels": names.selector(cluster.name, component)}} for component in components]

@@ -1,4 +1,4 @@
-"""Writes Java properties files. Pure; used by the builders and by the brokers' pods."""
+"""Writes Java properties files. Pure. The builders of objects and the brokers' pods use it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def render(properties: Mapping[str, str], *, header: str) -> str:
 
 
 def _escaped_key(key: str) -> str:
-    """Escape a key."""
+    """Escape all characters of a key except ASCII letters, digits, `.`, `_` and `-`."""
     return "".join(
         letter if (letter.isascii() and letter.isalnum()) or letter in "._-" else _unicode(letter) for letter in key
     )
 
 
 def _escaped(value: str) -> str:
-    """Escape a value, including line ends and spaces at its ends."""
+    """Escape backslashes, unprintable characters, and spaces at the start and the end of a value."""
     text = value.replace("\\", "\\\\")
     return "".join(
         _unicode(letter) if not letter.isprintable() or (letter == " " and index in (0, len(text) - 1)) else letter
@@ -28,6 +28,7 @@ def _escaped(value: str) -> str:
 
 
 def _unicode(letter: str) -> str:
-    """Escape a character as Java does: UTF-16 units with four hexadecimal digits."""
+    """Return the escape sequence of a character: `\\u` and four hexadecimal digits for each of its UTF-16 code
+    units."""
     units = letter.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

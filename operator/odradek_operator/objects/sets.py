@@ -1,4 +1,4 @@
-"""The StatefulSets of brokers and ensemble, which never restart pods by themselves. Pure."""
+"""The StatefulSets of brokers and ensemble. Their update strategy leaves restarts to the operator. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def stateful_set(
     delete_claims: bool,
     spread: bool,
 ) -> Object:
-    """Return the StatefulSet. Pods start in parallel, because they need each other; the operator restarts them.
+    """Return the StatefulSet. Pods start in parallel, because they need each other.
 
-    With `spread`, the scheduler must spread them over nodes.
+    `spread`: whether the scheduler must spread them over nodes.
     """
     return {
         "apiVersion": "apps/v1",

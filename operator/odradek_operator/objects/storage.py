@@ -1,8 +1,8 @@
 """The storage of brokers and ensemble: claims, mounts, and the retention of claims. Pure.
 
-Kubernetes does not allow changes of the claim templates of a StatefulSet. When a volume grows, its claims are patched
-(`volume_sizes`), and the StatefulSet is deleted without its pods and created again (`must_be_remade`). Until then it is
-applied with its present sizes (`with_sizes_of`).
+The claim templates of a StatefulSet are immutable. To grow a volume, the operator patches its claims (`volume_sizes`),
+deletes the StatefulSet without its pods, and creates it again (`must_be_remade`). Until then, it applies the
+StatefulSet with the existing sizes (`with_sizes_of`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def log_dirs(brokers: Brokers) -> tuple[str, ...]:
 
 
 def broker_mounts(brokers: Brokers) -> list[Object]:
-    """Return the mount paths of a broker's volumes."""
+    """Return the volume mounts of a broker."""
     ids = _volume_ids(brokers)
     return [
         {
@@ -42,7 +42,7 @@ def broker_mounts(brokers: Brokers) -> list[Object]:
 
 
 def broker_pod_volumes(brokers: Brokers) -> list[Object]:
-    """Return the ephemeral volume of a broker without persistent volumes."""
+    """Return the ephemeral volume of a broker; none if it has persistent volumes."""
     return [] if brokers.volumes else [{"name": _POD_VOLUME, "emptyDir": {}}]
 
 
@@ -83,8 +83,8 @@ def _volume_ids(brokers: Brokers) -> tuple[int, ...]:
 def claim_template(cluster: str, component: Component, *, name: str, size: str, storage_class: str | None) -> Object:
     """Return a claim template. Without a class, Kubernetes uses its default StorageClass.
 
-    Nothing in it, including labels, may differ between operator versions: Kubernetes would refuse every change of
-    existing StatefulSets.
+    The template, including its labels, must be the same in all operator versions: otherwise Kubernetes would reject
+    every change of existing StatefulSets.
     """
     spec: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     if storage_class is not None:
@@ -93,26 +93,29 @@ def claim_template(cluster: str, component: Component, *, name: str, size: str, 
 
 
 def retention(*, delete_claims: bool) -> Object:
-    """Return the retention policy of claims for a deleted StatefulSet. After scale-in they are always retained."""
+    """Return the retention policy of claims. `delete_claims` applies to a deleted StatefulSet.
+
+    The claims of pods that a smaller StatefulSet no longer has are always retained.
+    """
     return {"whenDeleted": "Delete" if delete_claims else "Retain", "whenScaled": "Retain"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeSize:
-    """The specified size of one volume of every pod of a StatefulSet."""
+    """The specified size of one volume that every pod of a StatefulSet has."""
 
     stateful_set: str
     template: str
     """Name of the claim template."""
     field: str
-    """The field with the size, for messages."""
+    """Path of the field with the size, for messages."""
     size: str
     claims: Mapping[int, str]
     """Names of the pods' claims, by ordinal number."""
 
 
 def volume_sizes(cluster: Cluster, *, broker_count: int) -> list[VolumeSize]:
-    """Return the sizes of the brokers' volumes and of the volume of the cluster's own ensemble."""
+    """Return the specified sizes of the brokers' volumes and of the volume of the cluster's own ensemble."""
     volumes = sorted(cluster.brokers.volumes, key=lambda volume: volume.id)
     found = [
         _volume_size(
@@ -144,10 +147,10 @@ def _volume_size(claim: Object, stateful_set: str, ordinals: range, *, field: st
 
 
 def must_be_remade(present: Json, wanted: Json) -> bool:
-    """Whether an existing StatefulSet has another size in a claim template than specified.
+    """Whether an existing StatefulSet must be deleted and created again, because sizes in its claim templates changed.
 
-    Kubernetes refuses such a change. If the StatefulSet is deleted without its pods (`propagationPolicy: Orphan`) and
-    created again, it adopts the same pods and claims.
+    Kubernetes rejects an update of these sizes. If the StatefulSet is deleted without its pods (`propagationPolicy:
+    Orphan`) and created again, it adopts the existing pods and claims.
     """
     before, after = template_sizes(present), template_sizes(wanted)
     return before.keys() == after.keys() and any(
@@ -156,7 +159,8 @@ def must_be_remade(present: Json, wanted: Json) -> bool:
 
 
 def with_sizes_of(present: Json, wanted: Object) -> Object:
-    """Return the StatefulSet with the claim sizes of the existing one, so that Kubernetes accepts the other changes."""
+    """Return the specified StatefulSet with the claim sizes of the existing one, so that Kubernetes accepts the
+    update."""
     sizes = template_sizes(present)
     claims = []
     for claim in wanted["spec"]["volumeClaimTemplates"]:

@@ -1,7 +1,7 @@
 """All Kubernetes objects of one cluster, in the order of application, and the kinds that may be pruned. Pure.
 
-First the ensemble, then the brokers, the exporter and monitoring. The same input always gives the same objects. The
-loop of a cluster applies them and prunes objects of `PRUNED_KINDS`.
+The order is: ensemble, brokers, exporter, monitoring. The same input always gives the same objects. The loop of a
+cluster applies them and deletes obsolete objects of `PRUNED_KINDS`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ PRUNED_KINDS: Final[tuple[tuple[str, str], ...]] = (
     ("rbac.authorization.k8s.io/v1", "Role"),
     ("v1", "ServiceAccount"),
 )
-"""Kinds that are deleted when they are no longer needed. Never StatefulSets, which have data."""
+"""API versions and kinds of objects that are deleted when they are no longer needed. StatefulSets are not among them,
+because their pods have data."""
 
 UNOWNED_KINDS: Final[tuple[tuple[str, str], ...]] = (("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),)
-"""Cluster-scoped kinds, which Kubernetes does not delete with the Cluster resource. The operator deletes them by
+"""Cluster-scoped kinds. Kubernetes does not delete them with the Cluster resource, so the operator deletes them by
 `selector_of`."""
 
 
@@ -63,16 +64,16 @@ class WantedObject:
     """None for cluster-scoped objects."""
     body: Object
     owned: bool
-    """Whether Kubernetes deletes it with the Cluster resource; else the operator does (`UNOWNED_KINDS`)."""
+    """Whether Kubernetes deletes it with the Cluster resource. If not, the operator does (`UNOWNED_KINDS`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hashes:
-    """The restart hashes of the current templates."""
+    """The restart hashes of the current pod templates."""
 
     brokers: str
     ensemble: str | None
-    """None if the cluster uses another ensemble."""
+    """None if the cluster uses an existing ensemble."""
 
 
 def wanted_objects(
@@ -85,16 +86,16 @@ def wanted_objects(
     spread: frozenset[Component] = frozenset(),
     ensemble_formed: bool = False,
 ) -> tuple[WantedObject, ...]:
-    """Return all objects in order. `cluster` must have the uid of its resource.
+    """Return all objects in the order of application. `cluster` must have the uid of its resource.
 
-    `operator_namespace`: where the operator runs, which needs access to ZooKeeper and the exporter. `spread`: the
+    `operator_namespace`: the namespace of the operator, which needs access to ZooKeeper and the exporter. `spread`: the
     components whose pods must be spread over nodes. `ensemble_formed`: whether the cluster's own ensemble has held
     data.
 
     Raises `ValueError` for a cluster without a uid, because its objects would have no owner.
     """
     if not cluster.uid:
-        raise ValueError(f"Cluster {cluster.name} has no uid: its objects would outlive it")
+        raise ValueError(f"Cluster {cluster.name} has no uid, so its objects could not have an owner reference")
     files = extras or Extras()
     bodies = [
         *ensemble_objects(
@@ -118,7 +119,7 @@ def wanted_objects(
 
 
 def hashes(cluster: Cluster, settings: ImageSettings) -> Hashes:
-    """Return the restart hashes of the current templates."""
+    """Return the restart hashes of the current pod templates."""
     own = cluster.zookeeper.connect is None
     return Hashes(
         brokers=brokers.restart_hash(cluster, settings),
@@ -129,8 +130,8 @@ def hashes(cluster: Cluster, settings: ImageSettings) -> Hashes:
 def prune_selector(cluster: Cluster) -> str:
     """Return the label selector of objects that may be pruned.
 
-    If a cluster uses another ensemble, the objects of its own ensemble are kept: a mistake in `connect` must not delete
-    metadata.
+    If the cluster uses an existing ensemble, the selector excludes the objects of its own ensemble, so that a mistake
+    in `connect` does not delete metadata.
     """
     everything = selector_of(cluster.namespace, cluster.name)
     if cluster.zookeeper.connect is None:
@@ -139,7 +140,7 @@ def prune_selector(cluster: Cluster) -> str:
 
 
 def selector_of(namespace: str, cluster: str) -> str:
-    """Return the label selector of all objects of a cluster, also after its resource was deleted."""
+    """Return the label selector of all objects of a cluster. It also works after its resource was deleted."""
     own = {
         names.CLUSTER_LABEL: cluster,
         names.NAMESPACE_LABEL: namespace,
