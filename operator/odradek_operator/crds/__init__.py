@@ -1,11 +1,11 @@
-"""The resources of `odradek.dev/v1`: `types` are the values, `reader` makes them of documents, `schema` the CRDs."""
+"""The resources of `odradek.dev/v1`: `types` has the model, `reader` reads documents, `schema` generates the CRDs."""
 
-from odradek_operator.crds.cluster_reader import AUTHENTICATIONS as AUTHENTICATIONS
-from odradek_operator.crds.cluster_reader import MAX_FIRST_BROKER_ID as MAX_FIRST_BROKER_ID
-from odradek_operator.crds.cluster_reader import OPERATED_KEYS as OPERATED_KEYS
-from odradek_operator.crds.cluster_reader import notices_of as notices_of
-from odradek_operator.crds.cluster_reader import unknown_field as unknown_field
-from odradek_operator.crds.reader import Metadata as Metadata
+from odradek_operator.crds.broker_types import MAX_FIRST_BROKER_ID as MAX_FIRST_BROKER_ID
+from odradek_operator.crds.broker_types import OPERATED_KEYS as OPERATED_KEYS
+from odradek_operator.crds.listener_types import AUTHENTICATIONS as AUTHENTICATIONS
+from odradek_operator.crds.metadata import Metadata as Metadata
+from odradek_operator.crds.notices import notices_of as notices_of
+from odradek_operator.crds.notices import unknown_field as unknown_field
 from odradek_operator.crds.reader import cluster_of_topic as cluster_of_topic
 from odradek_operator.crds.reader import read_metadata as read_metadata
 from odradek_operator.crds.reader import read_object as read_object

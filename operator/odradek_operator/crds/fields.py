@@ -1,335 +1,242 @@
-"""Reads the fields of a resource one by one and collects every problem, not only the first. Pure.
+"""Types of fields that several parts of a resource have. Pure.
 
-`crds` asks a `Section` for each field that it knows, by type and bounds, and closes it: whatever was not asked for is
-unknown, and is answered with the nearest known name. A wrong field is noted and replaced by its default, so that
-reading goes on; nothing that was read may be used when `Problems.found` is not empty. What has no file, since it came
-from Kubernetes, has no line either: `located` gives it a form that sections can read.
+Each type is what pydantic needs to read a field and to generate its schema. The API server refuses CEL rules whose cost
+it cannot bound, so text, lists and mappings have bounds of length.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
-from odradek.base.errors import OdradekError
-from odradek_operator.crds.documents import LocatedMapping
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict, ValidationInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+from odradek_operator.crds.model import ALLOWED, COMPLAINT, Complaint, Reading, Schema, must, published, refuse
+
+MAX_TEXT: Final = 512
+MAX_NAME_LENGTH: Final = 253
+"""Longest name of a Kubernetes object (RFC 1123 subdomain)."""
+MAX_QUANTITY: Final = 32
+MAX_PROPERTIES: Final = 256
+MAX_PROPERTY: Final = 8_192
+MAX_LABELS: Final = 64
+MAX_LABEL: Final = 63
+
 QUANTITY_PATTERN: Final = r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
-"""Kubernetes' quantities, without exponents and signs."""
-
+"""Kubernetes quantities, without exponents and signs."""
 _QUANTITY: Final = re.compile(QUANTITY_PATTERN)
+_QUANTITY_ALLOWED: Final = "a quantity such as 100Gi, 2 or 500m"
 _UNITS: Final[Mapping[str, Decimal]] = {
     "": Decimal(1),
     "m": Decimal(1).scaleb(-3),
     **{letter: Decimal(1000**power) for power, letter in enumerate("kMGTPE", start=1)},
     **{f"{letter}i": Decimal(1024**power) for power, letter in enumerate("KMGTPE", start=1)},
 }
-
-MAX_NAME_LENGTH: Final = 253
-"""Of a Kubernetes object's name (RFC 1123 subdomain)."""
-
-
-class Problem(NamedTuple):
-    """Something wrong in a manifest."""
-
-    source: str
-    line: int
-    resource: str
-    """Kind and name, or the document's number where these are missing."""
-    path: str
-    """The field, such as `spec.brokers.replicas`."""
-    message: str
-    """What is allowed, and what was found."""
-
-    def __str__(self) -> str:
-        """One line: where, which resource, which field, what is wrong; an object of Kubernetes has no place."""
-        if not self.source:
-            return f"{self.path}: {self.message}"
-        return f"{self.source}:{self.line}: {self.resource}: {self.path}: {self.message}"
-
-
-class Problems:
-    """The problems of one document."""
-
-    def __init__(self, source: str, resource: str, *, tolerant: bool = False) -> None:
-        """`source` is the file, `resource` how the document is called in messages.
-
-        With `tolerant`, unknown fields are no problem but are listed in `unknown`.
-        """
-        self.source: Final = source
-        self.resource = resource
-        self.found: list[Problem] = []
-        self.unknown: list[str] = []
-        self._tolerant = tolerant
-
-    def add(self, line: int, path: str, message: str) -> None:
-        """Note one."""
-        self.found.append(Problem(self.source, line, self.resource, path, message))
-
-    def add_unknown(self, line: int, path: str, message: str) -> None:
-        """Note a field that is not known."""
-        if self._tolerant:
-            self.unknown.append(path)
-        else:
-            self.add(line, path, message)
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A check beyond the type: `holds` for allowed text, `allowed` says which that is."""
-
-    holds: Callable[[str], object]
-    allowed: str
-
-
-OBJECT_NAME: Final = Rule(
-    lambda text: len(text) <= MAX_NAME_LENGTH and _NAME.fullmatch(text),
-    "lower-case letters, digits, '-' and '.', at most 253, beginning and ending with a letter or digit",
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME_ALLOWED: Final = (
+    f"lower-case letters, digits, '-' and '.', at most {MAX_NAME_LENGTH}, beginning and ending with a letter or digit"
 )
-QUANTITY: Final = Rule(_QUANTITY.fullmatch, "a quantity such as 100Gi, 2 or 500m")
-ANY_TEXT: Final = Rule(bool, "text that is not empty")
+
+
+def matching(pattern: re.Pattern[str]) -> AfterValidator:
+    """Return a rule that only the reader has: the whole text matches. The field's `allowed` describes the pattern."""
+
+    def check(text: str) -> str:
+        if pattern.fullmatch(text) is None:
+            raise PydanticCustomError("mismatch", "the text does not match")
+        return text
+
+    return AfterValidator(check)
+
+
+Json = Mapping[str, Any]
+"""A part of a Kubernetes object that is passed to Kubernetes unchanged."""
+
+Flag = Annotated[bool, Strict()]
+Whole = Annotated[int, Strict(), published(format="int64")]
+Text = Annotated[str, Strict(), Field(min_length=1)]
+Image = Annotated[Text, Field(max_length=MAX_TEXT)]
+Name = Annotated[Text, Field(max_length=MAX_NAME_LENGTH)]
+ObjectName = Annotated[Name, matching(_NAME), published(allowed=_NAME_ALLOWED)]
+"""Name of a Kubernetes object. The schema has only the length, the reader has the pattern too."""
 
 
 def quantity_value(text: str) -> Decimal:
-    """What a quantity amounts to: 1Ki is 1024, 500m a half. Raises `ValueError` when the text is none."""
+    """Return the value of a quantity: 1Ki is 1024, 500m is 0.5. Raise `ValueError` if the text is not a quantity."""
     if _QUANTITY.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is not {QUANTITY.allowed}")
+        raise ValueError(f"{text!r} is not {_QUANTITY_ALLOWED}")
     number = text.rstrip("mkKMGTPEi")
     return Decimal(number) * _UNITS[text[len(number) :]]
 
 
-def located(value: Mapping[str, Any]) -> LocatedMapping:
-    """A mapping that came from no file, with all that is in it, as if everything stood at line 0."""
-    found = LocatedMapping(0)
-    found.update({str(key): _located(item) for key, item in value.items()})
-    return found
+@dataclass(frozen=True, slots=True)
+class Quantities:
+    """A Kubernetes quantity, such as 100Gi, 2 or 500m: in documents text or a number, as a value text."""
+
+    at_least: str | None = None
+    """Only the reader has this bound. CEL rules can have it for required fields of an object."""
+    hint: str = ""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of a function that reads the quantity."""
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        """Return Kubernetes' schema of a quantity."""
+        return {
+            "maxLength": MAX_QUANTITY,
+            "minimum": 0,
+            "pattern": f"^{QUANTITY_PATTERN}$",
+            "x-kubernetes-int-or-string": True,
+            ALLOWED: _QUANTITY_ALLOWED,
+        }
+
+    def read(self, value: Any) -> str:
+        """Return the quantity as text. Raise `PydanticCustomError` if it is not one, or is too small."""
+        # YAML reads `size: 10` as a number.
+        text = str(value) if type(value) in (int, float) else value
+        if not isinstance(text, str) or len(text) > MAX_QUANTITY or _QUANTITY.fullmatch(text) is None:
+            raise PydanticCustomError("quantity", "not a quantity")
+        if self.at_least is not None and quantity_value(text) < quantity_value(self.at_least):
+            raise PydanticCustomError(COMPLAINT, must((), f"at least {self.at_least}{self.hint}", value).message)
+        return text
 
 
-def _located(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return located(value)
-    return [_located(item) for item in value] if isinstance(value, list) else value
+@dataclass(frozen=True, slots=True)
+class Amounts(Quantities):
+    """A Kubernetes quantity whose value is a whole number, rounded down."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of a function that reads the quantity as a number."""
+        return core_schema.no_info_plain_validator_function(lambda value: int(quantity_value(self.read(value))))
+
+
+Quantity = Annotated[str, Quantities()]
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """A mapping that is passed to Kubernetes unchanged: Kubernetes validates it."""
+
+    description: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of any mapping."""
+        return core_schema.no_info_after_validator_function(_plain, core_schema.dict_schema())
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        """Return the schema of any mapping."""
+        return {"description": self.description, "type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def _plain(value: Any) -> Any:
-    """Without lines: ordinary dictionaries and lists."""
+    """Return ordinary dictionaries and lists, without the lines of a document."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-class Section:
-    """One mapping of a document."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A value whose form in documents is another type: `convert` makes the value from it."""
 
-    def __init__(self, problems: Problems, values: LocatedMapping, path: str) -> None:
-        """`path` is the mapping's own, empty for the document."""
-        self._problems = problems
-        self._values = values
-        self._path = path
-        self._known: list[str] = []
+    document: Any
+    convert: Callable[[Any], Any]
 
-    def path(self, name: str) -> str:
-        """A field's full path."""
-        return f"{self._path}.{name}" if self._path else name
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the form in documents."""
+        return core_schema.no_info_after_validator_function(self.convert, handler.generate_schema(self.document))
 
-    def line(self, name: str) -> int:
-        """A field's line; the mapping's where the field is missing."""
-        return self._values.lines.get(name, self._values.line)
 
-    def value(self, name: str) -> object:
-        """What stands there, whatever it is; None where nothing does. Does not make the field known."""
-        return self._values.get(name)
+EntryCheck = Callable[[str, str, Reading], str | None]
+"""A rule of the reader about one entry of a mapping: key, value, where the document comes from; the message or None."""
 
-    def refuse(self, name: str, allowed: str) -> None:
-        """Note that a field is not what it must be."""
-        found = f", found {_shown(self._values[name])}" if name in self._values else ", and it is missing"
-        self.complain(name, f"must be {allowed}{found}.")
 
-    def complain(self, name: str, message: str) -> None:
-        """Note a problem in words of its own."""
-        self._problems.add(self.line(name), self.path(name), message)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """A mapping of text to text. Each wrong entry is a problem by itself."""
 
-    def has(self, name: str) -> bool:
-        """Whether the field is there and not null. Makes it known."""
-        if name not in self._known:
-            self._known.append(name)
-        return self._values.get(name) is not None
+    check: EntryCheck | None = None
+    max_entries: int | None = None
+    max_length: int | None = None
+    """Longest value."""
 
-    def text(self, name: str, default: str | None = None, *, rule: Rule = ANY_TEXT) -> str:
-        """Text that obeys the rule; required when there is no default."""
-        if not self.has(name) and default is not None:
-            return default
-        value = self._values.get(name)
-        # YAML reads `size: 10` as a number; where a quantity is meant, that is one.
-        if rule is QUANTITY and type(value) in (int, float):
-            value = str(value)
-        if not isinstance(value, str) or not rule.holds(value):
-            self.refuse(name, rule.allowed)
-            return default or ""
-        return value
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of a mapping whose entries `_read` reads."""
+        entries = core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema())
+        return core_schema.with_info_after_validator_function(self._read, entries)
 
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts that are not empty; missing is empty."""
-        if not self.has(name):
-            return ()
-        value = self._values.get(name)
-        if not isinstance(value, list) or not all(isinstance(item, str) and ANY_TEXT.holds(item) for item in value):
-            self.refuse(name, "a list of text that is not empty")
-            return ()
-        return tuple(value)
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        """Return the schema of the mapping."""
+        value = self.value_schema() | ({} if self.max_length is None else {"maxLength": self.max_length})
+        schema = {"type": "object", "additionalProperties": value}
+        return schema if self.max_entries is None else schema | {"maxProperties": self.max_entries}
 
-    def choice(self, name: str, choices: Sequence[str], default: str | None = None) -> str:
-        """One of a few words."""
-        return self.text(name, default, rule=Rule(lambda text: text in choices, _either(choices)))
+    def value_schema(self) -> Schema:
+        """Return the schema of a value, without its length."""
+        return {"type": "string"}
 
-    def integer(self, name: str, default: int | None = None, *, low: int, high: int) -> int:
-        """A whole number within bounds; required when there is no default."""
-        if not self.has(name) and default is not None:
-            return default
-        value = self._values.get(name)
-        if type(value) is not int or not low <= value <= high:
-            self.refuse(name, f"a whole number from {low} to {high}")
-            return low if default is None else default
-        return value
+    def text_of(self, value: Any) -> str | None:
+        """Return a value as text, or None if it is not allowed."""
+        return value if isinstance(value, str) else None
 
-    def amount(self, name: str, default: int, *, low: int) -> int:
-        """A quantity as a whole number, rounded down."""
-        if not self.has(name):
-            return default
-        before = len(self._problems.found)
-        text = self.text(name, "", rule=QUANTITY)
-        if len(self._problems.found) > before:
-            return default
-        amount = int(quantity_value(text))
-        if amount < low:
-            self.refuse(name, f"at least {low}")
-        return amount
+    @property
+    def allowed(self) -> str:
+        """Which values are allowed."""
+        return "text: put it in quotes"
 
-    def texts_by_name(self, name: str) -> dict[str, str]:
-        """A mapping of text to text, such as labels; missing is empty."""
-        inner = self.section(name)
-        if inner is None:
-            return {}
-        for key, value in inner._values.items():
-            if not isinstance(value, str):
-                inner.refuse(key, "text: put it in quotes")
-        return {key: value for key, value in inner._values.items() if isinstance(value, str)}
-
-    def verbatim(self, name: str) -> dict[str, Any] | None:
-        """A mapping whose content is Kubernetes' own, as plain dictionaries and lists; None when it is missing."""
-        inner = self.section(name)
-        return None if inner is None else dict(_plain(inner._values))
-
-    def verbatim_list(self, name: str) -> tuple[dict[str, Any], ...]:
-        """A list of such mappings; missing is empty."""
-        return tuple(dict(_plain(inner._values)) for inner in self.sections(name))
-
-    def boolean(self, name: str, default: bool) -> bool:
-        """true or false."""
-        if not self.has(name):
-            return default
-        value = self._values.get(name)
-        if not isinstance(value, bool):
-            self.refuse(name, "true or false")
-            return default
-        return value
-
-    def section(self, name: str) -> Section | None:
-        """A mapping within; None when it is missing."""
-        if not self.has(name):
-            return None
-        value = self._values.get(name)
-        if not isinstance(value, LocatedMapping):
-            self.refuse(name, "a mapping")
-            return None
-        return Section(self._problems, value, self.path(name))
-
-    def sections(self, name: str) -> list[Section]:
-        """A list of mappings; missing is empty."""
-        if not self.has(name):
-            return []
-        value = self._values.get(name)
-        if not isinstance(value, list):
-            self.refuse(name, "a list of mappings")
-            return []
-        found = []
-        for index, item in enumerate(value):
-            if isinstance(item, LocatedMapping):
-                found.append(Section(self._problems, item, f"{self.path(name)}[{index}]"))
+    def _read(self, content: dict[str, Any], info: ValidationInfo[Reading]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        complaints = []
+        if self.max_entries is not None and len(content) > self.max_entries:
+            complaints.append(Complaint((), f"must have at most {self.max_entries} entries, found {len(content)}."))
+        for key, value in content.items():
+            text = self.text_of(value)
+            if text is None:
+                complaints.append(must((key,), self.allowed, value))
+            elif self.max_length is not None and len(text) > self.max_length:
+                complaints.append(must((key,), f"at most {self.max_length} characters long", value))
             else:
-                self.complain(name, f"entry {index} must be a mapping, found {_shown(item)}.")
+                found[key] = text
+                message = None if self.check is None else self.check(key, text, info.context)
+                complaints += [] if message is None else [Complaint((key,), message)]
+        refuse(complaints, content)
         return found
 
-    def properties(self, name: str) -> dict[str, str]:
-        """A mapping of Kafka properties: numbers and booleans become the text that Kafka writes."""
-        inner = self.section(name)
-        if inner is None:
-            return {}
-        found = {}
-        for key, value in inner._values.items():
-            if isinstance(value, bool):
-                found[key] = "true" if value else "false"
-            elif isinstance(value, str | int | float):
-                found[key] = str(value)
-            else:
-                inner.refuse(key, "text, a number, true or false")
-        return found
 
-    def line_of_property(self, name: str, key: str) -> int:
-        """The line of a key within the mapping `name`."""
-        inner = self._values.get(name)
-        return inner.lines.get(key, inner.line) if isinstance(inner, LocatedMapping) else self.line(name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyEntries(Entries):
+    """A mapping of properties. Numbers and booleans become the text that Kafka writes.
 
-    def complain_of_property(self, name: str, key: str, message: str) -> None:
-        """Note a problem with a key of the mapping `name`, whose own name may have dots."""
-        self._problems.add(self.line_of_property(name, key), f"{self.path(name)}[{key}]", message)
+    The API server accepts text and whole numbers. Only the reader accepts true, false and fractions without quotes.
+    """
 
-    def ignore(self, *names: str) -> None:
-        """Make fields known whose content is not ours to judge."""
-        self._known += names
+    max_entries: int | None = MAX_PROPERTIES
+    max_length: int | None = MAX_PROPERTY
 
-    def close(self) -> None:
-        """Note every field that nobody asked for."""
-        for name in self._values:
-            if name not in self._known:
-                message = f"is not a field here{nearest(name, self._known)}; known: {_list(self._known)}."
-                self._problems.add_unknown(self.line(name), self.path(name), message)
+    def value_schema(self) -> Schema:
+        """Return the schema of text or a whole number."""
+        return {"x-kubernetes-int-or-string": True}
+
+    def text_of(self, value: Any) -> str | None:
+        """Return the text of a property."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return str(value) if isinstance(value, str | int | float) else None
+
+    @property
+    def allowed(self) -> str:
+        """Which values are allowed."""
+        return "text, a number, true or false"
 
 
-def nearest(name: str, known: Sequence[str] | Mapping[str, object]) -> str:
-    """`, did you mean X?` where something similar is known, else nothing."""
-    similar = get_close_matches(name, list(known), n=1)
-    return f" (did you mean {similar[0]}?)" if similar else ""
+Labels = Annotated[Mapping[str, str], Entries(max_entries=MAX_LABELS, max_length=MAX_LABEL)]
 
 
-def _either(choices: Sequence[str]) -> str:
-    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(dict.fromkeys(names)) or "nothing"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
-    if value is None:
-        return "nothing"
-    text = repr(value) if isinstance(value, str) else str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-class ResourceError(OdradekError):
-    """Manifests are invalid. The text has one line for each problem."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        """`problems` has at least one element."""
-        super().__init__("\n".join(map(str, problems)))
-        self.problems: Final = tuple(problems)
+def without_keys(keys: frozenset[str]) -> str:
+    """Return the CEL expression that a mapping has none of the keys."""
+    return f"[{', '.join(map(repr, sorted(keys)))}].all(key, !(key in self))"

@@ -1,182 +1,289 @@
-"""Documents to typed Cluster and Topic resources: what is allowed, and every problem of what is not. Pure.
+"""Reads documents and objects into Cluster and Topic resources and collects every problem. Pure.
 
-Enters: YAML documents (`documents`), or one object as Kubernetes gives it. Leaves: typed resources, or one
-`ResourceError` with every problem of every document: file, line, resource, field, what is allowed. The embedded cluster
-and the operator read the same resources through this module, so a manifest that works here works there. Called by
-`embedded/manifests` with all documents at once, by the operator's shell with one object after the other.
+pydantic reads the document with the types of the model. This module adds what needs the document: file and line of each
+problem, unknown fields, and messages that say what is allowed and what was found. `odradek up` reads all documents at
+once, the operator reads one object after the other.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
-from odradek.base.topics import MAX_NAME_LENGTH as MAX_TOPIC_NAME_LENGTH
-from odradek_operator.crds.cluster_reader import CLUSTER_NAME, notices_of, read_cluster
-from odradek_operator.crds.documents import Document
-from odradek_operator.crds.fields import OBJECT_NAME, Problem, Problems, ResourceError, Section, located, nearest
-from odradek_operator.crds.topic_reader import read_topic
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from odradek_operator.crds.documents import Document, LocatedMapping
+from odradek_operator.crds.metadata import Metadata
+from odradek_operator.crds.model import ALLOWED, COMPLAINT, Location, Reading, Schema
+from odradek_operator.crds.notices import notices_of
+from odradek_operator.crds.openapi import adapter_of, schema_of
+from odradek_operator.crds.problems import Problem, ResourceError, either, nearest, shown
 from odradek_operator.crds.types import API_GROUP, API_VERSION, Cluster, Resources, Topic
-from odradek_operator.objects.names import PAUSED
 
-_MAX_GENERATION: Final = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
-    """What counts of an object's metadata; everything else there is between the user and Kubernetes."""
-
-    name: str = ""
-    namespace: str = "default"
-    uid: str = ""
-    generation: int = 1
-    paused: bool = False
+_KINDS: Final[Mapping[str, Any]] = {"Cluster": Cluster, "Topic": Topic}
+_UNCHECKED: Final[Schema] = {"apiVersion": {}, "kind": {}, "status": {}}
+"""Fields of every object that are not in the model."""
+_STORED: Final = Reading(embedded=False)
 
 
 def read_resources(documents: Iterable[Document]) -> Resources:
-    """Typed resources of all documents together. Raises `ResourceError` with every problem that was found."""
-    reader = _Reader()
+    """Return the resources of all documents. Raise `ResourceError` with every problem that was found."""
+    manifests = _Manifests()
     for document in documents:
-        reader.read(document)
-    reader.check_references()
-    if reader.problems:
-        raise ResourceError(sorted(reader.problems, key=lambda problem: (problem.source, problem.line)))
-    return Resources(clusters=reader.clusters, topics=reader.topics, notices=tuple(reader.notices))
-
-
-def read_object(content: Mapping[str, Any]) -> Cluster | Topic:
-    """One object of the API server. Raises `ResourceError`; its text has a line `field: sentence` for each problem.
-
-    A field that is not known is no problem: the API server has accepted it, so the resource definitions are newer than
-    this version. It has no effect, and `unknown_fields` of the resource names it. What needs other objects, such as a
-    topic's cluster, is not checked here. Sentences about what has no effect: `notices_of`.
-    """
-    problems = Problems("", "object", tolerant=True)
-    top = Section(problems, located(content), "")
-    resource = _read_document(top, problems, secured=False)
-    if problems.found or resource is None:
-        raise ResourceError(problems.found)
-    return dataclasses.replace(resource, unknown_fields=tuple(problems.unknown))
-
-
-def read_metadata(content: Mapping[str, Any]) -> Metadata:
-    """As much of an object's metadata as can be read, for a status that says what is wrong with the rest."""
-    problems = Problems("", "object")
-    return _metadata(Section(problems, located(content), ""), "")
-
-
-def cluster_of_topic(content: Mapping[str, Any]) -> str | None:
-    """The cluster that a Topic names, whatever else is wrong with it; None when that cannot be told."""
-    spec = content.get("spec")
-    name = spec.get("cluster") if isinstance(spec, Mapping) else None
-    return name if isinstance(name, str) and name else None
-
-
-def _read_document(top: Section, problems: Problems, *, secured: bool) -> Cluster | Topic | None:
-    """One resource, with its metadata; None where not even its kind can be told. Problems are noted."""
-    top.choice("apiVersion", [API_VERSION])
-    if top.value("kind") == "User":
-        top.complain("kind", "User resources come with a later version: remove this document for now.")
-        return None
-    kind = top.choice("kind", ["Cluster", "Topic"])
-    metadata = _metadata(top, kind)
-    if kind and metadata.name:
-        problems.resource = f"{kind} {metadata.name}"
-    spec = top.section("spec")
-    top.ignore("status")
-    top.close()
-    if spec is None:
-        if not top.has("spec"):
-            top.refuse("spec", "a mapping")
-        return None
-    values = {
-        "namespace": metadata.namespace,
-        "uid": metadata.uid,
-        "generation": metadata.generation,
-        "paused": metadata.paused,
-    }
-    if kind == "Cluster":
-        return dataclasses.replace(read_cluster(metadata.name, spec, secured=secured), **values)  # type: ignore[arg-type]
-    if kind == "Topic":
-        return dataclasses.replace(read_topic(metadata.name, spec), **values)  # type: ignore[arg-type]
-    return None
-
-
-def _metadata(top: Section, kind: str) -> Metadata:
-    section = top.section("metadata")
-    if section is None:
-        top.refuse("metadata", "a mapping with a name")
-        return Metadata()
-    name = section.text("name", rule=CLUSTER_NAME if kind == "Cluster" else OBJECT_NAME)
-    if kind == "Topic" and len(name) > MAX_TOPIC_NAME_LENGTH:
-        section.refuse("name", f"at most {MAX_TOPIC_NAME_LENGTH} characters long for a topic")
-    default = Metadata()
-    annotations = section.value("annotations")
-    return Metadata(
-        name=name,
-        namespace=section.text("namespace", default.namespace, rule=OBJECT_NAME),
-        uid=section.text("uid", default.uid),
-        generation=section.integer("generation", default.generation, low=0, high=_MAX_GENERATION),
-        paused=isinstance(annotations, dict) and annotations.get(PAUSED) == "true",
+        manifests.read(document)
+    manifests.check_references()
+    if manifests.problems:
+        raise ResourceError(sorted(manifests.problems, key=lambda problem: (problem.source, problem.line)))
+    return Resources(
+        clusters={found.name: found for found in manifests.found if isinstance(found, Cluster)},
+        topics={found.name: found for found in manifests.found if isinstance(found, Topic)},
+        notices=tuple(manifests.notices),
     )
 
 
-class _Reader:
-    """Collects resources and problems over many documents."""
+def read_object(content: Mapping[str, Any]) -> Cluster | Topic:
+    """Return an object of the API server as a resource. Raise `ResourceError` with a line `field: message` per problem.
+
+    A field that is not known is not a problem: the API server accepted it, so the resource definitions are newer than
+    this version. The field has no effect, and `unknown_fields` of the resource lists it. Rules that need other objects,
+    such as the cluster of a topic, are not checked here. `notices_of` reports parts that have no effect.
+    """
+    reading = _Read(content, "object", _STORED)
+    if reading.resource is None:
+        raise ResourceError(reading.problems)
+    return reading.resource
+
+
+def read_metadata(content: Mapping[str, Any]) -> Metadata:
+    """Return the metadata of an object; fields with problems have their defaults.
+
+    The status of an object that cannot be read needs them.
+    """
+    metadata = content.get("metadata")
+    fields = dict(metadata) if isinstance(metadata, Mapping) else {}
+    while True:
+        try:
+            found: Metadata = adapter_of(Metadata).validate_python({"metadata": fields}, context=_STORED)
+        except ValidationError as error:
+            for each in error.errors():
+                del fields[str(each["loc"][0]).removeprefix("metadata.")]
+        else:
+            return found
+
+
+def cluster_of_topic(content: Mapping[str, Any]) -> str | None:
+    """Return the cluster that a Topic names, whatever else is wrong with it; None if it names none."""
+    name = _specification(content).get("cluster")
+    return name if isinstance(name, str) and name else None
+
+
+def _specification(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = content.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
+class _Place(NamedTuple):
+    """A field of a document."""
+
+    path: str
+    line: int
+    schema: Schema
+
+
+class _Read:
+    """One document: its resource, or its problems."""
+
+    def __init__(self, content: Mapping[str, Any], title: str, reading: Reading, source: str = "") -> None:
+        """Read the document. `title` names it in messages as long as its kind and name are not known."""
+        self.content: Final = content
+        self.problems: Final[list[Problem]] = []
+        self.resource: Cluster | Topic | None = None
+        self.source: Final = source
+        self._title = title
+        self._schema: Schema = {}
+        self._reading = reading
+        kind = content.get("kind")
+        if content.get("apiVersion") != API_VERSION:
+            self._expect("apiVersion", API_VERSION)
+        if kind == "User":
+            self.complain(("kind",), "User resources come with a later version: remove this document for now.")
+        elif not isinstance(kind, str) or kind not in _KINDS:
+            self._expect("kind", either(list(_KINDS)))
+        else:
+            self._read(kind)
+
+    @property
+    def name(self) -> str:
+        """The name in the document, whatever else is wrong with it; empty if there is none."""
+        metadata = self.content.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        return name if isinstance(name, str) else ""
+
+    def complain(self, location: Location, message: str) -> None:
+        """Add a problem."""
+        place = self._place(location)
+        self.problems.append(Problem(self.source, place.line, self._title, place.path, message))
+
+    def has_problem_at(self, path: str) -> bool:
+        """Return whether a field, or a mapping around it, has a problem."""
+        return any(path == problem.path or path.startswith(f"{problem.path}.") for problem in self.problems)
+
+    def _read(self, kind: str) -> None:
+        model = _KINDS[kind]
+        self._schema = schema_of(model)
+        self._schema = self._schema | {"properties": self._schema["properties"] | _UNCHECKED}
+        if self.name:
+            self._title = f"{kind} {self.name}"
+        unknown = list(_unknown_fields(self._schema, self.content))
+        if self._reading.embedded:
+            for location, known in unknown:
+                name = str(location[-1])
+                message = f"is not a field here{nearest(name, known)}; known: {', '.join(known) or 'nothing'}."
+                self.complain(location, message)
+        fields = {**self.content, "unknownFields": tuple(self._place(location).path for location, _ in unknown)}
+        try:
+            self.resource = adapter_of(model).validate_python(fields, context=self._reading)
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                schema = self._place(each["loc"]).schema
+                # pydantic counts only valid entries: a list with an invalid entry need not be too short.
+                if each["type"] != "too_short" or len(each["input"]) < schema["minItems"]:
+                    self.complain(each["loc"], _message(each, schema))
+        if self.problems:
+            self.resource = None
+
+    def _expect(self, name: str, allowed: str) -> None:
+        found = f", found {shown(self.content[name])}." if name in self.content else ", and it is missing."
+        self.complain((name,), f"must be {allowed}{found}")
+
+    def _place(self, location: Location) -> _Place:
+        """Return the path, the line and the schema of a field. Aliases of the model may have several names, with dots.
+
+        The line of a field that is missing is that of the mapping around it; an object of the API server has lines 0.
+        """
+        path, node, value = "", self._schema, self.content
+        line = value.line if isinstance(value, LocatedMapping) else 0
+        for part in location:
+            is_name = isinstance(part, str) and "additionalProperties" not in node
+            is_alias = is_name and part not in node.get("properties", {})
+            for step in str(part).split(".") if is_alias else [part]:
+                path += f".{step}" if is_name else f"[{step}]"
+                node = _inner_schema(node, step)
+                line = value.lines.get(str(step), line) if isinstance(value, LocatedMapping) else line
+                value = _inner_value(value, step)
+                line = value.line if isinstance(value, LocatedMapping) and not is_name else line
+        return _Place(path.removeprefix("."), line, node)
+
+
+def _inner_schema(node: Schema, step: str | int) -> Schema:
+    inner = node.get("items") if isinstance(step, int) else node.get("properties", {}).get(step)
+    found: Schema = inner or node.get("additionalProperties") or {}
+    return found
+
+
+def _inner_value(value: Any, step: str | int) -> Any:
+    if isinstance(step, int):
+        return value[step] if isinstance(value, list) and step < len(value) else None
+    return value.get(step) if isinstance(value, Mapping) else None
+
+
+def _unknown_fields(schema: Schema, value: Any, location: Location = ()) -> Iterator[tuple[Location, list[str]]]:
+    """Yield each field that the schema does not have, with the names that it has there."""
+    if isinstance(value, Mapping) and "properties" in schema:
+        known = schema["properties"]
+        for name, item in value.items():
+            if name in known:
+                yield from _unknown_fields(known[name], item, (*location, name))
+            elif "x-kubernetes-preserve-unknown-fields" not in schema:
+                yield (*location, name), list(known)
+    elif isinstance(value, list) and "items" in schema:
+        for index, item in enumerate(value):
+            yield from _unknown_fields(schema["items"], item, (*location, index))
+
+
+def _message(error: ErrorDetails, schema: Schema) -> str:
+    """Return what is allowed and what was found."""
+    match error["type"]:
+        case str(kind) if kind == COMPLAINT:
+            return error["msg"]
+        case "missing":
+            return f"must be {_allowed(schema)}, and it is missing."
+        case "string_too_long" | "too_long" if "maxLength" in schema:
+            allowed = f"at most {schema['maxLength']} characters long"
+        case "too_long":
+            return f"must have at most {schema['maxItems']} entries, found {len(error['input'])}."
+        case "too_short":
+            return f"must have at least {schema['minItems']} entries, found {len(error['input'])}."
+        case _:
+            allowed = _allowed(schema)
+    return f"must be {allowed}, found {shown(error['input'])}."
+
+
+def _allowed(schema: Schema) -> str:
+    """Return in words what a field allows."""
+    if ALLOWED in schema:
+        return str(schema[ALLOWED])
+    if "enum" in schema:
+        return either(schema["enum"])
+    if schema.get("type") == "integer":
+        return f"a whole number from {schema['minimum']} to {schema['maximum']}"
+    return {"boolean": "true or false", "array": "a list", "object": "a mapping"}.get(
+        schema.get("type", ""), "text that is not empty"
+    )
+
+
+class _Manifests:
+    """The documents of a set of manifests."""
 
     def __init__(self) -> None:
-        self.clusters: dict[str, Cluster] = {}
-        self.topics: dict[str, Topic] = {}
-        self.problems: list[Problem] = []
+        self.found: list[Cluster | Topic] = []
         self.notices: list[str] = []
-        self._places: dict[tuple[type[Cluster | Topic], str], tuple[Problems, Section]] = {}
+        self._other_problems: list[Problem] = []
+        self._reads: dict[tuple[str, str], _Read] = {}
+
+    @property
+    def problems(self) -> list[Problem]:
+        return [*self._other_problems, *(problem for read in self._reads.values() for problem in read.problems)]
 
     def read(self, document: Document) -> None:
         content = document.content
-        problems = Problems(document.source, f"document {document.number}")
-        top = Section(problems, content, "")
         version = content.get("apiVersion")
         if isinstance(version, str) and not version.startswith(API_GROUP):
-            self.notices.append(f"{document.source}:{content.line}: a resource of {version} is none of ours, left out.")
+            place = f"{document.source}:{content.line}"
+            self.notices.append(f"{place}: ignored, because {version} is not an API version of Odradek.")
             return
-        # An embedded cluster leaves secured listeners out, with a notice of its own.
-        resource = _read_document(top, problems, secured=True)
-        spec = None if resource is None else top.section("spec")
-        if resource is not None and spec is not None and self._is_first(resource, problems, spec):
-            if isinstance(resource, Cluster):
-                self.clusters[resource.name] = resource
-                self.notices += notices_of(resource)
-            else:
-                self.topics[resource.name] = resource
-        self.problems += problems.found
-
-    def _is_first(self, resource: Cluster | Topic, problems: Problems, spec: Section) -> bool:
-        """Whether this is the first resource of its kind and name, and it has a name."""
-        kind, name = type(resource), resource.name
-        earlier = self._places.setdefault((kind, name), (problems, spec))[0]
-        if name and earlier is not problems:
-            problems.add(
-                spec.line(""),
-                "metadata.name",
-                f"this {kind.__name__} is described twice, also in {earlier.source}.",
-            )
-        return bool(name) and earlier is problems
+        # An embedded cluster ignores secured listeners, and reports that itself.
+        read = _Read(content, f"document {document.number}", Reading(embedded=True), document.source)
+        key = str(content.get("kind")), read.name
+        earlier = self._reads.get(key)
+        if read.name and earlier is not None:
+            read.complain(("metadata", "name"), f"this {key[0]} is described twice, also in {earlier.source}.")
+        elif read.name:
+            self._reads[key] = read
+        if self._reads.get(key) is not read:
+            self._other_problems += read.problems
+        elif read.resource is not None:
+            self.found.append(read.resource)
+            self.notices += notices_of(read.resource) if isinstance(read.resource, Cluster) else ()
 
     def check_references(self) -> None:
-        """What one resource says of another: the cluster of a topic, and that it has brokers enough."""
-        for topic in self.topics.values():
-            problems, spec = self._places[Topic, topic.name]
-            before = len(problems.found)
-            cluster = self.clusters.get(topic.cluster)
-            if cluster is None:
-                if topic.cluster:
-                    spec.complain(
-                        "cluster", f"there is no Cluster {topic.cluster}{nearest(topic.cluster, self.clusters)}."
-                    )
-            elif topic.replicas is not None and topic.replicas > cluster.brokers.replicas:
-                spec.refuse(
-                    "replicas", f"at most {cluster.brokers.replicas}, the number of brokers of Cluster {cluster.name}"
-                )
-            self.problems += problems.found[before:]
+        """Check the cluster of each topic: that it exists, and that it has enough brokers."""
+        clusters = {name: read for (kind, name), read in self._reads.items() if kind == "Cluster"}
+        for (kind, _), read in self._reads.items():
+            name = cluster_of_topic(read.content)
+            if kind != "Topic" or name is None or read.has_problem_at("spec.cluster"):
+                continue
+            if name not in clusters:
+                read.complain(("spec", "cluster"), f"there is no Cluster {name}{nearest(name, clusters)}.")
+            else:
+                _check_replicas(read, clusters[name].resource)
+
+
+def _check_replicas(topic: _Read, cluster: Cluster | Topic | None) -> None:
+    replicas = _specification(topic.content).get("replicas")
+    if isinstance(cluster, Cluster) and isinstance(replicas, int) and not topic.has_problem_at("spec.replicas"):
+        brokers = cluster.brokers.replicas
+        if replicas > brokers:
+            allowed = f"at most {brokers}, the number of brokers of Cluster {cluster.name}"
+            topic.complain(("spec", "replicas"), f"must be {allowed}, found {replicas}.")

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek_operator.crds.fields import quantity_value
-from odradek_operator.crds.types import Brokers, Cluster, Json
+from odradek_operator.crds.types import DEFAULT_ZOOKEEPER_SIZE, Brokers, Cluster, Json
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 
-DEFAULT_ZOOKEEPER_SIZE: Final = "10Gi"
-"""Default size of a member's claim."""
 ZOOKEEPER_CLAIM: Final = "data"
 ZOOKEEPER_DATA: Final = f"{names.DATA_FOLDER}/data"
 _POD_VOLUME: Final = "data"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek_operator.crds import Cluster, Deletion, Topic, read_object
-from odradek_operator.crds.fields import ResourceError
+from odradek_operator.crds.problems import ResourceError
 from odradek_operator.kube.api.object_kinds import Object
 from odradek_operator.kube.cluster.cluster_view import View, cluster_of
 from odradek_operator.kube.cluster.status_documents import INVALID_SPEC

@@ -1,4 +1,4 @@
-"""Builds the `status` of resources as dictionaries in the form of the CRDs (`crds/status_schema`). Pure.
+"""Builds the `status` of resources as dictionaries in the form of the CRDs (`crds/status_types`). Pure.
 
 At the end of each round, it takes resources, the observed state, the decisions and the present status, and returns the
 new status. A status that equals the present one is not written, so nothing in it changes without a cause. The

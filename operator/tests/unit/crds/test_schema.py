@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek_operator.crds import Cluster, Topic, read_object, read_resources
-from odradek_operator.crds.documents import Document
-from odradek_operator.crds.fields import ResourceError, located
+from odradek_operator.crds.documents import Document, LocatedMapping
 from odradek_operator.crds.generate_crds import FOLDER, main, rendered
+from odradek_operator.crds.problems import ResourceError
 from odradek_operator.crds.schema import definitions
 
 ROOT = Path(__file__).parents[4]
@@ -103,6 +103,17 @@ def schema_of(plural: str) -> dict[str, Any]:
 
 def wrapped(kind: str, spec: object) -> dict[str, Any]:
     return {"apiVersion": "odradek.dev/v1", "kind": kind, "metadata": {"name": "demo"}, "spec": spec}
+
+
+def located(value: Any) -> Any:
+    """A document as if everything in it were at line 1."""
+    if isinstance(value, list):
+        return [located(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = LocatedMapping(1)
+    found.update({key: located(item) for key, item in value.items()})
+    return found
 
 
 def read(kind: str, spec: object) -> Cluster | Topic:

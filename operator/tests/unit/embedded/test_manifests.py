@@ -8,7 +8,7 @@ import pytest
 
 from odradek_operator.crds import Resources
 from odradek_operator.crds.documents import DocumentError
-from odradek_operator.crds.fields import ResourceError
+from odradek_operator.crds.problems import ResourceError
 from odradek_operator.embedded.manifests import MAX_BYTES, Manifests, only_cluster
 from odradek_operator.errors import EmbeddedError
 

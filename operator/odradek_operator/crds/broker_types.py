@@ -1,0 +1,236 @@
+"""The brokers of a Cluster. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import Field
+
+from odradek.base.config import BROKER_SETTINGS, broker_setting
+from odradek.base.errors import ConfigError
+from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, check_allowed
+from odradek_operator.crds.fields import (
+    Amounts,
+    Flag,
+    Image,
+    Name,
+    PropertyEntries,
+    Text,
+    Whole,
+    Written,
+    without_keys,
+)
+from odradek_operator.crds.model import Check, Complaint, Group, Model, Reading, Rule, must, published, repeated
+from odradek_operator.crds.pod_types import (
+    ComputeResources,
+    PodTemplate,
+    ReleaseSeconds,
+    SecretName,
+    Spread,
+    VolumeSize,
+    volume_rules,
+)
+from odradek_operator.crds.problems import nearest
+from odradek_operator.crds.topic_types import DEFAULT_REPLICAS, MAX_BROKERS
+
+MAX_FIRST_BROKER_ID: Final = 999_999_999 - MAX_BROKERS
+"""Ids have at most nine digits, so that the names of Services have at most 63 characters."""
+MAX_VOLUME_ID: Final = 999
+MAX_VOLUMES: Final = 16
+MAX_RACKS: Final = 64
+MAX_SECRETS: Final = 16
+MAX_REBALANCED_PARTITIONS: Final = 1_000
+"""Partitions of one portion. A portion is one transaction of ZooKeeper, which is limited to 1 MB."""
+
+OPERATED_KEYS: Final = frozenset(
+    {
+        "broker.id",
+        "broker.rack",
+        "listeners",
+        "advertised.listeners",
+        "listener.security.protocol.map",
+        "inter.broker.listener.name",
+        "log.dir",
+        "log.dirs",
+        "zookeeper.connect",
+        "metrics.host",
+        "metrics.port",
+    }
+)
+"""Broker properties that follow from the rest of the resource and differ between brokers."""
+SENSITIVE_KEYS: Final = frozenset(key for key, setting in BROKER_SETTINGS.items() if setting.sensitive)
+"""Broker properties that belong into a Secret: the properties of the resource are written to a ConfigMap."""
+_KNOWN_SETTINGS: Final = (*BROKER_SETTINGS, *IDLE_BROKER_SETTINGS)
+
+
+def unknown_setting(key: str) -> str:
+    """Return the message about a broker property that does not exist."""
+    return f"is not a setting of this broker or of Apache Kafka 3.9{nearest(key, _KNOWN_SETTINGS)}."
+
+
+def _config_problem(key: str, value: str, reading: Reading) -> str | None:
+    """Return what is wrong. `SENSITIVE_KEYS` are refused by the schema only: `notices_of` reports stored ones."""
+    if key in OPERATED_KEYS:
+        return "is set by the operator for each broker: remove it."
+    setting = broker_setting(key)
+    if setting is None:
+        # On Kubernetes an unknown property of a stored resource must not stop everything else: see `notices_of`.
+        return unknown_setting(key) if reading.embedded else None
+    try:
+        setting.parse(value)
+        check_allowed(key, value)
+    except ConfigError as error:
+        return f"{error}."
+    return None
+
+
+_CONFIG_RULES: Final = (
+    Rule(
+        without_keys(OPERATED_KEYS),
+        "The operator sets one of these properties for each broker: remove it. The operator sets: "
+        f"{', '.join(sorted(OPERATED_KEYS))}.",
+    ),
+    Rule(
+        without_keys(SENSITIVE_KEYS),
+        "A property here is a password, and many can read this resource: put it into a Secret and name the Secret in "
+        f"configFrom. Passwords are: {', '.join(sorted(SENSITIVE_KEYS))}.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume(Model):
+    """A disk of each broker."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = volume_rules("a volume")
+
+    id: Annotated[Whole, Field(ge=0, le=MAX_VOLUME_ID)]
+    """Number of the volume, part of the names of its claims."""
+    size: VolumeSize
+    """Size of the claim, such as 100Gi. It can grow if its class allows that. It cannot shrink."""
+    storage_class: Name | None = None
+    """StorageClass of the claim. If not set, the default class of the Kubernetes cluster. Local SSDs are best."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalance(Model):
+    """How replicas move when the number of brokers, or the replication factor of a topic, changes."""
+
+    partitions: Annotated[Whole, Field(ge=1, le=MAX_REBALANCED_PARTITIONS)] = 10
+    """Maximum number of partitions of the cluster that move at the same time."""
+    throttle_bytes_per_second: Annotated[
+        int, Amounts(at_least="1"), Field(alias="throttle"), published(default="50M")
+    ] = 50_000_000
+    """Maximum bytes per second that moving replicas use, for each broker and direction. 50M is 50 megabytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SecretSource(Model):
+    """A source of properties."""
+
+    secret_ref: SecretName
+    """A Secret."""
+
+
+def _shared_ensemble_only(brokers: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
+    """Only the reader knows where the resource comes from."""
+    if reading.embedded and (first := brokers.get("firstBrokerId", 0)) != 0:
+        allowed = "0 in an embedded cluster, which shares its ensemble with no other brokers"
+        yield must(("firstBrokerId",), allowed, first)
+
+
+def _rack_is_named(brokers: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
+    """The CEL rule of the group `rack` is the same."""
+    if "rack" in brokers and not {"rack.topologyKey", "rack.names"} & brokers.keys():
+        yield Complaint(("rack.topologyKey",), "must be text that is not empty, and it is missing.")
+
+
+def _volumes_differ(brokers: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
+    """The schema has this rule as `list_key`."""
+    return repeated(brokers, "storage.volumes", "id", "the other volumes' ids")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brokers(Model):
+    """The brokers of a cluster. The id of a broker is the ordinal of its pod."""
+
+    field_groups: ClassVar[Mapping[str, Group]] = {
+        "storage": Group(description="Storage of the records.", default={}),
+        "rack": Group(
+            description="Racks, or zones: the replicas of a partition are spread over them.",
+            rules=(Rule("has(self.topologyKey) || has(self.names)", "rack needs topologyKey: the label of the rack."),),
+        ),
+    }
+    checks: ClassVar[tuple[Check, ...]] = (_shared_ensemble_only, _rack_is_named, _volumes_differ)
+
+    replicas: Annotated[Whole, Field(ge=1, le=MAX_BROKERS)] = DEFAULT_REPLICAS
+    """Number of brokers. When it grows, replicas move to the new brokers. When it shrinks, the brokers with the highest
+    ids are drained first. spec.brokers.rebalance limits both."""
+    first_id: Annotated[Whole, Field(alias="firstBrokerId", ge=0, le=MAX_FIRST_BROKER_ID)] = 0
+    """The lowest broker id; the other ids follow without a gap. Set it for a cluster that joins an ensemble
+    (zookeeper.connect) in which other brokers have the ids from 0. It can change only while the cluster has no
+    broker."""
+    volumes: Annotated[
+        tuple[Volume, ...],
+        Field(alias="storage.volumes", max_length=MAX_VOLUMES),
+        published(
+            Rule(
+                "size(self) == size(oldSelf) && self.all(one, oldSelf.exists(old, old.id == one.id))",
+                "Volumes cannot be added or removed later, because their claims belong to the pods: set the list back, "
+                "or create another cluster.",
+            ),
+            list_key="id",
+            default=[],
+        ),
+    ] = ()
+    """The disks of each broker. Each is a log directory. Without volumes, records are kept in the pod and are lost with
+    it: use that only for tests."""
+    delete_claims: Annotated[Flag, Field(alias="storage.deleteClaims")] = False
+    """Whether the claims of the brokers, with all records, are deleted when the Cluster is deleted. If false, they are
+    kept, and a new Cluster with the same name finds its records again."""
+    release_lost_after_seconds: Annotated[ReleaseSeconds, Field(alias="storage.releaseLostAfterSeconds")] = 300
+    """Seconds that the node or disk of a broker may be gone before its claim is deleted. The broker then starts on
+    another node with an empty disk and fetches its replicas again. The claim is deleted only if each partition of the
+    broker has an in-sync replica elsewhere. 0 never deletes it."""
+    rack_topology_key: Annotated[Text | None, Field(alias="rack.topologyKey", max_length=317)] = None
+    """The label of nodes that contains their rack, such as topology.kubernetes.io/zone."""
+    rack_names: Annotated[
+        tuple[Annotated[Name, Field(description="Name of a rack.")], ...],
+        Field(alias="rack.names", max_length=MAX_RACKS),
+    ] = ()
+    """Racks of the brokers of an embedded cluster, which has no nodes. The brokers get them in turn. On Kubernetes the
+    label of the node is used."""
+    spread: Spread = Spread.REQUIRED
+    """Required: a node gets a second broker only when every node that the brokers may run on has one, unless their
+    volumes leave no other choice. Preferred: the scheduler prefers nodes without a broker. A change applies to pods
+    that start after it. An affinity.podAntiAffinity in the template replaces it."""
+    image: Image | None = None
+    """Image of the brokers, with its tag or digest. If not set, it follows from the image prefix of the operator and
+    spec.version. It must contain the same program: pods with another image do not start."""
+    resources: ComputeResources = ComputeResources()
+    """Requests and limits of each broker, as in any container of Kubernetes."""
+    template: PodTemplate = PodTemplate()
+    """Additions to the pods of the brokers. Names and meanings are those of Kubernetes pods. Every change restarts the
+    pods, one after the other."""
+    rebalance: Annotated[Rebalance, published(default={})] = Rebalance()
+    """How replicas move when the number of brokers, or the replication factor of a topic, changes."""
+    config: Annotated[Mapping[str, str], PropertyEntries(check=_config_problem), published(*_CONFIG_RULES)] = field(
+        default_factory=dict
+    )
+    """Kafka's broker properties, by Kafka's names. Properties that a running broker can change are changed without a
+    restart. The operator sets ids, listeners, racks, directories and ZooKeeper. The status reports wrong values.
+    Unknown names have no effect; the status warns of them, with the nearest known name. Values are text or whole
+    numbers: put true, false and fractions in quotes."""
+    config_secrets: Annotated[
+        tuple[Annotated[str, Written(_SecretSource, lambda source: source.secret_ref.name)], ...],
+        Field(alias="configFrom", max_length=MAX_SECRETS),
+    ] = ()
+    """Secrets of this namespace whose entries are broker properties too: each key is the name of a property, such as
+    zookeeper.ssl.keystore.password. They take precedence over config. The brokers read them when they start: restart
+    the brokers after a change."""
+
+    def ids(self, count: int | None = None) -> range:
+        """Return the ids of the first `count` brokers; without `count`, of all that are specified."""
+        return range(self.first_id, self.first_id + (self.replicas if count is None else count))

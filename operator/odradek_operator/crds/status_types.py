@@ -1,0 +1,172 @@
+"""The statuses of Cluster and Topic: only their schema is generated. `kube.cluster.status_documents` writes them. Pure.
+
+Fields that are not optional in these types are required in the schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from odradek_operator.crds.fields import Text, Whole
+from odradek_operator.crds.model import Model, published
+
+_Generation = Annotated[Whole, Field(ge=0)]
+_GENERATION = "The metadata.generation of the specification that this was written for."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Condition(Model):
+    """A condition."""
+
+    type: Annotated[Text, Field(max_length=316)]
+    """The aspect that the condition is about."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether the condition is met."""
+    reason: Annotated[Text, Field(max_length=1_024)]
+    """The reason, in one word."""
+    message: Annotated[str, Field(max_length=32_768)]
+    """The reason, in sentences."""
+    last_transition_time: datetime
+    """The time when the status last changed."""
+    observed_generation: Annotated[_Generation | None, Field(description=_GENERATION)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BoundListener(Model):
+    """A listener."""
+
+    name: str
+    """Name of the listener."""
+    type: str | None = None
+    """From where clients reach it."""
+    bootstrap: str | None = None
+    """The value for bootstrap.servers of clients. Missing while it is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BrokerState(Model):
+    """A broker."""
+
+    id: Whole
+    """Id of the broker."""
+    state: str
+    """Running: its pod is ready and it is registered in ZooKeeper. Starting: not both yet. Restarting: its pod is being
+    terminated. Pending: its pod has no node. Lost: its node is gone or not ready. Missing: it has no pod."""
+    pod: str | None = None
+    """Its pod."""
+    node: str | None = None
+    """The node of the pod."""
+    rack: str | None = None
+    """Its rack, as the broker registered it."""
+    outdated: bool | None = None
+    """Whether its pod does not match the specification and waits for a restart."""
+    reason: str | None = None
+    """Why it is not running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RollState(Model):
+    """A rolling restart."""
+
+    waiting_for: str | None = None
+    """What the next restart waits for. Missing if it waits for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RebalanceState(Model):
+    """A movement of replicas."""
+
+    remaining: Whole | None = None
+    """Number of partitions that still have to move."""
+    total: Whole | None = None
+    """Number of partitions of the cluster."""
+    reason: str | None = None
+    """Why they move."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EnsembleState(Model):
+    """An ensemble."""
+
+    ready: str | None = None
+    """Number of members that are ready, and number that is specified: 3/3."""
+
+
+_Warnings = tuple[Annotated[str, Field(description="A warning.")], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatusSchema(Model):
+    """What the operator observed last. Only the operator writes it."""
+
+    observed_generation: Annotated[_Generation | None, Field(description=_GENERATION)] = None
+    conditions: Annotated[tuple[_Condition, ...], published(list_key="type")] = ()
+    """Conditions in Kubernetes' usual form. Ready: every broker runs as specified, there is a controller, and the
+    operator has nothing left to do."""
+    version: str | None = None
+    """Version of the brokers that run; several during a rolling upgrade."""
+    cluster_id: str | None = None
+    """Id that the cluster generated when it first started. Clients see it."""
+    controller_id: Whole | None = None
+    """Id of the broker that is controller."""
+    controller_epoch: Whole | None = None
+    """Number of the controller. Each election raises it."""
+    brokers_ready: str | None = None
+    """Number of brokers that are ready, and number that is specified: 2/3."""
+    listeners: Annotated[tuple[_BoundListener, ...], published(list_key="name")] = ()
+    """Where clients connect."""
+    brokers: Annotated[tuple[_BrokerState, ...], published(list_key="id")] = ()
+    """All brokers."""
+    roll: _RollState | None = None
+    """The restart of pods that do not match the specification. Missing if all match."""
+    rebalance: _RebalanceState | None = None
+    """Replicas that move. Missing if none do."""
+    zookeeper: _EnsembleState | None = None
+    """The cluster's own ensemble."""
+    warnings: _Warnings = ()
+    """Parts of the specification that have no effect, one message each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupState(Model):
+    """A consumer group."""
+
+    group: str
+    """Name of the group."""
+    lag_records: Whole | None = None
+    """Number of records that the group has not committed yet, over all partitions."""
+    lag_seconds: float | None = None
+    """Age of the oldest of these records, in the partition with the highest age."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStatusSchema(Model):
+    """What the operator observed last. Only the operator writes it."""
+
+    observed_generation: Annotated[_Generation | None, Field(description=_GENERATION)] = None
+    conditions: Annotated[tuple[_Condition, ...], published(list_key="type")] = ()
+    """Conditions in Kubernetes' usual form. Ready: the topic is as specified, and every replica is in sync."""
+    topic_id: str | None = None
+    """Id of the topic. A topic that is deleted and created again has another."""
+    partitions: Whole | None = None
+    """Number of partitions."""
+    replicas: Whole | None = None
+    """Number of replicas of each partition."""
+    under_replicated: Whole | None = None
+    """Number of partitions that lack an in-sync replica."""
+    offline: Whole | None = None
+    """Number of partitions without a leader."""
+    size_bytes: Whole | None = None
+    """Bytes of the logs of the leaders. Missing while no size is reported."""
+    size: str | None = None
+    """The same with a unit: 1.5Gi."""
+    groups: Annotated[tuple[_GroupState, ...], published(list_key="group")] = ()
+    """Consumer groups that committed offsets in the topic, sorted by lag, the highest first."""
+    adopted: tuple[Annotated[str, Field(description="partitions=N or KEY=VALUE.")], ...] = ()
+    """With drift: Adopt, the settings that others made in addition to the specification: partitions=N and KEY=VALUE."""
+    warnings: _Warnings = ()
+    """Parts of the specification that have no effect, and other warnings, one message each."""
