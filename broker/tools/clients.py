@@ -61,7 +61,7 @@ CLIENTS: Final = (
         created_by="BlockingClient.admin",
         without={"start": _STARTED_BY_CLIENT},
         phrases={
-            "Use it on one event loop; `start` before use; `close` is idempotent.": (
+            "Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.": (
                 "Any thread can use it. It shares the connections of its `BlockingClient`."
             ),
             "Close all connections.": "Do nothing: the connections belong to the `BlockingClient`, which closes them.",
@@ -73,8 +73,9 @@ CLIENTS: Final = (
         created_by="BlockingClient.consumer",
         without={"start": _STARTED_BY_CLIENT, "on_revoked": _GROUP_EVENT, "on_assigned": _GROUP_EVENT},
         phrases={
-            "Bound to one event loop. Call `start` first; `close` is idempotent.": (
-                "One thread at a time can use it; `close` is idempotent."
+            "Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.": (
+                "One thread at a time can use it; `close` is idempotent. Heartbeats and fetches continue in the"
+                " background thread of the client between calls."
             ),
             "If cancelled, it": "If interrupted, for example by Ctrl-C, it",
         },
@@ -91,7 +92,10 @@ CLIENTS: Final = (
         created_by="BlockingClient.producer",
         without={"start": _STARTED_BY_CLIENT},
         phrases={
-            "Bound to one event loop. Call `start` first; `close` is idempotent and sends buffered records.": (
+            (
+                "Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent and sends"
+                " buffered records."
+            ): (
                 "Any thread can use it; `close` is idempotent and sends buffered records. Each call waits for the"
                 " event loop of the client, so `send_many` is the faster way to send many records."
             ),

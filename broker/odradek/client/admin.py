@@ -1,12 +1,4 @@
-"""The admin client: topics, configurations, groups and brokers.
-
-Every call retries retriable errors until `default_api_timeout_ms`, and raises the first error that remains. Calls about
-several items do what is possible.
-
-If the answer to a change is lost, the change is sent again, although the first attempt may have succeeded. Then
-"already exists" for a creation, "unknown" for a deletion and the requested number of partitions count as success. A
-topic that someone else created at the same moment therefore counts as created, too.
-"""
+"""The admin client: topics, configurations, groups and brokers."""
 
 from __future__ import annotations
 
@@ -76,27 +68,40 @@ Outcome = tuple[str, int, str | None]
 
 
 class Admin:
-    """The admin client. Use it on one event loop; `start` before use; `close` is idempotent."""
+    """Creates, describes, changes and deletes topics, configurations and groups, and describes brokers.
+
+    Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.
+
+    Every method retries retriable errors for up to `default_api_timeout_ms`. Then it raises the last error, or
+    `RequestTimedOutError`. A method with several items changes as many as it can before it raises the error of one.
+
+    If the response to a change of topics is lost, the change is sent again. Then "already exists" counts as success of
+    a creation, "unknown" of a deletion, and the requested number of partitions of an increase. So a topic that somebody
+    else created at the same time counts as created.
+    """
 
     def __init__(
         self, settings: ClientSettings | str, *, clock: Clock | None = None, cluster: Cluster | None = None
     ) -> None:
-        """`settings` can be a bootstrap list. `clock` is for tests. A given `cluster` is not closed."""
+        """`settings` can be a bootstrap list, `host:port,host:port`.
+
+        `clock` is for tests. `close` does not close a given `cluster`.
+        """
         self._cluster: Final = cluster or Cluster(settings, clock=clock)
         self._owns_cluster: Final = cluster is None
         self._settings: Final = self._cluster.settings
 
     async def __aenter__(self) -> Self:
-        """Start."""
+        """Call `start` and return the object."""
         await self.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Close."""
+        """Call `close`."""
         await self.close()
 
     async def start(self) -> None:
-        """Connect and read the metadata. Raises `NetworkError` if no bootstrap server answers."""
+        """Connect and fetch the metadata of the cluster. Raises `NetworkError` if no bootstrap server answers."""
         await self._cluster.start()
 
     async def close(self) -> None:
@@ -107,8 +112,12 @@ class Admin:
     # ------------------------------------------------------------------------------------------------ topics
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics. Raises `TopicAlreadyExistsError`, `InvalidReplicationFactorError`, `InvalidConfigError`,
-        ..."""
+        """Create topics. With `validate_only`, brokers only check whether the topics could be created.
+
+        Returns when the controller has chosen the replicas. Leaders may be elected a moment later. Raises
+        `TopicAlreadyExistsError`, `InvalidTopicError`, `InvalidPartitionsError`, `InvalidReplicationFactorError`,
+        `InvalidConfigError` and other errors of the controller.
+        """
         wanted = {topic.name: topic for topic in topics}
 
         def message(names: Sequence[str]) -> Message:
@@ -121,7 +130,10 @@ class Admin:
         await self._change(CreateTopicsResponse, message, _topic_outcomes, wanted, TopicAlreadyExistsError.code)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics; brokers may remove them later. Raises `UnknownTopicOrPartitionError`, ..."""
+        """Delete topics with all their records. Brokers that are down delete their replicas when they return.
+
+        Raises `UnknownTopicOrPartitionError` if there is no such topic.
+        """
 
         def message(names: Sequence[str]) -> Message:
             return {
@@ -136,7 +148,11 @@ class Admin:
         await self._change(DeleteTopicsResponse, message, outcomes, names, UnknownTopicOrPartitionError.code)
 
     async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Increase the numbers of partitions. Raises `InvalidPartitionsError` if topics already have as many."""
+        """Increase the numbers of partitions. `counts` has the new total of each topic.
+
+        With `validate_only`, brokers only check the request. Raises `InvalidPartitionsError` if a topic already has as
+        many partitions, and `UnknownTopicOrPartitionError`.
+        """
 
         def message(names: Sequence[str]) -> Message:
             return {
@@ -161,7 +177,7 @@ class Admin:
         names: Iterable[str],
         done_before: int,
     ) -> None:
-        """Send a change to the controller. `done_before`: the error code that means success after a lost answer."""
+        """Send a change to the controller. `done_before` is the error code that means success after a lost response."""
         left = list(names)
         answer_lost = False
 
@@ -192,12 +208,17 @@ class Admin:
             raise failure
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """Return the sorted names of all topics; internal topics only with `internal`."""
+        """Return the names of all topics, sorted. Internal topics, such as `__consumer_offsets`, only with
+        `internal`.
+        """
         view = await self._cluster.fresh_view(None)
         return sorted(topic.name for topic in view.topics.values() if internal or not topic.internal)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Return topics with leaders and replicas. Raises `UnknownTopicOrPartitionError`, ..."""
+        """Return each topic with its partitions, their leaders and replicas.
+
+        Raises `UnknownTopicOrPartitionError` if there is no such topic.
+        """
         names = list(names)
         view = await self._cluster.fresh_view(names)
         return {name: _described_topic(name, view.topics.get(name)) for name in names}
@@ -205,7 +226,7 @@ class Admin:
     # ------------------------------------------------------------------------------------------------ brokers
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Return the brokers and the controller."""
+        """Return the id of the cluster, its live brokers and the controller."""
 
         async def attempt() -> ClusterDescription:
             response = await self._cluster.ask_any(DescribeClusterResponse, {})
@@ -222,7 +243,7 @@ class Admin:
         return await self._retrying(attempt, "describing the cluster")
 
     async def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
-        """Return the log directories and their replicas, of these brokers or of all."""
+        """Return the log directories of each broker, with the sizes of their replicas. By default, of all brokers."""
         brokers = sorted(self._cluster.view.nodes if broker_ids is None else set(broker_ids))
         answers = await asyncio.gather(*(self._log_dirs_of(broker) for broker in brokers))
         return dict(zip(brokers, answers, strict=True))
@@ -240,7 +261,10 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[ConfigResource], *, keys: Iterable[str] | None = None
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return the configuration of resources, all entries or only `keys`."""
+        """Return the configuration of each resource by property name: all properties, or only `keys`.
+
+        Raises `UnknownTopicOrPartitionError` for an unknown topic.
+        """
         wanted = None if keys is None else list(keys)
         found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
         for node, group in _by_broker(resources).items():
@@ -263,7 +287,11 @@ class Admin:
     async def incremental_alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
     ) -> None:
-        """Change single configuration entries. Raises `InvalidConfigError`, ..."""
+        """Change single properties of resources. Other properties stay as they are.
+
+        With `validate_only`, brokers only check the values. Raises `InvalidConfigError` for a value that is not allowed
+        and `UnknownTopicOrPartitionError` for an unknown topic.
+        """
         for node, group in _by_broker(changes).items():
             message: Message = {
                 "resources": [
@@ -295,7 +323,7 @@ class Admin:
     # ------------------------------------------------------------------------------------------------ groups
 
     async def list_groups(self) -> list[GroupListing]:
-        """Return the groups of all coordinators, by name."""
+        """Return all groups, sorted by id. Asks every broker for the groups that it coordinates."""
 
         async def of(node: int) -> list[GroupListing]:
             async def attempt() -> list[GroupListing]:
@@ -316,7 +344,7 @@ class Admin:
         return sorted((group for answer in answers for group in answer), key=lambda group: group.group_id)
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return state, members and assignments. An unknown group has the state Dead."""
+        """Return the state, the members and their assignments of each group. An unknown group has the state Dead."""
         group_ids = list(group_ids)
         found = await asyncio.gather(*(self._describe_group(group_id) for group_id in group_ids))
         return dict(zip(group_ids, found, strict=True))
@@ -337,7 +365,10 @@ class Admin:
         return await self._retrying(attempt, f"describing group {group_id}")
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups without members. Raises `NonEmptyGroupError`, `GroupIdNotFoundError`."""
+        """Delete groups with their committed offsets, one after the other. Stops at the first error.
+
+        Raises `NonEmptyGroupError` if a group has members, and `GroupIdNotFoundError`.
+        """
         for group_id in group_ids:
             await self._delete_group(group_id)
 
@@ -351,7 +382,7 @@ class Admin:
 
     def _check_group(self, code: int, group_id: str) -> None:
         try:
-            _check(code, None, f"group {group_id} is refused")
+            _check(code, None, f"the coordinator refused the request for group {group_id}")
         except ProtocolError as error:
             if error.retriable:
                 self._cluster.forget_coordinator(group_id)
@@ -360,14 +391,24 @@ class Admin:
     async def group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of a group, for these partitions or for all."""
+        """Return the committed offsets of a group, for these partitions or for all.
+
+        The result lacks partitions for which nothing is committed.
+        """
         deadline = self._cluster.deadline(f"reading the offsets of group {group_id}")
         return await fetch_committed(self._cluster, group_id, partitions, deadline=deadline)
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int | str], *, read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset]:
-        """Return the offset of each partition for a time in milliseconds, or `earliest`, `latest`, `max-timestamp`."""
+        """Return an offset of each partition. `wanted` has a time in milliseconds since 1970 UTC, or a name.
+
+        A time finds the first record at or after it. `earliest` is the first offset, `latest` the offset after the last
+        record, and `max-timestamp` the record with the highest timestamp. The offset is -1 if there is no such record.
+        With `read_committed`, `latest` is the last stable offset: the records of open transactions come after it.
+
+        Raises `UnknownTopicOrPartitionError`.
+        """
         timestamps = {
             partition: OFFSET_SPECS[spec] if isinstance(spec, str) else spec for partition, spec in wanted.items()
         }
@@ -379,18 +420,18 @@ class Admin:
 
 
 def _may_pass(error: ProtocolError) -> bool:
-    """Whether to retry a change. The controller knows every topic, so an unknown topic is final."""
+    """Whether a retry of a change can succeed. The controller knows every topic, so an unknown topic is final."""
     return error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
 
 
 def _check(code: int, text: str | None, what: str) -> None:
-    """Raise the error of a response or of a part of it. `text`: the broker's error message."""
+    """Raise the error if `code` is one. `text` is the broker's error message, `what` describes the failed request."""
     if code:
         raise error_for(code, f"{what}: {text}" if text else what)
 
 
 def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """Group resources by the broker to ask; None if any broker can answer."""
+    """Group resources by the broker to ask. None stands for any broker."""
     grouped: dict[int | None, list[ConfigResource]] = {}
     for resource in resources:
         own = resource.resource_type in _BROKER_RESOURCES and resource.name

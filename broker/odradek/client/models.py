@@ -1,4 +1,4 @@
-"""Results of the clients as frozen values. Timestamps are milliseconds since 1970 UTC."""
+"""Arguments and results of the clients. All are immutable. Timestamps are milliseconds since 1970 UTC."""
 
 from __future__ import annotations
 
@@ -9,59 +9,67 @@ from uuid import UUID
 from odradek.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, TopicPartition
 
 Headers = tuple[tuple[str, bytes | None], ...]
+"""Headers of a record: name and value. A name may occur several times."""
 KeyValueTime = tuple[bytes | None, bytes | None, int]
-"""One record for `send_many`: key, value, timestamp in milliseconds."""
+"""A record for `send_many`: key, value, and timestamp in milliseconds since 1970 UTC."""
 
 
 class RecordMetadata(NamedTuple):
-    """Partition, offset and timestamp of a sent record."""
+    """Where a sent record was appended."""
 
     topic: str
     partition: int
     offset: int
-    """-1 with acks=0, and for a duplicate that is too old for the broker to know its offset."""
+    """-1 if unknown: with acks=0, and for a duplicate that is too old for the broker to know its offset."""
     timestamp: int
-    """The broker's append time if the topic uses LogAppendTime, else the timestamp of the record."""
+    """Milliseconds since 1970 UTC: the append time if the topic uses LogAppendTime, else the record's timestamp."""
 
 
 class BatchMetadata(NamedTuple):
-    """Partition, offset and timestamp of a sent batch."""
+    """Where a batch of records was appended."""
 
     topic: str
     partition: int
     base_offset: int
+    """Offset of its first record; -1 if unknown, as in `RecordMetadata`."""
     record_count: int
     timestamp: int
-    """The broker's append time; -1 if the topic uses CreateTime."""
+    """Milliseconds since 1970 UTC: the append time if the topic uses LogAppendTime, else -1."""
 
 
 class SendResult(NamedTuple):
-    """The result of `send_many`: all records were acknowledged."""
+    """The result of `send_many` after all records were acknowledged."""
 
     records: int
+    """Number of records."""
     batches: tuple[BatchMetadata, ...]
+    """The batches that contain them, possibly with records of other calls."""
 
 
 class ConsumerRecord(NamedTuple):
-    """A record with its partition and offset."""
+    """A record that was read, with its topic, partition and offset."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
+    """Milliseconds since 1970 UTC; -1 if the record has none."""
     timestamp_type: int
-    """0: create time, 1: log append time, -1: none."""
+    """0: the producer's time, 1: the broker's append time, -1: no timestamp."""
     key: bytes | None
     value: bytes | None
     headers: Headers
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: the next offset to read."""
+    """A committed offset."""
 
     offset: int
+    """Offset of the next record to read."""
     metadata: str = ""
+    """Text of the application."""
     leader_epoch: int = NO_EPOCH
+    """Leader epoch of the last record that was read; -1 if unknown."""
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -69,11 +77,13 @@ class OffsetAndTimestamp(NamedTuple):
 
     offset: int
     timestamp: int
+    """Milliseconds since 1970 UTC."""
     leader_epoch: int = NO_EPOCH
+    """Leader epoch of the record; -1 if unknown."""
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction, from its first offset to its marker."""
+    """An aborted transaction of one producer in a partition. It ends at the producer's next abort marker."""
 
     producer_id: int
     first_offset: int
@@ -81,37 +91,44 @@ class AbortedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawFetch:
-    """Whole batches of one partition, as its leader stores them."""
+    """Whole batches of one partition, as its leader stores them. `iterate_records` decodes them."""
 
     topic_partition: TopicPartition
     records: bytes | memoryview
-    """Batches in format 2, possibly compressed. The first may start below the requested offset."""
+    """Batches, possibly compressed, including control batches. The first may start below `fetch_offset`."""
     fetch_offset: int
-    """The requested offset: skip records below it."""
+    """The requested offset. Records below it must be skipped."""
     next_offset: int
     """Offset of the next fetch; `fetch_offset` if `records` is empty."""
     high_watermark: int
+    """Offset after the last replicated record."""
     last_stable_offset: int = NO_OFFSET
+    """Offset of the first record of an open transaction, else the high watermark; -1 if unknown."""
     log_start_offset: int = NO_OFFSET
+    """The first offset of the partition; -1 if unknown."""
     aborted: tuple[AbortedTransaction, ...] = ()
-    """With read_committed: the aborted transactions in this range."""
+    """With `read_committed`, the aborted transactions in this range. Their records must be skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to create. -1 means the broker's default."""
+    """A topic to create."""
 
     name: str
     partitions: int = -1
+    """Number of partitions; -1 for the broker's `num.partitions`."""
     replication_factor: int = -1
+    """Number of replicas of each partition; -1 for the broker's `default.replication.factor`."""
     configs: tuple[tuple[str, str], ...] = ()
+    """Properties of the topic, such as `("retention.ms", "86400000")`."""
     assignments: tuple[tuple[int, ...], ...] = ()
-    """Replicas of the partitions 0, 1, ...; `partitions` and `replication_factor` must then be -1."""
+    """Broker ids of the replicas of the partitions 0, 1, and so on. Empty: the controller chooses the brokers.
+    Otherwise `partitions` and `replication_factor` must be -1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDescription:
-    """A broker as clients reach it."""
+    """A live broker with its address for this client."""
 
     node_id: int
     host: str
@@ -121,19 +138,23 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """One partition; `leader` is -1 while there is none."""
+    """A partition with its leader and replicas, all given as broker ids."""
 
     partition: int
     leader: int
+    """-1 while there is no leader."""
     leader_epoch: int
     replicas: tuple[int, ...]
+    """The preferred leader comes first."""
     isr: tuple[int, ...]
+    """The in-sync replicas."""
     offline_replicas: tuple[int, ...] = ()
+    """Replicas on brokers or log directories that are offline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic and its partitions in order."""
+    """A topic with its partitions in order."""
 
     name: str
     topic_id: UUID = ZERO_UUID
@@ -143,18 +164,21 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
-    """The cluster; `controller_id` is -1 while there is none."""
+    """A cluster with its live brokers."""
 
     cluster_id: str | None
     controller_id: int
+    """Broker id of the controller; -1 while there is none."""
     brokers: tuple[BrokerDescription, ...]
 
 
 class ConfigResource(NamedTuple):
-    """A resource with configurations. Types: 2 topic, 4 broker, 8 broker logger."""
+    """A topic or broker whose configuration can be described or changed. Create it with `topic` or `broker`."""
 
     resource_type: int
+    """2: topic, 4: broker, 8: the loggers of a broker."""
     name: str
+    """Name of the topic or id of the broker; empty for the defaults of all brokers."""
 
     @classmethod
     def topic(cls, name: str) -> ConfigResource:
@@ -163,88 +187,107 @@ class ConfigResource(NamedTuple):
 
     @classmethod
     def broker(cls, broker_id: int | None = None) -> ConfigResource:
-        """Return the resource of a broker; None for the defaults of all brokers."""
+        """Return the resource of a broker, or by default that of the dynamic defaults of all brokers."""
         return cls(4, "" if broker_id is None else str(broker_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """A configuration entry with its source (DescribeConfigs: 1 topic, 4 static broker, 5 default, ...)."""
+    """A property of a resource with its value."""
 
     name: str
     value: str | None
+    """None if the property is sensitive or has no value."""
     source: int
+    """1: topic, 2: dynamic, of this broker, 3: dynamic default of all brokers, 4: the broker's file, 5: default."""
     read_only: bool = False
+    """Whether a change takes a restart of the broker."""
     sensitive: bool = False
     config_type: int = 0
+    """1: boolean, 2: string, 3: int, 4: short, 5: long, 6: double, 7: list, 8: class, 9: password, 0: unknown."""
     documentation: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """One operation of IncrementalAlterConfigs (KIP-339)."""
+    """A change of one property (KIP-339)."""
 
     name: str
     value: str | None
     operation: int = 0
-    """0 set, 1 delete, 2 append, 3 subtract."""
+    """0: set, 1: delete, so that the default applies, 2: append to a list, 3: remove from a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A group in a list. `state` is empty if the broker is too old to return it."""
+    """A group in the result of `list_groups`."""
 
     group_id: str
     protocol_type: str
+    """`consumer` for groups of consumers; empty without members that joined."""
     state: str = ""
+    """As in `GroupDescription`; empty if the broker is too old to return it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """A member of a group and its assignment."""
+    """A member of a group."""
 
     member_id: str
     group_instance_id: str | None
+    """Id of a static member; None for a dynamic one."""
     client_id: str
     client_host: str
     assignment: tuple[TopicPartition, ...] = ()
+    """The partitions that the member reads; empty if the group is not one of consumers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group: state (Empty, PreparingRebalance, CompletingRebalance, Stable, Dead), assignor, members, coordinator."""
+    """A group with its members."""
 
     group_id: str
     state: str
+    """Empty, PreparingRebalance, CompletingRebalance, Stable or Dead."""
     protocol_type: str
     protocol: str
+    """Name of the assignor, such as `range`; empty unless the group is stable."""
     coordinator: int
+    """Broker id of the coordinator."""
     members: tuple[MemberDescription, ...] = ()
 
 
 class ListedOffset(NamedTuple):
-    """A result of ListOffsets. The offset is -1 if no record matches."""
+    """An offset that was looked up by time or by name."""
 
     offset: int
+    """-1 if there is no such record."""
     timestamp: int = NO_TIMESTAMP
+    """Milliseconds since 1970 UTC of the record; -1 for `earliest` and `latest`."""
     leader_epoch: int = NO_EPOCH
+    """Leader epoch of the record; -1 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSize:
-    """A replica on disk. `offset_lag`: records behind the high watermark. `future`: the target of a move."""
+    """The size of a replica in a log directory."""
 
     size_bytes: int
     offset_lag: int = 0
+    """How many offsets the replica is behind the high watermark, or a future replica behind the current one."""
     future: bool = False
+    """Whether this is a copy that replaces the replica in another log directory when it is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirDescription:
-    """A broker's log directory. The error code is not 0 if it is offline. Totals are -1 if unknown."""
+    """A log directory of a broker."""
 
     path: str
     error_code: int = 0
+    """0 if it is online, else Kafka's error code, such as 56 for a disk error."""
     replicas: dict[TopicPartition, ReplicaSize] = field(default_factory=dict)
     total_bytes: int = -1
+    """Size of the file system; -1 if unknown."""
     usable_bytes: int = -1
+    """Free space of the file system; -1 if unknown."""

@@ -1,9 +1,4 @@
-"""Settings of the clients: Kafka's producer, consumer and admin properties in one frozen dataclass.
-
-They come from properties (`kafka.*` options of a Spark reader, `--property` of a command) or from keyword arguments,
-and are validated. Names, defaults and units are those of the clients of Apache Kafka 3.9, with `_` instead of `.`. Only
-the default of `allow_auto_create_topics` differs: it is off, so that a misspelled name does not create a topic.
-"""
+"""Settings of the clients: Kafka's producer, consumer and admin properties in one frozen dataclass."""
 
 from __future__ import annotations
 
@@ -23,57 +18,78 @@ _PREFIX: Final = "kafka."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """The settings of a client. Create it with `of` or `parse`. Raises `ConfigError` for an invalid value."""
+    """The settings of a producer, consumer or admin client. Create them with `of` or `parse`.
 
-    bootstrap_servers: tuple[str, ...] = words((), "Addresses (host:port) of some brokers, in any order")
+    Names, defaults and units are those of the clients of Apache Kafka 3.9, with `_` instead of `.`. Times (`_ms`) are
+    in milliseconds and sizes in bytes. Only the default of `allow_auto_create_topics` differs: it is off, so that a
+    misspelled name does not create a topic. Raises `ConfigError` for an invalid value.
+    """
+
+    bootstrap_servers: tuple[str, ...] = words(
+        (), "Addresses (host:port) of some brokers, in any order. Clients find the others"
+    )
     client_id: str = text("odradek", "Name of this client in the brokers' logs and quotas")
-    client_rack: str = text("", "Rack of this client; sent with fetches")
+    client_rack: str = text("", "Rack of this client. Leaders choose a replica in it for reads")
     security_protocol: str = choice("PLAINTEXT", "Protocol of connections to brokers", ("PLAINTEXT",))
 
-    request_timeout_ms: int = integer(30_000, "Timeout of a request; its connection is then closed", low=1)
-    default_api_timeout_ms: int = integer(60_000, "Timeout of an admin or consumer call, including its retries", low=1)
-    socket_connection_setup_timeout_ms: int = integer(10_000, "Timeout of opening a connection", low=1)
-    metadata_max_age_ms: int = integer(300_000, "Age at which the metadata is refreshed", low=1)
-    retry_backoff_ms: int = integer(100, "Pause before the first retry; doubled for each further one", low=0)
-    retry_backoff_max_ms: int = integer(1_000, "Maximum pause between retries", low=0)
-    reconnect_backoff_ms: int = integer(50, "Pause after a failed connection; doubled for each further one", low=0)
-    reconnect_backoff_max_ms: int = integer(1_000, "Maximum pause between connection attempts", low=0)
-    allow_auto_create_topics: bool = boolean(False, "Whether requesting a topic may create it")
+    request_timeout_ms: int = integer(30_000, "Timeout of a request in ms. Its connection is then closed", low=1)
+    default_api_timeout_ms: int = integer(60_000, "Timeout of an admin or consumer call with its retries, in ms", low=1)
+    socket_connection_setup_timeout_ms: int = integer(10_000, "Timeout for opening a connection, in ms", low=1)
+    metadata_max_age_ms: int = integer(300_000, "Age at which the metadata is refreshed, in ms", low=1)
+    retry_backoff_ms: int = integer(100, "Pause before the first retry, in ms. It doubles with each retry", low=0)
+    retry_backoff_max_ms: int = integer(1_000, "Maximum pause between retries, in ms", low=0)
+    reconnect_backoff_ms: int = integer(50, "Pause after a failed connection, in ms. It doubles each time", low=0)
+    reconnect_backoff_max_ms: int = integer(1_000, "Maximum pause between connection attempts, in ms", low=0)
+    allow_auto_create_topics: bool = boolean(False, "Whether a request for an unknown topic may create it")
 
-    acks: str = choice("all", "Replicas that must have a batch before it is acknowledged", ("all", "-1", "0", "1"))
-    enable_idempotence: bool | None = boolean(None, "Retries do not duplicate records; default: if acks is all")  # type: ignore[arg-type]
-    linger_ms: int = integer(0, "Time that a batch waits for more records")
-    batch_size: int = integer(16_384, "Size at which a batch is sent without waiting", low=1)
-    buffer_memory: int = long(33_554_432, "Size of unacknowledged batches above which send waits", low=1)
-    compression_type: str = choice("none", "Compression of the batches", ("none", "gzip", "snappy", "lz4", "zstd"))
-    delivery_timeout_ms: int = integer(120_000, "Time from send to success or failure, including retries", low=1)
-    max_block_ms: int = long(60_000, "Maximum time that send waits for metadata and buffer memory", low=0)
-    max_in_flight_requests_per_connection: int = integer(5, "Maximum number of unanswered requests per broker", low=1)
-    max_request_size: int = integer(1_048_576, "Maximum size of a produce request, and of a record", low=1)
-    retries: int = integer(2**31 - 1, "Maximum number of retries of a batch; the delivery timeout usually ends them")
+    acks: str = choice(
+        "all", "Replicas that must have a batch first: in-sync ones, leader, none", ("all", "-1", "0", "1")
+    )
+    enable_idempotence: bool | None = boolean(None, "Whether retries never duplicate records. Default: if acks is all")  # type: ignore[arg-type]
+    linger_ms: int = integer(0, "Time that a batch waits for more records, in ms")
+    batch_size: int = integer(16_384, "Bytes before compression at which a batch is sent without waiting", low=1)
+    buffer_memory: int = long(33_554_432, "Bytes of unacknowledged records above which send waits", low=1)
+    compression_type: str = choice(
+        "none", "Codec that compresses the batches", ("none", "gzip", "snappy", "lz4", "zstd")
+    )
+    delivery_timeout_ms: int = integer(120_000, "Time until a record is acknowledged or fails, in ms", low=1)
+    max_block_ms: int = long(60_000, "Maximum time that send waits for metadata and buffer memory, in ms", low=0)
+    max_in_flight_requests_per_connection: int = integer(
+        5, "Maximum number of produce requests in flight per broker", low=1
+    )
+    max_request_size: int = integer(1_048_576, "Maximum size of a produce request and of a record, in bytes", low=1)
+    retries: int = integer(2**31 - 1, "Maximum number of retries of a batch. The delivery timeout limits them too")
 
-    group_id: str | None = text(None, "Consumer group")
-    group_instance_id: str | None = text(None, "Id of a static member (KIP-345)")
-    auto_offset_reset: str = choice("latest", "Where to start without a valid offset", ("earliest", "latest", "none"))
+    group_id: str | None = text(None, "Id of the consumer group. Subscriptions and commits need one")
+    group_instance_id: str | None = text(None, "Id of a static member, which can restart without a rebalance (KIP-345)")
+    auto_offset_reset: str = choice(
+        "latest", "Where to start without a valid offset; none raises an error", ("earliest", "latest", "none")
+    )
     enable_auto_commit: bool = boolean(True, "Whether positions are committed automatically")
-    auto_commit_interval_ms: int = integer(5_000, "Time between automatic commits")
+    auto_commit_interval_ms: int = integer(5_000, "Time between automatic commits, in ms")
     isolation_level: str = choice(
-        "read_uncommitted", "Whether open and aborted transactions are visible", ("read_uncommitted", "read_committed")
+        "read_uncommitted",
+        "Whether records of open and aborted transactions are returned",
+        ("read_uncommitted", "read_committed"),
     )
-    fetch_min_bytes: int = integer(1, "Minimum size of a fetch response")
-    fetch_max_wait_ms: int = integer(500, "Maximum time that a broker waits for that size")
+    fetch_min_bytes: int = integer(1, "Minimum size of a fetch response, in bytes")
+    fetch_max_wait_ms: int = integer(500, "Maximum time that a broker waits for that size, in ms")
     fetch_max_bytes: int = integer(
-        52_428_800, "Maximum size of a fetch response, unless its first batch is larger", low=1
+        52_428_800, "Maximum size of a fetch response, in bytes. A first batch may exceed it", low=1
     )
-    max_partition_fetch_bytes: int = integer(1_048_576, "The same for each partition", low=1)
-    max_poll_records: int = integer(500, "Maximum number of records returned by getmany", low=1)
-    max_poll_interval_ms: int = integer(300_000, "Maximum time between calls of getmany; then the member leaves", low=1)
-    session_timeout_ms: int = integer(45_000, "Time without a heartbeat after which a member is removed", low=1)
-    heartbeat_interval_ms: int = integer(3_000, "Time between heartbeats", low=1)
+    max_partition_fetch_bytes: int = integer(
+        1_048_576, "Maximum size for each partition, in bytes. A first batch may exceed it", low=1
+    )
+    max_poll_records: int = integer(500, "Maximum number of records that getmany returns", low=1)
+    max_poll_interval_ms: int = integer(
+        300_000, "Time without a call of getmany after which the member leaves, in ms", low=1
+    )
+    session_timeout_ms: int = integer(45_000, "Time without a heartbeat after which a member is removed, in ms", low=1)
+    heartbeat_interval_ms: int = integer(3_000, "Time between heartbeats, in ms", low=1)
     partition_assignment_strategy: tuple[str, ...] = words(
-        ("range",), "Assignors in order of preference", choices=("range", "roundrobin")
+        ("range",), "Assignors in the order of preference", choices=("range", "roundrobin")
     )
-    check_crcs: bool = boolean(True, "Whether to verify checksums before decoding records")
+    check_crcs: bool = boolean(True, "Whether to verify the checksum of each batch")
 
     def __post_init__(self) -> None:
         """Validate each value, then the rules between values."""
@@ -96,7 +112,7 @@ class ClientSettings:
         if self.required_acks != ALL_ACKS:
             raise ConfigError(f"acks={self.acks} is not allowed with enable.idempotence=true: it must be all")
         if self.max_in_flight_requests_per_connection > 5:
-            # A broker remembers the last five batches of a producer, no more.
+            # A broker recognizes duplicates only among the last five batches of a producer.
             raise ConfigError(
                 f"max.in.flight.requests.per.connection={self.max_in_flight_requests_per_connection} is not allowed "
                 "with enable.idempotence=true: it must be at most 5"
@@ -104,15 +120,18 @@ class ClientSettings:
 
     @classmethod
     def of(cls, bootstrap_servers: str, **settings: Any) -> Self:
-        """Return settings for a comma-separated bootstrap list; `settings` by attribute name."""
+        """Return settings for a comma-separated list of `host:port`. `settings` are attributes of this class.
+
+        Raises `ConfigError` for an invalid value, and `TypeError` for an unknown name.
+        """
         return cls(bootstrap_servers=_addresses(bootstrap_servers), **settings)
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """Parse properties. Returns the settings and a warning for each property without an effect.
+        """Parse properties with Kafka's names. Return the settings, and a warning for each unknown property.
 
-        A name can start with `kafka.` and contain `_` instead of `.`, in any case. Raises `ConfigError` for an invalid
-        value.
+        A name can start with `kafka.`, contain `_` instead of `.`, and have any case. Raises `ConfigError` for an
+        invalid value.
         """
         values: dict[str, Any] = {}
         warnings = []
@@ -126,12 +145,12 @@ class ClientSettings:
         return cls(**values), warnings
 
     def replace(self, **changes: Any) -> Self:
-        """Return a validated copy with some settings changed."""
+        """Return a copy with some settings changed. Raises `ConfigError` for an invalid value."""
         return dataclasses.replace(self, **changes)
 
     @property
     def required_acks(self) -> int:
-        """`acks` in the protocol: -1, 0 or 1."""
+        """The number for `acks` in a Produce request: -1, 0 or 1."""
         return ALL_ACKS if self.acks == "all" else int(self.acks)
 
     @property
@@ -147,7 +166,7 @@ class ClientSettings:
         return self.isolation_level == "read_committed"
 
     def bootstrap_addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each bootstrap server. Raises `ConfigError` if there is none."""
+        """Return host and port of each bootstrap server. Raises `ConfigError` if there is none."""
         if not self.bootstrap_servers:
             raise ConfigError("bootstrap.servers is missing: it must be a list of host:port")
         return [parse_address(address) for address in self.bootstrap_servers]
@@ -157,13 +176,24 @@ CLIENT_SETTINGS: Final[Mapping[str, Setting]] = settings_of(ClientSettings)
 """All settings by Kafka's name."""
 
 
+def _describe(setting: Setting) -> str:
+    default = setting.render(setting.default)
+    values = f" Values: {', '.join(setting.choices)}." if setting.choices else ""
+    suffix = f" Default: {default}." if default else ""
+    return f"    {setting.attribute}: {setting.documentation}.{values}{suffix}"
+
+
+# help() shows the docstring of a class, but not the metadata of its fields.
+ClientSettings.__doc__ = "\n".join([ClientSettings.__doc__ or "", *map(_describe, CLIENT_SETTINGS.values())])
+
+
 def as_settings(settings: ClientSettings | str) -> ClientSettings:
-    """Return `settings`, or the settings of a bootstrap list."""
+    """Return `settings`, or default settings for a bootstrap list."""
     return ClientSettings.of(settings) if isinstance(settings, str) else settings
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Split `host:port` or `[v6]:port`. Raises `ConfigError`."""
+    """Split `host:port` or `[IPv6 address]:port`. Raises `ConfigError` if it is neither."""
     host, separator, port = address.rpartition(":")
     if separator and host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536:
         return host.removeprefix("[").removesuffix("]"), int(port)

@@ -27,7 +27,16 @@ from odradek.client.models import (
 
 
 class BlockingAdmin:
-    """The admin client. Any thread can use it. It shares the connections of its `BlockingClient`.
+    """Creates, describes, changes and deletes topics, configurations and groups, and describes brokers.
+
+    Any thread can use it. It shares the connections of its `BlockingClient`.
+
+    Every method retries retriable errors for up to `default_api_timeout_ms`. Then it raises the last error, or
+    `RequestTimedOutError`. A method with several items changes as many as it can before it raises the error of one.
+
+    If the response to a change of topics is lost, the change is sent again. Then "already exists" counts as success
+    of a creation, "unknown" of a deletion, and the requested number of partitions of an increase. So a topic that
+    somebody else created at the same time counts as created.
 
     Get it from `BlockingClient.admin`.
     """
@@ -42,7 +51,7 @@ class BlockingAdmin:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close."""
+        """Call `close`."""
         self.close()
 
     def close(self) -> None:
@@ -50,67 +59,103 @@ class BlockingAdmin:
         self._loop.run(self._admin.close())
 
     def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics. Raises `TopicAlreadyExistsError`, `InvalidReplicationFactorError`, `InvalidConfigError`,
-        ...
+        """Create topics. With `validate_only`, brokers only check whether the topics could be created.
+
+        Returns when the controller has chosen the replicas. Leaders may be elected a moment later. Raises
+        `TopicAlreadyExistsError`, `InvalidTopicError`, `InvalidPartitionsError`, `InvalidReplicationFactorError`,
+        `InvalidConfigError` and other errors of the controller.
         """
         self._loop.run(self._admin.create_topics(topics, validate_only=validate_only))
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics; brokers may remove them later. Raises `UnknownTopicOrPartitionError`, ..."""
+        """Delete topics with all their records. Brokers that are down delete their replicas when they return.
+
+        Raises `UnknownTopicOrPartitionError` if there is no such topic.
+        """
         self._loop.run(self._admin.delete_topics(names))
 
     def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Increase the numbers of partitions. Raises `InvalidPartitionsError` if topics already have as many."""
+        """Increase the numbers of partitions. `counts` has the new total of each topic.
+
+        With `validate_only`, brokers only check the request. Raises `InvalidPartitionsError` if a topic already has
+        as many partitions, and `UnknownTopicOrPartitionError`.
+        """
         self._loop.run(self._admin.create_partitions(counts, validate_only=validate_only))
 
     def list_topics(self, *, internal: bool = False) -> list[str]:
-        """Return the sorted names of all topics; internal topics only with `internal`."""
+        """Return the names of all topics, sorted. Internal topics, such as `__consumer_offsets`, only with
+        `internal`.
+        """
         return self._loop.run(self._admin.list_topics(internal=internal))
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Return topics with leaders and replicas. Raises `UnknownTopicOrPartitionError`, ..."""
+        """Return each topic with its partitions, their leaders and replicas.
+
+        Raises `UnknownTopicOrPartitionError` if there is no such topic.
+        """
         return self._loop.run(self._admin.describe_topics(names))
 
     def describe_cluster(self) -> ClusterDescription:
-        """Return the brokers and the controller."""
+        """Return the id of the cluster, its live brokers and the controller."""
         return self._loop.run(self._admin.describe_cluster())
 
     def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
-        """Return the log directories and their replicas, of these brokers or of all."""
+        """Return the log directories of each broker, with the sizes of their replicas. By default, of all brokers."""
         return self._loop.run(self._admin.describe_log_dirs(broker_ids))
 
     def describe_configs(
         self, resources: Iterable[ConfigResource], *, keys: Iterable[str] | None = None
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return the configuration of resources, all entries or only `keys`."""
+        """Return the configuration of each resource by property name: all properties, or only `keys`.
+
+        Raises `UnknownTopicOrPartitionError` for an unknown topic.
+        """
         return self._loop.run(self._admin.describe_configs(resources, keys=keys))
 
     def incremental_alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
     ) -> None:
-        """Change single configuration entries. Raises `InvalidConfigError`, ..."""
+        """Change single properties of resources. Other properties stay as they are.
+
+        With `validate_only`, brokers only check the values. Raises `InvalidConfigError` for a value that is not
+        allowed and `UnknownTopicOrPartitionError` for an unknown topic.
+        """
         self._loop.run(self._admin.incremental_alter_configs(changes, validate_only=validate_only))
 
     def list_groups(self) -> list[GroupListing]:
-        """Return the groups of all coordinators, by name."""
+        """Return all groups, sorted by id. Asks every broker for the groups that it coordinates."""
         return self._loop.run(self._admin.list_groups())
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return state, members and assignments. An unknown group has the state Dead."""
+        """Return the state, the members and their assignments of each group. An unknown group has the state Dead."""
         return self._loop.run(self._admin.describe_groups(group_ids))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups without members. Raises `NonEmptyGroupError`, `GroupIdNotFoundError`."""
+        """Delete groups with their committed offsets, one after the other. Stops at the first error.
+
+        Raises `NonEmptyGroupError` if a group has members, and `GroupIdNotFoundError`.
+        """
         self._loop.run(self._admin.delete_groups(group_ids))
 
     def group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of a group, for these partitions or for all."""
+        """Return the committed offsets of a group, for these partitions or for all.
+
+        The result lacks partitions for which nothing is committed.
+        """
         return self._loop.run(self._admin.group_offsets(group_id, partitions))
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int | str], *, read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset]:
-        """Return the offset of each partition for a time in milliseconds, or `earliest`, `latest`, `max-timestamp`."""
+        """Return an offset of each partition. `wanted` has a time in milliseconds since 1970 UTC, or a name.
+
+        A time finds the first record at or after it. `earliest` is the first offset, `latest` the offset after the
+        last record, and `max-timestamp` the record with the highest timestamp. The offset is -1 if there is no such
+        record. With `read_committed`, `latest` is the last stable offset: the records of open transactions come
+        after it.
+
+        Raises `UnknownTopicOrPartitionError`.
+        """
         return self._loop.run(self._admin.list_offsets(wanted, read_committed=read_committed))

@@ -17,7 +17,19 @@ from odradek.records.v2.record import Record
 
 
 class BlockingConsumer:
-    """Reads records. One thread at a time can use it; `close` is idempotent.
+    """Reads records, from assigned partitions or as a member of a group.
+
+    One thread at a time can use it; `close` is idempotent. Heartbeats and fetches continue in the background thread
+    of the client between calls.
+
+    Without a committed offset, reading starts where `auto_offset_reset` says. With `enable_auto_commit`, positions
+    are committed every `auto_commit_interval_ms`; only records that an earlier call returned are committed, so a
+    group reads each record at least once. A member of a group must call `getmany` at least every
+    `max_poll_interval_ms`, because rebalances take place inside it; otherwise the group gives its partitions to
+    others.
+
+    Methods that ask brokers raise `NetworkError` or `RequestTimedOutError` if no response arrives in time. Methods
+    that use the position of a partition raise `UnknownTopicOrPartitionError` if it is not assigned to this consumer.
 
     Get it from `BlockingClient.consumer`.
     """
@@ -32,130 +44,160 @@ class BlockingConsumer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close."""
+        """Call `close`."""
         self.close()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions. Raises `ConfigError` if there is a subscription."""
+        """Read exactly these partitions, without a rebalance. Replaces the earlier assignment.
+
+        Partitions that stay assigned keep their positions. Raises `ConfigError` if there is a subscription.
+        """
         self._loop.call(lambda: self._consumer.assign(partitions))
 
     def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener | None = None) -> None:
-        """Share these topics with the group. Raises `ConfigError` without `group_id`.
+        """Read these topics as a member of the group. Replaces the earlier subscription and assignment.
+
+        The next `getmany` joins the group. `listener` is called before and after each rebalance; without one, the
+        earlier listener stays. Raises `ConfigError` without `group_id`.
 
         The listener runs on the event loop of the client. It must not block, and it must not call a blocking client.
         """
         self._loop.call(lambda: self._consumer.subscribe(topics, listener=listener))
 
     def unsubscribe(self) -> None:
-        """Leave the group and read nothing."""
+        """Leave the group and end the subscription and the assignment. Commits first if commits are automatic."""
         self._loop.run(self._consumer.unsubscribe())
 
     @property
     def membership(self) -> Membership:
-        """Generation and member id, for applications that store offsets elsewhere (KIP-447)."""
+        """The generation and member id in the group, for applications that commit offsets elsewhere (KIP-447)."""
         return self._loop.call(lambda: self._consumer.membership)
 
     def assignment(self) -> set[TopicPartition]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         return self._loop.call(self._consumer.assignment)
 
     def subscription(self) -> set[str]:
-        """The subscribed topics."""
+        """Return the subscribed topics."""
         return self._loop.call(self._consumer.subscription)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions until `resume`."""
+        """Stop returning records of these partitions until `resume`. They stay assigned."""
         self._loop.call(lambda: self._consumer.pause(*partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these partitions again."""
+        """Return records of paused partitions again."""
         self._loop.call(lambda: self._consumer.resume(*partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """The paused partitions."""
+        """Return the paused partitions."""
         return self._loop.call(self._consumer.paused)
 
     def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """Return available records of these partitions, or of all: at most `max_records` (default
-        `max_poll_records`).
+        """Return available records of these partitions, or of all assigned ones, and move the positions past them.
 
-        Waits up to `timeout_ms` for the first. Raises the error of a partition or of the membership, once each.
+        Waits up to `timeout_ms` for the first record; the result is empty if none arrives. Returns at most
+        `max_records`, by default `max_poll_records`. Joins the group first if needed; a rebalance that takes longer
+        continues in the next call.
+
+        Raises each error of a partition once, such as `CorruptMessageError` or, if `auto_offset_reset` is none,
+        `OffsetOutOfRangeError`. Raises errors of the group, such as `FencedInstanceIdError`.
         """
         return self._loop.run(self._consumer.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records))
 
     def getmany_raw(self, *partitions: TopicPartition, timeout_ms: float = 0) -> list[RawFetch]:
-        """Like `getmany`, but returns whole batches as fetched, at most one `RawFetch` per partition."""
+        """Like `getmany`, but return whole batches as brokers store them: at most one `RawFetch` per partition."""
         return self._loop.run(self._consumer.getmany_raw(*partitions, timeout_ms=timeout_ms))
 
     def getone(self) -> ConsumerRecord:
-        """Return the next record of any partition; waits without limit."""
+        """Return the next record of any assigned partition. Waits without limit. Raises the errors of `getmany`."""
         return self._loop.run(self._consumer.getone())
 
     def __iter__(self) -> Self:
-        """Iterate over the records, without end."""
+        """Iterate over the records of all assigned partitions, until the consumer is closed."""
         return self
 
     def __next__(self) -> ConsumerRecord:
-        """Return the next record. The iteration ends when the consumer is closed."""
+        """Return the next record, as `getone`. The iteration ends when the consumer is closed."""
         try:
             return self._loop.run(self._consumer.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at `offset`, whether or not it exists."""
+        """Set the position: the next record is that at `offset`, or the first after it.
+
+        The broker is not asked. If the log does not contain the offset, `auto_offset_reset` applies. Raises
+        `OffsetOutOfRangeError` if `offset` is negative.
+        """
         self._loop.call(lambda: self._consumer.seek(partition, offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Continue at the first record of these partitions, or of all."""
+        """Move the positions of these partitions, or of all assigned ones, to their first record."""
         self._loop.run(self._consumer.seek_to_beginning(*partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continue after the last record of these partitions, or of all."""
+        """Move the positions of these partitions, or of all assigned ones, to the end: only new records follow."""
         self._loop.run(self._consumer.seek_to_end(*partitions))
 
     def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record; looks it up first if it is unknown."""
+        """Return the offset of the next record that will be returned.
+
+        A position that is not known yet is looked up. Raises `RequestTimedOutError` after `default_api_timeout_ms`.
+        """
         return self._loop.run(self._consumer.position(partition))
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark as of the last fetch: the offset after the last replicated record."""
+        """Return the high watermark of the last fetch: the offset after the last replicated record. None before it."""
         return self._loop.call(lambda: self._consumer.highwater(partition))
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Number of available records that were not returned yet, as of the last fetch."""
+        """Return how many offsets lie between the position and the end of the last fetch. None if either is unknown.
+
+        With `read_committed`, the end is the last stable offset, else the high watermark.
+        """
         return self._loop.call(lambda: self._consumer.lag(partition))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
+        """Return the first offset of each partition. The partitions need not be assigned."""
         return self._loop.run(self._consumer.beginning_offsets(partitions))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition that this consumer may read."""
+        """Return the offset after the last record of each partition. The partitions need not be assigned.
+
+        This is the high watermark, or with `read_committed` the last stable offset.
+        """
         return self._loop.run(self._consumer.end_offsets(partitions))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record of each partition at or after its time in ms; None if there is none."""
+        """Return offset and timestamp of the first record of each partition at or after a time; None without one.
+
+        Times are milliseconds since 1970 UTC. The partitions need not be assigned.
+        """
         return self._loop.run(self._consumer.offsets_for_times(timestamps))
 
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
-        """Commit these positions, or those of all assigned partitions.
+        """Commit offsets for the group: these, or by default the positions of all assigned partitions.
 
-        Raises `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` if the partitions may
-        have other owners now.
+        An offset is that of the next record to read. Raises `ConfigError` without `group_id`, and
+        `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` if the partitions may belong
+        to other members now.
         """
         self._loop.run(self._consumer.commit(offsets))
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the committed offset of a partition."""
+        """Return the committed offset of a partition; None if there is none. Raises `ConfigError` without
+        `group_id`.
+        """
         return self._loop.run(self._consumer.committed(partition))
 
     def close(self) -> None:
-        """Commit if that is automatic, leave the group, and close. Idempotent. If interrupted, for example by
-        Ctrl-C, it does not leave the group.
+        """Commit if commits are automatic, leave the group, and close all connections. Idempotent.
+
+        If interrupted, for example by Ctrl-C, it closes without leaving the group.
         """
         self._loop.run(self._consumer.close())

@@ -20,6 +20,12 @@ class BlockingProducer:
     Any thread can use it; `close` is idempotent and sends buffered records. Each call waits for the event loop of
     the client, so `send_many` is the faster way to send many records.
 
+    Each record is acknowledged, or its future raises an error, within about `delivery_timeout_ms`. Records of one
+    partition keep their order. Retries do not duplicate records unless `enable_idempotence` is off.
+
+    A record with a key is sent to the partition that the hash of the key selects, as in the Java client. Records
+    without key go to one random partition until a batch is full, then to another.
+
     Get it from `BlockingClient.producer`.
     """
 
@@ -33,11 +39,14 @@ class BlockingProducer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Send buffered records and close."""
+        """Call `close`, which sends buffered records."""
         self.close()
 
     def partitions_for(self, topic: str) -> list[int]:
-        """Return the partitions of a topic, in order."""
+        """Return the partition numbers of a topic, in order. Waits up to `max_block_ms` for the topic to exist.
+
+        Raises `UnknownTopicOrPartitionError` if it does not.
+        """
         return self._loop.run(self._producer.partitions_for(topic))
 
     def send(
@@ -50,10 +59,14 @@ class BlockingProducer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> concurrent.futures.Future[RecordMetadata]:
-        """Buffer a record. The future returns where it was appended, or raises the error.
+        """Buffer a record. The future returns its offset, or raises the error when it could not be written.
 
-        Waits up to `max_block_ms` while the topic is unknown or `buffer_memory` is exhausted. Raises
-        `MessageTooLargeError` above `max_request_size`, the error of the topic, or `RequestTimedOutError`.
+        `partition` overrides the choice by key. `timestamp_ms` is in milliseconds since 1970 UTC, by default the
+        current time. A record with value None is a tombstone: compaction removes its key.
+
+        Waits up to `max_block_ms` while the topic is unknown or `buffer_memory` is exhausted, then raises
+        `RequestTimedOutError` or `UnknownTopicOrPartitionError`. Raises `MessageTooLargeError` if the record is
+        larger than `max_request_size`, and `ConfigError` if the topic has no such partition.
 
         Any thread can wait for the future.
         """
@@ -71,7 +84,7 @@ class BlockingProducer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> RecordMetadata:
-        """Call `send` and wait until the record is acknowledged."""
+        """Call `send`, wait until the record is acknowledged, and return its offset. Raises the error otherwise."""
         return self._loop.run(
             self._producer.send_and_wait(
                 topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
@@ -81,21 +94,26 @@ class BlockingProducer:
     def send_many(
         self, topic: str, records: Sequence[KeyValueTime], *, partition: int | None = None
     ) -> concurrent.futures.Future[SendResult]:
-        """Buffer many records at a fraction of the cost of `send`, with one future for all.
+        """Buffer many records at a fraction of the cost of `send`, with one future for all of them.
 
-        Each record is (key, value, timestamp in ms). The records of a partition keep their order. If it raises (see
-        `send`), the records before the failed one may be sent.
+        Each record is a tuple of key, value and timestamp in milliseconds since 1970 UTC. Records of the same
+        partition keep their order. Raises the errors of `send`; then a part of the records may be sent all the same.
 
         Any thread can wait for the future.
         """
         return self._loop.run_for_future(self._producer.send_many(topic, records, partition=partition))
 
     def flush(self) -> None:
-        """Send all buffered records now, and return when each was acknowledged or has failed."""
+        """Send all buffered records without waiting for `linger_ms`. Return when each is acknowledged or has failed.
+
+        Errors are raised by the futures of the records.
+        """
         self._loop.run(self._producer.flush())
 
     def close(self) -> None:
-        """Send buffered records, then close. Records that cannot be sent in time fail. Idempotent. If interrupted,
-        for example by Ctrl-C, it closes immediately.
+        """Send buffered records, then close all connections. Idempotent.
+
+        Records that are not acknowledged within `delivery_timeout_ms` fail. If interrupted, for example by Ctrl-C,
+        it closes immediately.
         """
         self._loop.run(self._producer.close())

@@ -1,7 +1,6 @@
 """The client library for threads: for Spark workers, the command line and scripts.
 
-All methods can be called from any thread. Invariants: all work is done on the one loop of `loop_thread`; after a fork,
-the child opens its own connections.
+Invariants: all work runs on the event loop of `loop_thread`; after a fork, the child opens its own connections.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ class _Open:
 
 
 class BlockingClient:
-    """Lookups and raw fetches over shared connections. Creates blocking producers, consumers and admin clients.
+    """Lookups and fetches without an event loop. Creates blocking producers, consumers and admin clients.
 
-    Can be used by several threads and by forked children. `close` is idempotent; a closed client raises `NetworkError`.
-    Every method raises the same `base.errors` as its asynchronous form.
+    Any thread can use it, and so can a forked child. It connects on first use. `close` is idempotent; afterwards every
+    method raises `NetworkError`. All errors are `OdradekError`.
     """
 
     def __init__(self, settings: ClientSettings | str) -> None:
-        """Connects on first use."""
+        """`settings` can be a bootstrap list, `host:port,host:port`. Raises `ConfigError` for an invalid one."""
         self.settings: Final = as_settings(settings)
         self._lock = threading.Lock()
         self._state: _Open | None = None
@@ -68,7 +67,7 @@ class BlockingClient:
 
     @classmethod
     def shared(cls, settings: ClientSettings | str) -> BlockingClient:
-        """Return the shared client with these settings in this process, which does not have to be closed."""
+        """Return the client that this process shares for these settings. It need not be closed."""
         settings = as_settings(settings)
         with _shared_lock:
             client = _shared.get(settings)
@@ -77,11 +76,11 @@ class BlockingClient:
             return client
 
     def __enter__(self) -> Self:
-        """The client itself."""
+        """Return the client itself."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close."""
+        """Call `close`."""
         self.close()
 
     def _open(self) -> _Open:
@@ -106,7 +105,7 @@ class BlockingClient:
         return state.loop.run(work(state))
 
     def close(self) -> None:
-        """Close all connections. Producers and consumers are closed separately."""
+        """Close the connections of this client. Its producers and consumers must be closed separately."""
         if self._process_id != os.getpid():
             self._closed = True
             return
@@ -120,19 +119,22 @@ class BlockingClient:
 
     @property
     def admin(self) -> BlockingAdmin:
-        """Admin calls over the same connections."""
+        """An admin client over the connections of this client."""
         state = self._open()
         return BlockingAdmin(state.loop, state.admin)
 
     def producer(self) -> BlockingProducer:
-        """Return a started producer, which the caller closes."""
+        """Return a started producer, which the caller must close. Raises `NetworkError` if no broker answers."""
         state = self._open()
         producer = state.loop.call(lambda: Producer(self.settings))
         state.loop.run(producer.start())
         return BlockingProducer(state.loop, producer)
 
     def consumer(self, *topics: str, group_id: str | None = None) -> BlockingConsumer:
-        """Return a started consumer, which the caller closes."""
+        """Return a started consumer, which the caller must close. The arguments are those of `Consumer`.
+
+        Raises `NetworkError` if no broker answers.
+        """
         state = self._open()
         consumer = state.loop.call(lambda: Consumer(self.settings, *topics, group_id=group_id))
         state.loop.run(consumer.start())
@@ -141,11 +143,13 @@ class BlockingClient:
     # Lookups
 
     def topics(self, *, internal: bool = False) -> list[str]:
-        """Return the names of all topics, sorted; internal topics only with `internal`."""
+        """Return the names of all topics, sorted. Internal topics, such as `__consumer_offsets`, only with
+        `internal`.
+        """
         return self._run(lambda state: state.admin.list_topics(internal=internal))
 
     def partitions(self, topic: str) -> list[int]:
-        """Return the current partitions of a topic. Raises `UnknownTopicOrPartitionError`."""
+        """Return the partition numbers of a topic, in order. Raises `UnknownTopicOrPartitionError`."""
 
         async def work(state: _Open) -> list[int]:
             description = await state.admin.describe_topics([topic])
@@ -161,15 +165,21 @@ class BlockingClient:
     def latest_offsets(
         self, partitions: Iterable[TopicPartition], *, isolation: str | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset after the last readable record of each partition; `isolation` overrides
-        `isolation_level`."""
+        """Return the offset after the last record of each partition.
+
+        This is the high watermark, or with `read_committed` the last stable offset. `isolation` overrides the setting
+        `isolation_level`.
+        """
         found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), isolation)
         return {partition: listed.offset for partition, listed in found.items()}
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, isolation: str | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record of each partition at or after its time in ms; None if there is none."""
+        """Return offset and timestamp of the first record of each partition at or after a time; None without one.
+
+        Times are milliseconds since 1970 UTC. `isolation` overrides the setting `isolation_level`.
+        """
         return {
             partition: None if listed.offset == NO_OFFSET else OffsetAndTimestamp(*listed)
             for partition, listed in self._list_offsets(timestamps, isolation).items()
@@ -206,10 +216,14 @@ class BlockingClient:
         isolation: str | None = None,
         read_ahead: bool = True,
     ) -> RawFetch:
-        """Return whole batches from `offset` on; empty if no data arrived within `max_wait_ms` (`fetch_max_wait_ms`).
+        """Return whole batches from `offset` on, as the leader stores them.
 
-        With `read_ahead`, the next range is fetched meanwhile: call with `next_offset` and the same `max_bytes` to get
-        it. Raises `OffsetOutOfRangeError`, `UnknownTopicOrPartitionError` and others.
+        Returns about `max_bytes`, but at least one batch. The result is empty if no data arrives within `max_wait_ms`
+        milliseconds, by default `fetch_max_wait_ms`. `isolation` overrides the setting `isolation_level`.
+
+        With `read_ahead`, the client fetches the next range while the caller processes this one. A call with
+        `next_offset` and the same `max_bytes` returns it. Raises `OffsetOutOfRangeError`,
+        `UnknownTopicOrPartitionError` and other errors that persist for `default_api_timeout_ms`.
         """
         wanted = Range(
             topic_partition=topic_partition,

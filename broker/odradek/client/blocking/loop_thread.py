@@ -20,16 +20,16 @@ class LoopThread:
     """A running loop. Get it with `current`."""
 
     def __init__(self) -> None:
-        """Start the thread."""
+        """Start the loop in a new thread."""
         self.process_id: Final = os.getpid()
         self._loop: Final = asyncio.new_event_loop()
         self._thread: Final = threading.Thread(target=self._loop.run_forever, name="odradek-client", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for its result. An interrupt of the waiting thread (Ctrl-C) cancels it.
+        """Run `work` on the loop and return its result. An interrupt of the waiting thread, as by Ctrl-C, cancels it.
 
-        Raises `RuntimeError` on the loop itself, because waiting would never end.
+        Raises `RuntimeError` when called on the loop, because the call would wait for itself.
         """
         self._refuse_on_loop(work)
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -40,9 +40,9 @@ class LoopThread:
             raise
 
     def run_for_future(self, work: Coroutine[Any, Any, asyncio.Future[T]]) -> concurrent.futures.Future[T]:
-        """Run `work` on the loop, wait for the future that it returns, and return one that any thread can wait for.
+        """Run `work` on the loop. Convert the future that it returns into one that any thread can wait for.
 
-        Cancelling the returned future does not cancel the other.
+        Cancelling the result does not cancel the future of the loop. Raises `RuntimeError` like `run`.
         """
 
         async def converted() -> concurrent.futures.Future[T]:
@@ -52,7 +52,7 @@ class LoopThread:
         return self.run(converted())
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a function on the loop and wait for its result."""
+        """Call a function on the loop and return its result."""
 
         async def work() -> T:
             return function()
@@ -62,7 +62,9 @@ class LoopThread:
     def _refuse_on_loop(self, work: Coroutine[Any, Any, object]) -> None:
         if threading.get_ident() == self._thread.ident:
             work.close()
-            raise RuntimeError("the blocking client cannot be used on its own event loop")
+            raise RuntimeError(
+                "the blocking client cannot be used on its own event loop: use the asynchronous client there"
+            )
 
 
 def _for_threads(source: asyncio.Future[T]) -> concurrent.futures.Future[T]:
@@ -93,7 +95,7 @@ class _Process:
 
 _process = _Process()
 _abandoned: Final[list[object]] = []
-"""State inherited by a fork. It is kept, because closing it would disturb the parent."""
+"""Objects that a fork inherited. They are kept, because finalizing them would disturb the parent."""
 
 
 def abandon(thing: object) -> None:

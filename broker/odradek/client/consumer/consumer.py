@@ -42,19 +42,30 @@ _FOREVER_MS: Final = 1e15
 
 
 class RebalanceListener(Protocol):
-    """Callbacks of the application around a rebalance. Both are called inside `getmany` or `close`."""
+    """Callbacks of the application before and after a rebalance, called inside the methods of the consumer."""
 
     async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions are revoked. Commit what was processed."""
+        """Called before the consumer gives up these partitions. Commit the processed records here."""
         ...
 
     async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions are assigned. Seek if needed."""
+        """Called when the consumer has received these partitions. `seek` can change their positions here."""
         ...
 
 
 class Consumer:
-    """Reads records. Bound to one event loop. Call `start` first; `close` is idempotent."""
+    """Reads records, from assigned partitions or as a member of a group.
+
+    Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.
+
+    Without a committed offset, reading starts where `auto_offset_reset` says. With `enable_auto_commit`, positions are
+    committed every `auto_commit_interval_ms`; only records that an earlier call returned are committed, so a group
+    reads each record at least once. A member of a group must call `getmany` at least every `max_poll_interval_ms`,
+    because rebalances take place inside it; otherwise the group gives its partitions to others.
+
+    Methods that ask brokers raise `NetworkError` or `RequestTimedOutError` if no response arrives in time. Methods that
+    use the position of a partition raise `UnknownTopicOrPartitionError` if it is not assigned to this consumer.
+    """
 
     def __init__(
         self,
@@ -64,9 +75,10 @@ class Consumer:
         clock: Clock | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """With topics and a group, subscribe to them; with topics only, assign all their partitions at `start`.
+        """`settings` can be a bootstrap list, `host:port,host:port`. `group_id` overrides its setting.
 
-        `clock` and `connect` are for tests.
+        `start` subscribes to the topics if there is a group. Otherwise it assigns all their partitions. `clock` and
+        `connect` are for tests.
         """
         settings = as_settings(settings)
         if group_id is not None:
@@ -86,16 +98,16 @@ class Consumer:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        """Start."""
+        """Call `start` and return the object."""
         await self.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Close."""
+        """Call `close`."""
         await self.close()
 
     async def start(self) -> None:
-        """Fetch the metadata. Raises `NetworkError` if no bootstrap server answers."""
+        """Connect and fetch the metadata of the cluster. Raises `NetworkError` if no bootstrap server answers."""
         await self._cluster.start()
         self._fetcher.start()
         if self._wanted_topics and self._settings.group_id is not None:
@@ -107,13 +119,20 @@ class Consumer:
     # Subscription and assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions. Raises `ConfigError` if there is a subscription."""
+        """Read exactly these partitions, without a rebalance. Replaces the earlier assignment.
+
+        Partitions that stay assigned keep their positions. Raises `ConfigError` if there is a subscription.
+        """
         if self._subscription:
             raise ConfigError("a consumer with a subscription cannot be assigned partitions: unsubscribe first")
         self._fetcher.assign(partitions)
 
     def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener | None = None) -> None:
-        """Share these topics with the group. Raises `ConfigError` without `group_id`."""
+        """Read these topics as a member of the group. Replaces the earlier subscription and assignment.
+
+        The next `getmany` joins the group. `listener` is called before and after each rebalance; without one, the
+        earlier listener stays. Raises `ConfigError` without `group_id`.
+        """
         group_id = self._settings.group_id
         if group_id is None:
             raise ConfigError("group.id is missing: a subscription needs a group")
@@ -125,7 +144,7 @@ class Consumer:
         self._member.subscribe(self._subscription)
 
     async def unsubscribe(self) -> None:
-        """Leave the group and read nothing."""
+        """Leave the group and end the subscription and the assignment. Commits first if commits are automatic."""
         member, self._member = self._member, None
         self._subscription = ()
         await self._stop_preparing()
@@ -138,30 +157,30 @@ class Consumer:
 
     @property
     def membership(self) -> Membership:
-        """Generation and member id, for applications that store offsets elsewhere (KIP-447)."""
+        """The generation and member id in the group, for applications that commit offsets elsewhere (KIP-447)."""
         return Membership() if self._member is None else self._member.identity
 
     def assignment(self) -> set[TopicPartition]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         return set(self._fetcher.states)
 
     def subscription(self) -> set[str]:
-        """The subscribed topics."""
+        """Return the subscribed topics."""
         return set(self._subscription)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions until `resume`."""
+        """Stop returning records of these partitions until `resume`. They stay assigned."""
         for partition in partitions:
             self._state(partition).paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these partitions again."""
+        """Return records of paused partitions again."""
         for partition in partitions:
             self._state(partition).paused = False
         self._fetcher.wake()
 
     def paused(self) -> set[TopicPartition]:
-        """The paused partitions."""
+        """Return the paused partitions."""
         return {partition for partition, state in self._fetcher.states.items() if state.paused}
 
     def _state(self, partition: TopicPartition) -> PartitionState:
@@ -175,9 +194,14 @@ class Consumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """Return available records of these partitions, or of all: at most `max_records` (default `max_poll_records`).
+        """Return available records of these partitions, or of all assigned ones, and move the positions past them.
 
-        Waits up to `timeout_ms` for the first. Raises the error of a partition or of the membership, once each.
+        Waits up to `timeout_ms` for the first record; the result is empty if none arrives. Returns at most
+        `max_records`, by default `max_poll_records`. Joins the group first if needed; a rebalance that takes longer
+        continues in the next call.
+
+        Raises each error of a partition once, such as `CorruptMessageError` or, if `auto_offset_reset` is none,
+        `OffsetOutOfRangeError`. Raises errors of the group, such as `FencedInstanceIdError`.
         """
         limit = self._settings.max_poll_records if max_records is None else max_records
         if not await self._wait_for_data(partitions, timeout_ms):
@@ -185,13 +209,13 @@ class Consumer:
         return self._fetcher.take_records(self._chosen(partitions), limit)
 
     async def getmany_raw(self, *partitions: TopicPartition, timeout_ms: float = 0) -> list[RawFetch]:
-        """Like `getmany`, but returns whole batches as fetched, at most one `RawFetch` per partition."""
+        """Like `getmany`, but return whole batches as brokers store them: at most one `RawFetch` per partition."""
         if not await self._wait_for_data(partitions, timeout_ms):
             return []
         return self._fetcher.take_fetches(self._chosen(partitions))
 
     async def getone(self) -> ConsumerRecord:
-        """Return the next record of any partition; waits without limit."""
+        """Return the next record of any assigned partition. Waits without limit. Raises the errors of `getmany`."""
         while True:
             if not await self._wait_for_data((), _FOREVER_MS):
                 continue
@@ -209,11 +233,11 @@ class Consumer:
                 )
 
     def __aiter__(self) -> Self:
-        """Iterate over the records, without end."""
+        """Iterate over the records of all assigned partitions, until the consumer is closed."""
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """Return the next record. The iteration ends when the consumer is closed."""
+        """Return the next record, as `getone`. The iteration ends when the consumer is closed."""
         if self._closed:
             raise StopAsyncIteration
         return await self.getone()
@@ -246,7 +270,7 @@ class Consumer:
         return any(_is_lost(state) for state in self._fetcher.states.values())
 
     async def _prepared(self, timeout_ms: float) -> bool:
-        """Join the group and find positions if needed. Returns False if that takes longer."""
+        """Join the group and find positions if needed. Return False if that takes longer than `timeout_ms`."""
         if self._member is not None:
             self._member.polled()
         if self._preparing is None:
@@ -309,7 +333,7 @@ class Consumer:
     # Group events
 
     async def on_revoked(self, *, lost: bool) -> None:
-        """Called by the membership before a rebalance."""
+        """Commit, call the listener and drop the assignment. The membership calls it before a rebalance."""
         revoked = sorted(self._fetcher.states)
         if not lost and self._commits_by_itself:
             await self._commit_quietly()
@@ -318,7 +342,7 @@ class Consumer:
         self._fetcher.assign(())
 
     async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Called by the membership after a rebalance."""
+        """Set the assignment and call the listener. The membership calls it after a rebalance."""
         self._fetcher.assign(partitions)
         if self._listener is not None:
             await self._listener.on_partitions_assigned(sorted(partitions))
@@ -326,18 +350,22 @@ class Consumer:
     # Positions
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at `offset`, whether or not it exists."""
+        """Set the position: the next record is that at `offset`, or the first after it.
+
+        The broker is not asked. If the log does not contain the offset, `auto_offset_reset` applies. Raises
+        `OffsetOutOfRangeError` if `offset` is negative.
+        """
         if offset < 0:
             raise OffsetOutOfRangeError(f"offset {offset} is below 0")
         self._state(partition).seek(offset)
         self._fetcher.wake()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Continue at the first record of these partitions, or of all."""
+        """Move the positions of these partitions, or of all assigned ones, to their first record."""
         await self._seek_to(EARLIEST_TIMESTAMP, partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continue after the last record of these partitions, or of all."""
+        """Move the positions of these partitions, or of all assigned ones, to the end: only new records follow."""
         await self._seek_to(LATEST_TIMESTAMP, partitions)
 
     async def _seek_to(self, timestamp: int, partitions: Sequence[TopicPartition]) -> None:
@@ -349,7 +377,10 @@ class Consumer:
         self._fetcher.wake()
 
     async def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record; looks it up first if it is unknown."""
+        """Return the offset of the next record that will be returned.
+
+        A position that is not known yet is looked up. Raises `RequestTimedOutError` after `default_api_timeout_ms`.
+        """
         self._state(partition)
         deadline = self._cluster.deadline(f"the position of {partition}")
         while True:
@@ -365,20 +396,26 @@ class Consumer:
                 await self._fetcher.wait(deadline.left_ms())
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark as of the last fetch: the offset after the last replicated record."""
+        """Return the high watermark of the last fetch: the offset after the last replicated record. None before it."""
         found = self._state(partition).high_watermark
         return None if found == NO_OFFSET else found
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Number of available records that were not returned yet, as of the last fetch."""
+        """Return how many offsets lie between the position and the end of the last fetch. None if either is unknown.
+
+        With `read_committed`, the end is the last stable offset, else the high watermark.
+        """
         return self._state(partition).lag(read_committed=self._settings.read_committed)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
+        """Return the first offset of each partition. The partitions need not be assigned."""
         return await self._offsets_at(partitions, EARLIEST_TIMESTAMP)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition that this consumer may read."""
+        """Return the offset after the last record of each partition. The partitions need not be assigned.
+
+        This is the high watermark, or with `read_committed` the last stable offset.
+        """
         return await self._offsets_at(partitions, LATEST_TIMESTAMP)
 
     async def _offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
@@ -393,7 +430,10 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record of each partition at or after its time in ms; None if there is none."""
+        """Return offset and timestamp of the first record of each partition at or after a time; None without one.
+
+        Times are milliseconds since 1970 UTC. The partitions need not be assigned.
+        """
         found = await list_offsets(
             self._cluster,
             timestamps,
@@ -412,10 +452,11 @@ class Consumer:
         return self._settings.group_id is not None and self._settings.enable_auto_commit
 
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
-        """Commit these positions, or those of all assigned partitions.
+        """Commit offsets for the group: these, or by default the positions of all assigned partitions.
 
-        Raises `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` if the partitions may have
-        other owners now.
+        An offset is that of the next record to read. Raises `ConfigError` without `group_id`, and
+        `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` if the partitions may belong to
+        other members now.
         """
         group_id = self._settings.group_id
         if group_id is None:
@@ -438,7 +479,9 @@ class Consumer:
             raise
 
     async def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the committed offset of a partition."""
+        """Return the committed offset of a partition; None if there is none. Raises `ConfigError` without
+        `group_id`.
+        """
         group_id = self._settings.group_id
         if group_id is None:
             raise ConfigError("group.id is missing: offsets are committed for a group")
@@ -470,8 +513,10 @@ class Consumer:
     # Close
 
     async def close(self) -> None:
-        """Commit if that is automatic, leave the group, and close. Idempotent. If cancelled, it does not leave the
-        group."""
+        """Commit if commits are automatic, leave the group, and close all connections. Idempotent.
+
+        If cancelled, it closes without leaving the group.
+        """
         if self._closed:
             return
         self._closed = True

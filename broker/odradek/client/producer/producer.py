@@ -1,8 +1,6 @@
-"""The producer: sends records and returns futures of their offsets.
+"""The producer: buffers records, sends them in batches and returns futures of their offsets.
 
-Invariants: a record is acknowledged or its future fails, within about `delivery_timeout_ms` of `send`. Records of one
-partition keep their order. With idempotence, retries do not duplicate records. `send` does no I/O once the topic is
-known and there is space in the buffer.
+Invariant: `send` does no I/O once the topic is known and there is space in the buffer.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from odradek.client.settings import ClientSettings, as_settings
 from odradek.records.v2.batch import HEADER_SIZE
 
 _BULK_CHUNK: Final = 2_000
-"""Records of a bulk send that are processed before other tasks get their turn: some milliseconds of work."""
+"""Number of records that `send_many` buffers before other tasks of the loop run: a few milliseconds of work."""
 
 
 class _Single:
@@ -65,11 +63,11 @@ class _Bulk:
         self._batches: list[BatchMetadata] = []
 
     def expect(self) -> None:
-        """One more batch contains its records."""
+        """Count one more batch that contains records of this call."""
         self._expected += 1
 
     def complete(self, records: int) -> None:
-        """All records are in batches. `records`: their number."""
+        """Note that all records are in batches. `records` is their number."""
         self._records = records
         self._check()
 
@@ -110,13 +108,19 @@ class _Countdown:
 class Producer:
     """Sends records.
 
-    Bound to one event loop. Call `start` first; `close` is idempotent and sends buffered records.
+    Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent and sends buffered records.
+
+    Each record is acknowledged, or its future raises an error, within about `delivery_timeout_ms`. Records of one
+    partition keep their order. Retries do not duplicate records unless `enable_idempotence` is off.
+
+    A record with a key is sent to the partition that the hash of the key selects, as in the Java client. Records
+    without key go to one random partition until a batch is full, then to another.
     """
 
     def __init__(
         self, settings: ClientSettings | str, *, clock: Clock | None = None, connect: Connect | None = None
     ) -> None:
-        """`settings` can be a bootstrap list; `clock` and `connect` are for tests."""
+        """`settings` can be a bootstrap list, `host:port,host:port`. `clock` and `connect` are for tests."""
         self._settings: Final = as_settings(settings)
         self._cluster: Final = Cluster(self._settings, clock=clock, connect=connect)
         self._clock: Final = self._cluster.clock
@@ -132,21 +136,24 @@ class Producer:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        """Start."""
+        """Call `start` and return the object."""
         await self.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Send buffered records and close."""
+        """Call `close`, which sends buffered records."""
         await self.close()
 
     async def start(self) -> None:
-        """Fetch the metadata. Raises `NetworkError` if no bootstrap server answers."""
+        """Connect and fetch the metadata of the cluster. Raises `NetworkError` if no bootstrap server answers."""
         await self._cluster.start()
         self._sender.start()
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """Return the partitions of a topic, in order."""
+        """Return the partition numbers of a topic, in order. Waits up to `max_block_ms` for the topic to exist.
+
+        Raises `UnknownTopicOrPartitionError` if it does not.
+        """
         return list((await self._topic(topic)).partitions)
 
     # Send
@@ -161,10 +168,14 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Buffer a record. The future returns where it was appended, or raises the error.
+        """Buffer a record. The future returns its offset, or raises the error when it could not be written.
 
-        Waits up to `max_block_ms` while the topic is unknown or `buffer_memory` is exhausted. Raises
-        `MessageTooLargeError` above `max_request_size`, the error of the topic, or `RequestTimedOutError`.
+        `partition` overrides the choice by key. `timestamp_ms` is in milliseconds since 1970 UTC, by default the
+        current time. A record with value None is a tombstone: compaction removes its key.
+
+        Waits up to `max_block_ms` while the topic is unknown or `buffer_memory` is exhausted, then raises
+        `RequestTimedOutError` or `UnknownTopicOrPartitionError`. Raises `MessageTooLargeError` if the record is larger
+        than `max_request_size`, and `ConfigError` if the topic has no such partition.
         """
         view = self._cluster.view.topics.get(topic)
         if view is None or not view.partitions:
@@ -193,17 +204,17 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> RecordMetadata:
-        """Call `send` and wait until the record is acknowledged."""
+        """Call `send`, wait until the record is acknowledged, and return its offset. Raises the error otherwise."""
         sent = await self.send(topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         return await sent
 
     async def send_many(
         self, topic: str, records: Sequence[KeyValueTime], *, partition: int | None = None
     ) -> asyncio.Future[SendResult]:
-        """Buffer many records at a fraction of the cost of `send`, with one future for all.
+        """Buffer many records at a fraction of the cost of `send`, with one future for all of them.
 
-        Each record is (key, value, timestamp in ms). The records of a partition keep their order. If it raises (see
-        `send`), the records before the failed one may be sent.
+        Each record is a tuple of key, value and timestamp in milliseconds since 1970 UTC. Records of the same partition
+        keep their order. Raises the errors of `send`; then a part of the records may be sent all the same.
         """
         view = await self._topic(topic)
         delivered: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
@@ -270,7 +281,9 @@ class Producer:
 
     def _checked_partition(self, view: TopicView, partition: int) -> int:
         if partition not in view.partitions:
-            raise ConfigError(f"topic {view.name} has no partition {partition}, only {len(view.partitions)}")
+            raise ConfigError(
+                f"topic {view.name} has no partition {partition}: it has the partitions 0 to {len(view.partitions) - 1}"
+            )
         return partition
 
     @staticmethod
@@ -285,7 +298,7 @@ class Producer:
         limit = min(self._settings.max_request_size, self._settings.buffer_memory)
         if size + HEADER_SIZE > limit:
             raise MessageTooLargeError(
-                f"a record of about {size} bytes does not fit max.request.size and buffer.memory, {limit} bytes"
+                f"a record of about {size} bytes exceeds {limit} bytes, the lower of max.request.size and buffer.memory"
             )
 
     async def _topic(self, topic: str) -> TopicView:
@@ -297,7 +310,9 @@ class Producer:
         if self._closed:
             raise NetworkError("the producer is closed")
         if self._sender.failure is not None:
-            raise RuntimeError("the producer broke and must be closed") from self._sender.failure
+            raise RuntimeError(
+                "the producer failed with an internal error and must be closed"
+            ) from self._sender.failure
 
     # Buffer space
 
@@ -305,7 +320,7 @@ class Producer:
         ticket = object()
         self._waiting.append(ticket)
         self._update_send_now()
-        deadline = self._cluster.deadline("a wait for room in buffer.memory", self._settings.max_block_ms)
+        deadline = self._cluster.deadline("waiting for free buffer.memory", self._settings.max_block_ms)
         try:
             while self._waiting[0] is not ticket or not self._accumulator.has_room(size):
                 self._room.clear()
@@ -313,7 +328,7 @@ class Producer:
                     await asyncio.wait_for(self._room.wait(), deadline.left_ms() / 1000)
                 except TimeoutError:
                     raise RequestTimedOutError(
-                        f"no room in buffer.memory after {self._settings.max_block_ms} ms"
+                        f"buffer.memory had no space for the record within max.block.ms={self._settings.max_block_ms}"
                     ) from None
                 self._check_open()
         finally:
@@ -322,7 +337,7 @@ class Producer:
             self._admit()
 
     def _admit(self) -> None:
-        """Memory was freed, or a waiter was cancelled: wake the next ones."""
+        """Wake the waiting calls, because memory was freed or a waiting call was cancelled."""
         self._room.set()
 
     def _update_send_now(self) -> None:
@@ -332,7 +347,10 @@ class Producer:
     # Flush and close
 
     async def flush(self) -> None:
-        """Send all buffered records now, and return when each was acknowledged or has failed."""
+        """Send all buffered records without waiting for `linger_ms`. Return when each is acknowledged or has failed.
+
+        Errors are raised by the futures of the records.
+        """
         batches = self._accumulator.batches()
         if not batches:
             return
@@ -349,8 +367,10 @@ class Producer:
             self._update_send_now()
 
     async def close(self) -> None:
-        """Send buffered records, then close. Records that cannot be sent in time fail. Idempotent. If cancelled, it
-        closes immediately."""
+        """Send buffered records, then close all connections. Idempotent.
+
+        Records that are not acknowledged within `delivery_timeout_ms` fail. If cancelled, it closes immediately.
+        """
         if self._closed:
             return
         self._closed = True

@@ -103,5 +103,13 @@ def test_defaults_are_those_of_kafka() -> None:
         assert CLIENT_SETTINGS[name].default == default
 
 
+def test_help_describes_every_setting_with_its_default() -> None:
+    described = ClientSettings.__doc__ or ""
+    assert all(
+        f"\n    {setting.attribute}: {setting.documentation}." in described for setting in CLIENT_SETTINGS.values()
+    )
+    assert "    linger_ms: Time that a batch waits for more records, in ms. Default: 0.\n" in described
+
+
 def test_addresses() -> None:
     assert parse_address("[fe80::1]:9092") == ("fe80::1", 9092)
