@@ -1,8 +1,8 @@
-"""What this broker knows of the cluster: an immutable image that is swapped whole.
+"""The metadata image: what this broker knows of the cluster. It is immutable and replaced as a whole.
 
-UpdateMetadata requests from the controller enter through `ClusterImage.updated`; Metadata, FindCoordinator and
-DescribeCluster handlers, the replication and the coordinators read. Nobody changes an image, so a handler that awaits
-keeps a consistent view. An update copies the topic table (pointers only) and shares every untouched topic.
+`ClusterImage.updated` applies the UpdateMetadata requests of the controller. Request handlers, replication and the
+coordinators read the image. An image never changes, so a handler that awaits keeps a consistent view. An update copies
+the table of topics (references only) and shares every unchanged topic.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from uuid import UUID
 from odradek.base.types import NO_BROKER, ZERO_UUID, Endpoint, TopicPartition
 
 LEADER_DURING_DELETE: Final = -2
-"""Leader that the controller announces for a partition whose topic is being deleted."""
+"""The leader id that the controller sends for a partition whose topic is being deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A live broker as the controller announced it."""
+    """A live broker, as in the controller's last UpdateMetadata request."""
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Where the broker is reached by that listener; None when it has none of that name."""
+        """Return the broker's endpoint of a listener; None if it has no listener with that name."""
         for endpoint in self.endpoints:
             if endpoint.listener == listener:
                 return endpoint
@@ -36,7 +36,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Leader, in-sync set and assignment of one partition."""
+    """Leader, ISR and assignment of one partition."""
 
     leader: int
     leader_epoch: int
@@ -66,18 +66,20 @@ class ClusterImage:
     topics: Mapping[str, Topic] = field(default_factory=dict)
     topic_names: Mapping[UUID, str] = field(default_factory=dict)
     announced: Mapping[UUID, str] = field(default_factory=dict)
-    """Topics that this broker hosts and that LeaderAndIsr alone has told of so far."""
+    """Names by topic id of hosted topics that are so far known only from LeaderAndIsr requests."""
 
     def with_announced(self, names: Mapping[UUID, str]) -> ClusterImage:
-        """The next image after LeaderAndIsr: a leader knows its topics' ids before UpdateMetadata tells them, or a
-        follower that is quicker would be sent away.
+        """Return the image with the topic ids of a LeaderAndIsr request.
+
+        The leader must know them before UpdateMetadata arrives: otherwise it would refuse the fetch of a follower that
+        received its role earlier.
         """
         news = {topic_id: name for topic_id, name in names.items() if topic_id not in self.topic_names}
         news.pop(ZERO_UUID, None)
         return replace(self, announced={**self.announced, **news}) if news else self
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """The topic that has the id; None when there is none."""
+        """Return the name of the topic with this id; None if it is unknown."""
         return self.topic_names.get(topic_id) or self.announced.get(topic_id)
 
     def updated(
@@ -87,7 +89,7 @@ class ClusterImage:
         brokers: Iterable[Broker],
         partitions: Iterable[tuple[TopicPartition, UUID, PartitionState]],
     ) -> ClusterImage:
-        """The next image: all live brokers anew, the given partitions changed or, while deleted, removed."""
+        """Return the next image. It replaces all brokers and the given partitions, and drops those being deleted."""
         changed: dict[str, dict[int, PartitionState]] = {}
         ids: dict[str, UUID] = {}
         for (name, number), topic_id, state in partitions:
@@ -118,12 +120,12 @@ class ClusterImage:
         return replace(self, topics=topics, topic_names=names, announced=announced)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """The state of one partition, if it is known."""
+        """Return the state of one partition; None if it is unknown."""
         topic = self.topics.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
     def leader_endpoint(self, topic_partition: TopicPartition, listener: str) -> tuple[int, Endpoint] | None:
-        """Id and endpoint of a partition's leader; None while it has none that is alive on that listener."""
+        """Return id and endpoint of a partition's leader; None if no live leader has this listener."""
         state = self.partition(topic_partition)
         if state is None:
             return None
@@ -132,13 +134,13 @@ class ClusterImage:
         return None if endpoint is None else (state.leader, endpoint)
 
     def topic_id(self, name: str) -> UUID:
-        """The id of a topic, `ZERO_UUID` when it has none or is unknown."""
+        """Return the id of a topic; `ZERO_UUID` if it has none or is unknown."""
         topic = self.topics.get(name)
         return ZERO_UUID if topic is None else topic.topic_id
 
 
 class ClusterView:
-    """The place where the current image stands; one owner replaces it, everybody else reads `image`."""
+    """A reference to the current image. One owner replaces `image`; all others only read it."""
 
     __slots__ = ("image",)
 

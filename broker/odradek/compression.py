@@ -1,18 +1,18 @@
-"""The codecs of record batches: one call to pack a batch's records, one to unpack them within a bound.
+"""Compresses and decompresses the records of batches with the codecs of Kafka.
 
-Bytes of the records section of a batch enter and leave; `v2/batch` and `v2/record` call it. Invariant: a
-call to `decompress` never holds an output buffer larger than its `limit`, whatever the input claims about itself.
+`records` calls it with the records section of a batch, or the value of a wrapper. Invariant: `decompress` never
+allocates an output buffer larger than `limit`, whatever size the input declares.
 
-What Java clients write differs from each codec's plain form, so it is fixed here:
+Kafka uses these variants of the formats:
 
-- snappy: xerial framing (the snappy-java stream format): a 16-byte head, then blocks of a big-endian length and raw
-  snappy each. A raw block without the framing is read too, as librdkafka and early clients send it.
-- lz4: the frame format with independent blocks of 64 KiB (the Java reader refuses linked ones), without content size.
-  In record format 0 the header's checksum is wrong on purpose: the first Java clients took it over the frame's magic
-  number too, so that is what readers of format 0 were made for (KIP-57).
-- gzip: several members in a row are read as one.
+- snappy: the snappy-java stream format (xerial framing): a header of 16 bytes, then blocks, each with a big-endian
+  length and raw snappy data. A raw block without framing can be read, too: librdkafka and early clients send it.
+- lz4: the frame format with independent blocks of 64 KiB (the Java reader rejects linked blocks), without content size.
+  In record format 0 the header checksum is wrong: the first Java clients included the magic number of the frame, and
+  readers of format 0 expect that (KIP-57).
+- gzip: several members in a row are read as one stream.
 
-Levels are those of Kafka (KIP-390): gzip -1 (the default) and 1..9, lz4 1..17, zstd -131072..22.
+The levels are those of Kafka (KIP-390): gzip -1 (the default) and 1..9, lz4 1..17, zstd -131072..22.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from odradek.base.ports import Buffer
 
 
 class Codec(IntEnum):
-    """Compression of a batch: the three lowest attribute bits."""
+    """The codec of a batch, as in the three lowest bits of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -45,18 +45,18 @@ _SNAPPY_BLOCK_BYTES: Final = 32 * 1024
 """Block size of snappy-java; readers allocate a block at a time."""
 
 _LZ4_DEFAULT_LEVEL: Final = 9
-"""The level that Kafka calls the default. It stands for the fast method; all others are the thorough one's."""
+"""Kafka's default level. It selects the fast algorithm; all other levels select the high compression algorithm."""
 
 _LZ4_FAST: Final = 0
-_LZ4_LEAST_THOROUGH: Final = 2
-_LZ4_MOST_THOROUGH: Final = 12
-"""Levels of the library: below 2 is its fast method, and above 12 nothing changes."""
+_LZ4_MIN_HIGH_LEVEL: Final = 2
+_LZ4_MAX_HIGH_LEVEL: Final = 12
+"""Levels of the library: below 2 it uses the fast algorithm, and levels above 12 equal 12."""
 
 _LZ4_FRAME_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_CONTENT_SIZE_FLAG: Final = 0x08
 _LZ4_SHORT_HEADER: Final = 6
 _LZ4_LONG_HEADER: Final = 14
-"""Bytes before the header's checksum without and with a content size."""
+"""Number of bytes before the header checksum, without and with a content size."""
 
 _GZIP_DEFAULT_LEVEL: Final = -1
 
@@ -65,9 +65,9 @@ _GUESS_GROWTH: Final = 4
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None, *, old_frames: bool = False) -> bytes:
-    """`data` packed with `codec`; `level` None is the codec's default, and snappy has no levels.
+    """Return `data` compressed with `codec`. `level` None is the codec's default; snappy has no levels.
 
-    `old_frames`: lz4 with the wrong header checksum that record format 0 has.
+    `old_frames`: write lz4 with the wrong header checksum of record format 0.
     """
     match codec:
         case Codec.NONE:
@@ -84,9 +84,9 @@ def compress(codec: Codec, data: Buffer, level: int | None = None, *, old_frames
 
 
 def decompress(codec: Codec, data: Buffer, *, limit: int, old_frames: bool = False) -> bytes:
-    """`data` unpacked; `CorruptMessageError` when it is no `codec` data, or would come to more than `limit` bytes.
+    """Return `data` decompressed. Raises `CorruptMessageError` if it is invalid or decompresses to above `limit` bytes.
 
-    `old_frames`: an lz4 header may have either checksum, as in record formats 0 and 1.
+    `old_frames`: accept both lz4 header checksums, as in record formats 0 and 1.
     """
     match codec:
         case Codec.NONE:
@@ -102,25 +102,25 @@ def decompress(codec: Codec, data: Buffer, *, limit: int, old_frames: bool = Fal
 
 
 def _too_large(codec: Codec, limit: int) -> CorruptMessageError:
-    return CorruptMessageError(f"{codec.name.lower()} data unpacks to more than the {limit} bytes allowed")
+    return CorruptMessageError(f"{codec.name.lower()} data decompresses to more than the limit of {limit} bytes")
 
 
 def _corrupt(codec: Codec, reason: object) -> CorruptMessageError:
-    return CorruptMessageError(f"{codec.name.lower()} data cannot be unpacked: {reason}")
+    return CorruptMessageError(f"{codec.name.lower()} data cannot be decompressed: {reason}")
 
 
 def _compress_lz4(data: Buffer, level: int) -> bytes:
     if level == _LZ4_DEFAULT_LEVEL:
         level = _LZ4_FAST
     else:
-        level = min(max(level, _LZ4_LEAST_THOROUGH), _LZ4_MOST_THOROUGH)
+        level = min(max(level, _LZ4_MIN_HIGH_LEVEL), _LZ4_MAX_HIGH_LEVEL)
     packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     packer.compress(bytes(data))
     return bytes(packer.finish())
 
 
 def _lz4_header_end(frame: Buffer) -> int:
-    """Where the header's checksum stands; 0 when this is no frame, or not even a whole header."""
+    """Return the position of the header checksum; 0 if this is not a frame, or the header is incomplete."""
     if len(frame) <= _LZ4_SHORT_HEADER or bytes(frame[: len(_LZ4_FRAME_MAGIC)]) != _LZ4_FRAME_MAGIC:
         return 0
     end = _LZ4_LONG_HEADER if frame[len(_LZ4_FRAME_MAGIC)] & _LZ4_CONTENT_SIZE_FLAG else _LZ4_SHORT_HEADER
@@ -137,7 +137,7 @@ def _with_old_checksum(frame: bytes) -> bytes:
 
 
 def _with_right_checksum(frame: Buffer) -> Buffer:
-    """The frame as the lz4 library reads it: where the old, wrong checksum stands, the right one is put."""
+    """Return the frame with the correct header checksum, which the lz4 library requires."""
     end = _lz4_header_end(frame)
     header = bytes(frame[:end])
     if not end or frame[end] != _lz4_checksum(header):
@@ -152,12 +152,12 @@ _U32: Final = 0xFFFFFFFF
 
 
 def _xxh32_short(data: bytes) -> int:
-    """XXH32 with seed 0 of less than 16 bytes (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
+    """Return XXH32 with seed 0 of less than 16 bytes (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
 
-    `ValueError` for longer input: that begins with another step, and a frame's header never is.
+    Raises `ValueError` for longer input, which needs another first step. The header of a frame is always shorter.
     """
     if len(data) >= _XXH_SHORT:
-        raise ValueError(f"{len(data)} bytes are not less than {_XXH_SHORT}")
+        raise ValueError(f"{len(data)} bytes are too many: the maximum is {_XXH_SHORT - 1}")
     _, prime2, prime3, prime4, prime5 = _XXH_PRIMES
     whole = len(data) & ~3
     hashed = prime5 + len(data)
@@ -187,20 +187,22 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 
 def _decompress_guessing(codec: Codec, data: Buffer, limit: int) -> bytes:
-    """Unpack into a buffer that grows from a guess up to `limit`.
+    """Decompress into a buffer that grows from a guessed size up to `limit`.
 
-    The headers of these three formats need not tell the size, and where they do they may lie. The library stops at the
-    end of the buffer that it is given, so a bomb costs at most `limit` bytes; geometric growth keeps the repeated work
-    below a third of the last try.
+    The headers of these three formats may omit the decompressed size, or declare a wrong one. The library stops at the
+    end of its buffer, so a decompression bomb costs at most `limit` bytes. With geometric growth, all failed attempts
+    together cost less than a third of the last one.
     """
-    unpack_into = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec].decompress_into
+    decompress_into = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[
+        codec
+    ].decompress_into
     capacity = min(limit, max(_FIRST_GUESS_BYTES, _GUESS_GROWTH * len(data)))
     while True:
         output = bytearray(capacity)
         try:
-            length = unpack_into(data, output)
+            length = decompress_into(data, output)
         except cramjam.DecompressionError as error:
-            # The library has one class for "output full" and "garbage". Only a full buffer says "write".
+            # The library raises one class for a full buffer and for invalid data; only the texts differ.
             if "write whole buffer" not in str(error):
                 raise _corrupt(codec, error) from error
             if capacity >= limit:
@@ -223,18 +225,18 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
-    """The raw blocks of a snappy-java stream; streams may follow each other, each with its own head."""
+    """Yield the raw blocks of a snappy-java stream. Several streams with their headers may follow each other."""
     position = 0
     while position < len(view):
         if bytes(view[position : position + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
             position += len(XERIAL_HEAD)
             if position > len(view):
-                raise _corrupt(Codec.SNAPPY, "the stream head is cut short")
+                raise _corrupt(Codec.SNAPPY, "the stream header is incomplete")
             continue
         start = position + 4
         end = start + int.from_bytes(view[position:start], "big")
         if start > len(view) or end > len(view):
-            raise _corrupt(Codec.SNAPPY, "a block is cut short")
+            raise _corrupt(Codec.SNAPPY, "a block is incomplete")
         yield view[start:end]
         position = end
 
@@ -249,5 +251,5 @@ def _decompress_raw_snappy(block: memoryview, room: int, limit: int) -> bytes:
     except cramjam.DecompressionError as error:
         raise _corrupt(Codec.SNAPPY, error) from error
     if written != length:
-        raise _corrupt(Codec.SNAPPY, f"{written} bytes came out where {length} were announced")
+        raise _corrupt(Codec.SNAPPY, f"a block has {written} bytes, but declares {length}")
     return bytes(output)

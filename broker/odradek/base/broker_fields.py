@@ -57,14 +57,20 @@ class BrokerFields:
 
     # ZooKeeper
     zookeeper_connect: str = text("", "ZooKeeper ensemble: host:port,host:port/chroot.")
-    zookeeper_session_timeout_ms: int = integer(18_000, "Time without heartbeat until the session expires.", low=1)
+    zookeeper_session_timeout_ms: int = integer(
+        18_000, "Time without a heartbeat after which the session expires.", low=1
+    )
     zookeeper_connection_timeout_ms: int | None = integer(
         None, "Timeout of the first connection; default: the session timeout.", low=1
     )
     zookeeper_max_in_flight_requests: int = integer(10, "Maximum number of concurrent requests to ZooKeeper.", low=1)
-    initial_broker_registration_timeout_ms: int = integer(60_000, "How long to wait for a broker id in use.", low=0)
-    zookeeper_jute_maxbuffer: int = integer(0xFFFFF, "Maximum write; at most jute.maxbuffer of the servers.", low=1024)
-    zookeeper_set_acl: bool = boolean(False, "Create znodes that only the brokers' identity may change.")
+    initial_broker_registration_timeout_ms: int = integer(
+        60_000, "How long to wait at startup while the broker id is in use.", low=0
+    )
+    zookeeper_jute_maxbuffer: int = integer(
+        0xFFFFF, "Maximum size of a write in bytes; at most jute.maxbuffer of the servers.", low=1024
+    )
+    zookeeper_set_acl: bool = boolean(False, "Create znodes that only the brokers' ZooKeeper identity may change.")
     zookeeper_sasl_client: bool = boolean(True, "Authenticate with zookeeper.sasl.jaas.config if it is set.")
     zookeeper_sasl_jaas_config: str | None = secret(
         "JAAS entry of ZooKeeper's DigestLoginModule: user and password for SASL DIGEST-MD5."
@@ -88,7 +94,9 @@ class BrokerFields:
     zookeeper_ssl_endpoint_identification_algorithm: str = text(
         "HTTPS", "HTTPS: the server's certificate must match the host in zookeeper.connect; empty: any certificate."
     )
-    zookeeper_ssl_crl_enable: bool = boolean(False, "Reject certificates on revocation lists in the truststore.")
+    zookeeper_ssl_crl_enable: bool = boolean(
+        False, "Reject certificates that a revocation list in the truststore contains."
+    )
     zookeeper_ssl_ocsp_enable: bool = boolean(False, "Not supported.")
 
     # Network
@@ -99,10 +107,12 @@ class BrokerFields:
     socket_receive_buffer_bytes: int = integer(100 * 1024, "SO_RCVBUF; -1 = default of the system.", low=-1)
     socket_listen_backlog_size: int = integer(50, "Maximum number of connections waiting to be accepted.", low=1)
     max_connections: int = integer(INT32_MAX, "Maximum number of connections.", dynamic=Update.CLUSTER_WIDE)
-    max_connections_per_ip: int = integer(INT32_MAX, "Maximum number per IP address.", dynamic=Update.CLUSTER_WIDE)
+    max_connections_per_ip: int = integer(
+        INT32_MAX, "Maximum number of connections per IP address.", dynamic=Update.CLUSTER_WIDE
+    )
     connections_max_idle_ms: int = long(600_000, "Idle time after which a connection is closed.")
     max_in_flight_requests_per_connection: int = integer(
-        64, "Maximum number of concurrent Produce requests of a connection; reading pauses at it.", low=1
+        64, "Maximum number of concurrent Produce requests of a connection; at the maximum, reading pauses.", low=1
     )
     request_timeout_ms: int = integer(30_000, "Timeout of requests to other brokers.", low=1)
 
@@ -113,33 +123,40 @@ class BrokerFields:
     )
     log_roll_hours: int = integer(168, "Age at which a segment rolls.", low=1)
     log_roll_jitter_ms: int | None = long(
-        None, "Maximum random reduction of that age; default: log.roll.jitter.hours.", dynamic=Update.CLUSTER_WIDE
+        None, "Maximum random reduction of log.roll.ms; default: log.roll.jitter.hours.", dynamic=Update.CLUSTER_WIDE
     )
-    log_roll_jitter_hours: int = integer(0, "Maximum random reduction of that age.")
+    log_roll_jitter_hours: int = integer(0, "Maximum random reduction of log.roll.hours.")
     log_retention_ms: int | None = long(
         None,
         "Age at which segments are deleted, -1 = never; default: log.retention.minutes.",
         low=-1,
         dynamic=Update.CLUSTER_WIDE,
     )
-    log_retention_minutes: int | None = integer(None, "Age for deletion; default: log.retention.hours.", low=-1)
+    log_retention_minutes: int | None = integer(
+        None, "Age at which segments are deleted; default: log.retention.hours.", low=-1
+    )
     log_retention_hours: int = integer(168, "Age at which segments are deleted.", low=-1)
     log_retention_bytes: int = long(
         -1, "Size above which the oldest segments are deleted; -1 = no limit.", low=-1, dynamic=Update.CLUSTER_WIDE
     )
     log_retention_check_interval_ms: int = long(300_000, "Interval between retention checks.", low=1)
     log_cleanup_policy: tuple[str, ...] = words(
-        ("delete",), "Policy for old segments.", choices=("compact", "delete"), dynamic=Update.CLUSTER_WIDE
+        ("delete",),
+        "Policy for old segments: delete, compact or both.",
+        choices=("compact", "delete"),
+        dynamic=Update.CLUSTER_WIDE,
     )
-    log_cleaner_delete_retention_ms: int = long(24 * HOUR_MS, "How long tombstones stay.", dynamic=Update.CLUSTER_WIDE)
+    log_cleaner_delete_retention_ms: int = long(
+        24 * HOUR_MS, "Time that tombstones are kept.", dynamic=Update.CLUSTER_WIDE
+    )
     log_cleaner_min_cleanable_ratio: float = real(
-        0.5, "Dirty ratio at which a log is compacted.", high=1.0, dynamic=Update.CLUSTER_WIDE
+        0.5, "Minimum dirty ratio for a log to be compacted.", high=1.0, dynamic=Update.CLUSTER_WIDE
     )
     log_cleaner_min_compaction_lag_ms: int = long(
-        0, "Minimum time that a record stays uncompacted.", dynamic=Update.CLUSTER_WIDE
+        0, "Minimum time before a record may be compacted.", dynamic=Update.CLUSTER_WIDE
     )
     log_cleaner_max_compaction_lag_ms: int = long(
-        INT64_MAX, "Maximum time that a record stays uncompacted.", low=1, dynamic=Update.CLUSTER_WIDE
+        INT64_MAX, "Maximum time until a record is eligible for compaction.", low=1, dynamic=Update.CLUSTER_WIDE
     )
     log_cleaner_enable: bool = boolean(True, "Compact the topics whose cleanup.policy contains compact.")
     log_cleaner_threads: int = integer(1, "Number of compaction processes.", dynamic=Update.CLUSTER_WIDE)
@@ -150,13 +167,13 @@ class BrokerFields:
     )
     log_cleaner_dedupe_buffer_size: int = long(
         128 * MEBIBYTE,
-        "Memory of all compaction processes for maps of keys to offsets.",
+        "Memory of all compaction processes for the maps from keys to offsets.",
         low=1024,
         dynamic=Update.CLUSTER_WIDE,
     )
     log_cleaner_io_buffer_size: int = integer(512 * 1024, "Read buffer of compaction.", dynamic=Update.CLUSTER_WIDE)
     log_cleaner_io_buffer_load_factor: float = real(
-        0.9, "Maximum load factor of the maps of keys to offsets.", high=1.0, dynamic=Update.CLUSTER_WIDE
+        0.9, "Maximum load factor of the maps from keys to offsets.", high=1.0, dynamic=Update.CLUSTER_WIDE
     )
     log_cleaner_backoff_ms: int = long(15_000, "Pause if there is nothing to compact.", dynamic=Update.CLUSTER_WIDE)
     log_index_size_max_bytes: int = integer(
@@ -176,7 +193,7 @@ class BrokerFields:
     log_flush_start_offset_checkpoint_interval_ms: int = integer(
         60_000, "Interval between checkpoints of start offsets."
     )
-    log_preallocate: bool = boolean(False, "Allocate new segments in full size.", dynamic=Update.CLUSTER_WIDE)
+    log_preallocate: bool = boolean(False, "Preallocate new segments in full size.", dynamic=Update.CLUSTER_WIDE)
     log_segment_delete_delay_ms: int = long(
         60_000, "Time from renaming a file to .deleted until its deletion.", dynamic=Update.CLUSTER_WIDE
     )
@@ -202,7 +219,8 @@ class BrokerFields:
         dynamic=Update.CLUSTER_WIDE,
     )
     log_message_format_version: str = text(
-        "3.0", "Release whose record format is written; only with inter.broker.protocol.version below 3.0."
+        "3.0",
+        "Release that determines the record format; has an effect only with inter.broker.protocol.version below 3.0.",
     )
     log_message_downconversion_enable: bool = boolean(
         True, "Convert records to the format that old consumers support.", dynamic=Update.CLUSTER_WIDE
@@ -212,27 +230,29 @@ class BrokerFields:
     )
     log_message_timestamp_difference_max_ms: int = long(
         INT64_MAX,
-        "Maximum difference of a timestamp from the broker's clock; older form of before and after.",
+        "Maximum difference of a timestamp from the broker's clock. Deprecated: use the settings for before and after.",
         dynamic=Update.CLUSTER_WIDE,
     )
     log_message_timestamp_before_max_ms: int = long(
-        INT64_MAX, "Maximum age of a timestamp.", dynamic=Update.CLUSTER_WIDE
+        INT64_MAX, "Maximum time by which a timestamp may be before the broker's clock.", dynamic=Update.CLUSTER_WIDE
     )
     log_message_timestamp_after_max_ms: int = long(
-        INT64_MAX, "Maximum time of a timestamp in the future.", dynamic=Update.CLUSTER_WIDE
+        INT64_MAX, "Maximum time by which a timestamp may be after the broker's clock.", dynamic=Update.CLUSTER_WIDE
     )
     message_max_bytes: int = integer(MEBIBYTE + 12, "Maximum size of a record batch.", dynamic=Update.CLUSTER_WIDE)
     compression_type: str = choice(
         "producer",
-        "Compression in the log; `producer` keeps that of the producer.",
+        "Compression in the log; `producer` keeps the compression of the producer.",
         CODEC_NAMES,
         dynamic=Update.CLUSTER_WIDE,
     )
     compression_gzip_level: int = integer(
-        -1, "Level of gzip; -1 = its default.", low=-1, high=9, dynamic=Update.CLUSTER_WIDE
+        -1, "Compression level of gzip; -1 = its default.", low=-1, high=9, dynamic=Update.CLUSTER_WIDE
     )
-    compression_lz4_level: int = integer(9, "Level of lz4.", low=1, high=17, dynamic=Update.CLUSTER_WIDE)
-    compression_zstd_level: int = integer(3, "Level of zstd.", low=-131_072, high=22, dynamic=Update.CLUSTER_WIDE)
+    compression_lz4_level: int = integer(9, "Compression level of lz4.", low=1, high=17, dynamic=Update.CLUSTER_WIDE)
+    compression_zstd_level: int = integer(
+        3, "Compression level of zstd.", low=-131_072, high=22, dynamic=Update.CLUSTER_WIDE
+    )
     # Apache Kafka has 2 since 4.0 (KIP-1030).
     num_recovery_threads_per_data_dir: int = integer(
         2, "Threads that load the logs of a directory.", low=1, dynamic=Update.CLUSTER_WIDE
@@ -266,7 +286,7 @@ class BrokerFields:
     min_insync_replicas: int = integer(
         1, "Minimum number of in-sync replicas for acks=all.", low=1, dynamic=Update.CLUSTER_WIDE
     )
-    auto_create_topics_enable: bool = boolean(True, "Create topics when clients request them.")
+    auto_create_topics_enable: bool = boolean(True, "Create topics automatically when clients use them.")
     delete_topic_enable: bool = boolean(True, "Allow topics to be deleted.")
     unclean_leader_election_enable: bool = boolean(
         False, "Allow a replica outside the ISR to become leader, which loses records.", dynamic=Update.CLUSTER_WIDE
@@ -275,7 +295,7 @@ class BrokerFields:
     # Fetch and replication
     fetch_max_bytes: int = integer(55 * MEBIBYTE, "Maximum size of a fetch response.", low=1024)
     max_incremental_fetch_session_cache_slots: int = integer(1000, "Maximum number of fetch sessions (KIP-227).")
-    num_replica_fetchers: int = integer(1, "Fetchers per leader.", low=1, dynamic=Update.CLUSTER_WIDE)
+    num_replica_fetchers: int = integer(1, "Number of fetch loops per leader.", low=1, dynamic=Update.CLUSTER_WIDE)
     replica_fetch_max_bytes: int = integer(MEBIBYTE, "Maximum bytes per partition in a replica fetch.")
     replica_fetch_response_max_bytes: int = integer(10 * MEBIBYTE, "Maximum size of a replica fetch response.")
     replica_fetch_min_bytes: int = integer(1, "Minimum bytes of a replica fetch response.")
@@ -300,29 +320,32 @@ class BrokerFields:
     )
 
     # Controller
-    auto_leader_rebalance_enable: bool = boolean(True, "Move leadership back to preferred replicas.")
-    leader_imbalance_check_interval_seconds: int = long(300, "Interval between the checks.", low=1)
-    leader_imbalance_per_broker_percentage: int = integer(10, "Tolerated imbalance of a broker.")
-    controlled_shutdown_enable: bool = boolean(True, "Move leadership away before stopping.")
-    controlled_shutdown_max_retries: int = integer(3, "Number of attempts.")
-    controlled_shutdown_retry_backoff_ms: int = long(5000, "Pause between attempts.")
+    auto_leader_rebalance_enable: bool = boolean(True, "Move leadership back to preferred replicas automatically.")
+    leader_imbalance_check_interval_seconds: int = long(300, "Interval between checks of the leader imbalance.", low=1)
+    leader_imbalance_per_broker_percentage: int = integer(
+        10, "Percentage of a broker's partitions that may be led by other replicas before leadership moves back."
+    )
+    controlled_shutdown_enable: bool = boolean(True, "Move leadership to other brokers before this broker stops.")
+    controlled_shutdown_max_retries: int = integer(3, "Number of attempts of a controlled shutdown.")
+    controlled_shutdown_retry_backoff_ms: int = long(5000, "Pause between attempts of a controlled shutdown.")
 
     # Groups
-    offsets_topic_num_partitions: int = integer(50, "Partitions of __consumer_offsets.", low=1)
-    offsets_topic_replication_factor: int = short(3, "Replicas of __consumer_offsets.", low=1)
+    offsets_topic_num_partitions: int = integer(50, "Number of partitions of __consumer_offsets.", low=1)
+    offsets_topic_replication_factor: int = short(3, "Replication factor of __consumer_offsets.", low=1)
     offsets_topic_segment_bytes: int = integer(100 * MEBIBYTE, "Segment size of __consumer_offsets.", low=1)
-    offsets_retention_minutes: int = integer(10_080, "Retention of offsets of an empty group.", low=1)
+    offsets_retention_minutes: int = integer(10_080, "Time that the offsets of an empty group are kept.", low=1)
     offsets_retention_check_interval_ms: int = long(600_000, "Interval between checks for expired offsets.", low=1)
     offsets_load_buffer_size: int = integer(5 * MEBIBYTE, "Read buffer for loading an offsets partition.", low=1)
-    offsets_commit_timeout_ms: int = integer(5000, "Timeout of the replication of an offset commit.", low=1)
-    offset_metadata_max_bytes: int = integer(4096, "Maximum length of an offset commit's metadata.")
+    offsets_commit_timeout_ms: int = integer(5000, "Timeout for the replication of an offset commit.", low=1)
+    offset_metadata_max_bytes: int = integer(4096, "Maximum size of the metadata of an offset commit.")
     group_min_session_timeout_ms: int = integer(6000, "Minimum session timeout of a member.")
     group_max_session_timeout_ms: int = integer(1_800_000, "Maximum session timeout of a member.")
-    group_initial_rebalance_delay_ms: int = integer(3000, "Delay of a new group's first rebalance.")
+    group_initial_rebalance_delay_ms: int = integer(3000, "Delay of the first rebalance of a new group.")
     group_max_size: int = integer(INT32_MAX, "Maximum number of members of a group.", low=1)
 
     inter_broker_protocol_version: str = text(
-        "3.9", "Release of the requests between brokers, such as 2.7 or 3.9-IV0; below 3.0 old record formats apply."
+        "3.9",
+        "Release of the protocol between brokers, such as 2.7 or 3.9-IV0; below 3.0 old record formats apply.",
     )
 
     # Process
@@ -334,5 +357,5 @@ class BrokerFields:
     )
 
     # Observation
-    metrics_host: str = text("0.0.0.0", "Address of /metrics, /healthz and /readyz.")
+    metrics_host: str = text("0.0.0.0", "Address to listen on for /metrics, /healthz and /readyz.")
     metrics_port: int = integer(-1, "Port of /metrics, /healthz and /readyz; -1 = none.", low=-1, high=65_535)

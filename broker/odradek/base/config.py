@@ -45,7 +45,7 @@ NEWEST_FORMAT_ONLY: Final = (3, 0)
 
 
 class Effect(Enum):
-    """The effect of a setting."""
+    """Whether a setting has an effect."""
 
     ACTIVE = "active"
     """The broker applies it."""
@@ -133,10 +133,10 @@ class BrokerConfig(BrokerFields):
             )
         for name in self.inter_broker_request_listeners:
             if name not in names:
-                raise ConfigError(f"inter.broker.request.listeners names {name!r}, which listeners does not")
+                raise ConfigError(f"inter.broker.request.listeners names {name!r}, which is missing in listeners")
         for endpoint in self.advertised_endpoints():
             if endpoint.listener not in names:
-                raise ConfigError(f"advertised.listeners names {endpoint.listener!r}, which listeners does not")
+                raise ConfigError(f"advertised.listeners names {endpoint.listener!r}, which is missing in listeners")
             if endpoint.host == "0.0.0.0":
                 raise ConfigError("advertised.listeners must name an address that clients can reach, not 0.0.0.0")
         if self.inter_broker_listener not in {endpoint.listener for endpoint in self.advertised_endpoints()}:
@@ -203,61 +203,101 @@ class TopicConfig:
     """The effective settings of one topic: its overrides and the broker's defaults."""
 
     cleanup_policy: tuple[str, ...] = words(
-        ("delete",), "Policy for old segments.", choices=("compact", "delete"), broker="log_cleanup_policy"
+        ("delete",),
+        "Policy for old segments: delete, compact or both.",
+        choices=("compact", "delete"),
+        broker="log_cleanup_policy",
     )
     compression_gzip_level: int = integer(
-        -1, "Level of gzip; -1 = its default.", low=-1, high=9, broker="compression_gzip_level"
+        -1, "Compression level of gzip; -1 = its default.", low=-1, high=9, broker="compression_gzip_level"
     )
-    compression_lz4_level: int = integer(9, "Level of lz4.", low=1, high=17, broker="compression_lz4_level")
+    compression_lz4_level: int = integer(9, "Compression level of lz4.", low=1, high=17, broker="compression_lz4_level")
     compression_type: str = choice("producer", "Compression in the log.", CODEC_NAMES, broker="compression_type")
-    compression_zstd_level: int = integer(3, "Level of zstd.", low=-131_072, high=22, broker="compression_zstd_level")
-    delete_retention_ms: int = long(86_400_000, "How long tombstones stay.", broker="log_cleaner_delete_retention_ms")
-    file_delete_delay_ms: int = long(60_000, "From renaming to deletion.", broker="log_segment_delete_delay_ms")
-    flush_messages: int = long(INT64_MAX, "Records between flushes.", low=1, broker="log_flush_interval_messages")
-    flush_ms: int = long(INT64_MAX, "Time between flushes.", broker="flush_interval_ms")
-    follower_replication_throttled_replicas: tuple[str, ...] = replicas(
-        "Replicas (partition:broker or *) whose followers are throttled to their broker's rate."
+    compression_zstd_level: int = integer(
+        3, "Compression level of zstd.", low=-131_072, high=22, broker="compression_zstd_level"
     )
-    index_interval_bytes: int = integer(4096, "Bytes between index entries.", broker="log_index_interval_bytes")
+    delete_retention_ms: int = long(
+        86_400_000, "Time that tombstones are kept.", broker="log_cleaner_delete_retention_ms"
+    )
+    file_delete_delay_ms: int = long(
+        60_000, "Time from renaming a file to .deleted until its deletion.", broker="log_segment_delete_delay_ms"
+    )
+    flush_messages: int = long(
+        INT64_MAX, "Number of records after which the log is flushed.", low=1, broker="log_flush_interval_messages"
+    )
+    flush_ms: int = long(INT64_MAX, "Time after which the log is flushed.", broker="flush_interval_ms")
+    follower_replication_throttled_replicas: tuple[str, ...] = replicas(
+        "Replicas (partition:broker or *) whose fetches the follower throttles to the rate of its broker."
+    )
+    index_interval_bytes: int = integer(
+        4096, "Bytes between two entries of an index.", broker="log_index_interval_bytes"
+    )
     leader_replication_throttled_replicas: tuple[str, ...] = replicas(
-        "Replicas (partition:broker or *) whose leaders are throttled to their broker's rate."
+        "Replicas (partition:broker or *) whose fetches the leader throttles to the rate of its broker."
     )
     max_compaction_lag_ms: int = long(
-        INT64_MAX, "Maximum time uncompacted.", low=1, broker="log_cleaner_max_compaction_lag_ms"
+        INT64_MAX,
+        "Maximum time until a record is eligible for compaction.",
+        low=1,
+        broker="log_cleaner_max_compaction_lag_ms",
     )
     max_message_bytes: int = integer(MEBIBYTE + 12, "Maximum size of a record batch.", broker="message_max_bytes")
     message_downconversion_enable: bool = boolean(
-        True, "Convert records for old consumers.", broker="log_message_downconversion_enable"
+        True, "Convert records to the format that old consumers support.", broker="log_message_downconversion_enable"
     )
-    message_format_version: str = text(NEWEST_FORMAT, "Release of the record format.", broker="message_format")
+    message_format_version: str = text(
+        NEWEST_FORMAT, "Release that determines the record format.", broker="message_format"
+    )
     message_timestamp_after_max_ms: int = long(
-        INT64_MAX, "Maximum time of a timestamp in the future.", broker="log_message_timestamp_after_max_ms"
+        INT64_MAX,
+        "Maximum time by which a timestamp may be after the broker's clock.",
+        broker="log_message_timestamp_after_max_ms",
     )
     message_timestamp_before_max_ms: int = long(
-        INT64_MAX, "Maximum age of a timestamp.", broker="log_message_timestamp_before_max_ms"
+        INT64_MAX,
+        "Maximum time by which a timestamp may be before the broker's clock.",
+        broker="log_message_timestamp_before_max_ms",
     )
     message_timestamp_difference_max_ms: int = long(
-        INT64_MAX, "Maximum difference of a timestamp from the clock.", broker="log_message_timestamp_difference_max_ms"
+        INT64_MAX,
+        "Maximum difference of a timestamp from the broker's clock.",
+        broker="log_message_timestamp_difference_max_ms",
     )
     message_timestamp_type: str = choice(
-        "CreateTime", "Source of timestamps.", ("CreateTime", "LogAppendTime"), broker="log_message_timestamp_type"
+        "CreateTime",
+        "Source of record timestamps.",
+        ("CreateTime", "LogAppendTime"),
+        broker="log_message_timestamp_type",
     )
     min_cleanable_dirty_ratio: float = real(
-        0.5, "Dirty ratio that starts compaction.", high=1.0, broker="log_cleaner_min_cleanable_ratio"
+        0.5, "Minimum dirty ratio for the log to be compacted.", high=1.0, broker="log_cleaner_min_cleanable_ratio"
     )
-    min_compaction_lag_ms: int = long(0, "Minimum time uncompacted.", broker="log_cleaner_min_compaction_lag_ms")
-    min_insync_replicas: int = integer(1, "Minimum in-sync replicas for acks=all.", low=1, broker="min_insync_replicas")
-    preallocate: bool = boolean(False, "Allocate segments in full size.", broker="log_preallocate")
-    retention_bytes: int = long(-1, "Size above which segments are deleted.", low=-1, broker="log_retention_bytes")
-    retention_ms: int = long(604_800_000, "Age at which segments are deleted.", low=-1, broker="retention_ms")
+    min_compaction_lag_ms: int = long(
+        0, "Minimum time before a record may be compacted.", broker="log_cleaner_min_compaction_lag_ms"
+    )
+    min_insync_replicas: int = integer(
+        1, "Minimum number of in-sync replicas for acks=all.", low=1, broker="min_insync_replicas"
+    )
+    preallocate: bool = boolean(False, "Preallocate new segments in full size.", broker="log_preallocate")
+    retention_bytes: int = long(
+        -1,
+        "Size of a partition above which the oldest segments are deleted; -1 = no limit.",
+        low=-1,
+        broker="log_retention_bytes",
+    )
+    retention_ms: int = long(
+        604_800_000, "Age at which segments are deleted; -1 = never.", low=-1, broker="retention_ms"
+    )
     segment_bytes: int = integer(1 << 30, "Size at which a segment rolls.", low=14, broker="log_segment_bytes")
     segment_index_bytes: int = integer(
-        10 * MEBIBYTE, "Maximum size of an index.", low=4, broker="log_index_size_max_bytes"
+        10 * MEBIBYTE, "Maximum size of a segment's index.", low=4, broker="log_index_size_max_bytes"
     )
     segment_jitter_ms: int = long(0, "Maximum random reduction of segment.ms.", broker="roll_jitter_ms")
     segment_ms: int = long(604_800_000, "Age at which a segment rolls.", low=1, broker="roll_ms")
     unclean_leader_election_enable: bool = boolean(
-        False, "Allow an out-of-sync replica to lead.", broker="unclean_leader_election_enable"
+        False,
+        "Allow a replica outside the ISR to become leader, which loses records.",
+        broker="unclean_leader_election_enable",
     )
 
     @classmethod
@@ -321,7 +361,9 @@ def parse_release(key: str, value: str) -> tuple[int, int]:
     parts = value.partition("-")[0].split(".")
     numbers = [int(part) for part in parts if part.isascii() and part.isdecimal()]
     if len(parts) < 2 or len(numbers) != len(parts):
-        raise ConfigError(f"{key}={value!r} is not allowed: it must be a release of Apache Kafka, as 2.7 or 3.9-IV0")
+        raise ConfigError(
+            f"{key}={value!r} is not allowed: it must be a release of Apache Kafka, such as 2.7 or 3.9-IV0"
+        )
     if not (0, 8) <= (numbers[0], numbers[1]) <= NEWEST_RELEASE:
         raise ConfigError(f"{key}={value!r} is not allowed: it must be from 0.8 to 3.9")
     return numbers[0], numbers[1]
@@ -347,14 +389,14 @@ def broker_setting(key: str) -> Setting | None:
 
 
 def broker_effect(key: str) -> Effect:
-    """Return the effect of a broker setting. `check_allowed` tells whether its value is rejected."""
+    """Return the effect of a broker setting. `check_allowed` checks whether its value is rejected."""
     if key in BROKER_SETTINGS:
         return Effect.ACTIVE
     return Effect.UNKNOWN if broker_setting(key) is None else Effect.IDLE
 
 
 def topic_effect(key: str) -> Effect:
-    """Return the effect of a topic setting. `check_allowed_for_topic` tells whether its value is rejected."""
+    """Return the effect of a topic setting. `check_allowed_for_topic` checks whether its value is rejected."""
     if key in TOPIC_SETTINGS:
         return Effect.ACTIVE
     return Effect.IDLE if key in IDLE_TOPIC_SETTINGS else Effect.UNKNOWN
@@ -363,7 +405,7 @@ def topic_effect(key: str) -> Effect:
 def _parse_endpoint(key: str, item: str, protocols: Mapping[str, str]) -> Endpoint:
     """Parse one `NAME://host:port` of the setting `key`; an empty host means all addresses.
 
-    `protocols`: security protocols by listener name, in capitals. Raises `ConfigError` that says what is allowed.
+    `protocols`: security protocols by listener name, in capitals. Raises `ConfigError` with the allowed values.
     """
     name, separator, address = item.partition("://")
     host, colon, port = address.rpartition(":")
@@ -372,7 +414,7 @@ def _parse_endpoint(key: str, item: str, protocols: Mapping[str, str]) -> Endpoi
     protocol = protocols.get(name.upper())
     if protocol != "PLAINTEXT":
         raise ConfigError(
-            f"{key} has {item!r}, whose security protocol is {protocol}: this version supports PLAINTEXT only"
+            f"{key} has {item!r} with the security protocol {protocol}: this version supports PLAINTEXT only"
         )
     return Endpoint(name.upper(), host.strip("[]"), int(port), protocol)
 
@@ -384,7 +426,7 @@ def _parse_pair(entry: str) -> tuple[str, str]:
 
 
 def _idle_warning(key: str, value: str) -> str:
-    """Say why a setting has no effect. Raises `ConfigError` if the value does not have Kafka's type."""
+    """Return why a setting has no effect. Raises `ConfigError` if the value does not have Kafka's type."""
     setting = broker_setting(key)
     if setting is None:
         return f"{key} is not a setting of this broker or of Apache Kafka 3.9; it has no effect"

@@ -16,7 +16,7 @@ class RecordFault(Enum):
     FORMAT = "format"
     """Messages of different formats are mixed."""
     OFFSET_OR_SEQUENCE = "offset or sequence"
-    """The offsets of a batch do not match its number of records, or a producer id comes without a sequence."""
+    """The offsets of a batch do not match its number of records, or a batch has a producer id without a sequence."""
     NO_KEY = "no key"
     """A record for a compacted topic has no key."""
 

@@ -34,7 +34,7 @@ class StorageError(OdradekError):
 
 
 class WorkerDiedError(OdradekError):
-    """A worker process ended while it worked; another one can repeat the work."""
+    """A worker process ended during a call; another one can repeat the call."""
 
 
 MAX_MESSAGE: Final = 2_000

@@ -1,7 +1,7 @@
 """All protocol errors: code, whether a retry may help, and whether client, cluster or broker caused it.
 
 Codes, names and retriability are those of the protocol's error table (https://kafka.apache.org/protocol#protocol_error_codes).
-The broker raises these classes; `server/dispatch` converts them into responses. The base class tells the cause, see
+The broker raises these classes; `server/dispatch` converts them into responses. The base class shows the cause, see
 `error_kinds`. The classes are defined in `request_errors`, `data_errors`, `group_errors` and `cluster_errors`; import
 them from here, because this module registers their codes.
 """

@@ -116,7 +116,7 @@ class File(Protocol):
         ...
 
     def renamed_to(self, path: str) -> None:
-        """Note that `Files.rename` moved this open file."""
+        """Record that `Files.rename` moved this open file to `path`."""
         ...
 
     def fileno(self) -> int | None:

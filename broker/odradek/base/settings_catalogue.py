@@ -215,7 +215,7 @@ transaction.state.log.segment.bytes INT read-only 104857600
 transactional.id.expiration.ms INT read-only 604800000
 zookeeper.metadata.migration.enable BOOLEAN read-only false
 """
-"""Name, type, when Kafka lets it change, default; without a default it is null."""
+"""Name, type, how the setting can change in Kafka, and default; without a default it is null."""
 
 _INTERNAL: Final = """
 group.consumer.migration.policy STRING read-only disabled
@@ -232,7 +232,7 @@ unstable.api.versions.enable BOOLEAN read-only false
 unstable.feature.versions.enable BOOLEAN read-only false
 zookeeper.metadata.migration.min.batch.size INT read-only 200
 """
-"""The same for settings that Kafka's documentation and DescribeConfigs leave out while they are not set."""
+"""The same for settings that Kafka's documentation and DescribeConfigs omit while they are not set."""
 
 _TOPIC: Final = """
 local.retention.bytes LONG -2
@@ -247,7 +247,7 @@ _BROKERS_DEFAULT: Final = {
     "local.retention.bytes": "log_local_retention_bytes",
     "local.retention.ms": "log_local_retention_ms",
 }
-"""Broker settings that give topics their defaults, as `Setting.broker` has them."""
+"""The broker attribute with the default of a topic setting, as in `Setting.broker`."""
 
 _BOUNDS: Final = {Kind.SHORT: 2**15, Kind.INT: 2**31, Kind.LONG: 2**63}
 
@@ -283,26 +283,26 @@ def _broker_settings(table: str) -> dict[str, Setting]:
 
 
 INTERNAL_SETTINGS: Final[Mapping[str, Setting]] = _broker_settings(_INTERNAL)
-"""Settings of brokers without an effect here that DescribeConfigs shows only when they are set."""
+"""Broker settings without an effect here that DescribeConfigs shows only if they are set."""
 IDLE_BROKER_SETTINGS: Final[Mapping[str, Setting]] = {**_broker_settings(_BROKER), **INTERNAL_SETTINGS}
-"""Every setting of brokers that Kafka knows and that has no effect here."""
+"""All broker settings of Kafka that have no effect here."""
 IDLE_TOPIC_SETTINGS: Final[Mapping[str, Setting]] = {
     name: _declared(name, kind, Update.CLUSTER_WIDE, default) for name, kind, default in _rows(_TOPIC)
 }
-"""The same for settings of topics."""
+"""All topic settings of Kafka that have no effect here."""
 
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
 _OF_MECHANISM: Final = re.compile(
     r"[^.]+\.(sasl\.jaas\.config|sasl\.login\.callback\.handler\.class|sasl\.login\.class"
     r"|sasl\.server\.callback\.handler\.class|connections\.max\.reauth\.ms)"
 )
-"""Settings of one SASL mechanism of a listener, as `listener.name.NAME.MECHANISM.sasl.jaas.config`."""
+"""Settings of one SASL mechanism of a listener, such as `listener.name.NAME.MECHANISM.sasl.jaas.config`."""
 
 
 def without_listener(name: str) -> str:
-    """The setting that `listener.name.NAME.SETTING` or `listener.name.NAME.MECHANISM.SETTING` gives to one listener.
+    """Return the SETTING of `listener.name.NAME.SETTING` or `listener.name.NAME.MECHANISM.SETTING`.
 
-    Any other name is returned as it is.
+    Any other name is returned unchanged.
     """
     of_listener = _OF_LISTENER.fullmatch(name)
     if of_listener is None:
@@ -312,7 +312,7 @@ def without_listener(name: str) -> str:
 
 
 class _Refusal(NamedTuple):
-    """Why a setting is refused, and the values that are not: those that ask for nothing."""
+    """Why a setting is rejected, and the values that are accepted because they enable nothing."""
 
     reason: str
     harmless: frozenset[str] = frozenset({""})
@@ -320,27 +320,29 @@ class _Refusal(NamedTuple):
 
 _OFF: Final = frozenset({"", "false"})
 _JAVA_CLASS: Final = "it names a Java class, which this broker cannot run: remove it"
-_PLAIN: Final = "this version has neither TLS nor SASL: remove it"
+_PLAIN: Final = "this version does not support TLS or SASL: remove it"
 
 _REFUSED: Final[Mapping[str, _Refusal]] = {
-    "alter.config.policy.class.name": _Refusal(f"no policy would check changes of settings; {_JAVA_CLASS}"),
+    "alter.config.policy.class.name": _Refusal(f"changes of settings would not be checked; {_JAVA_CLASS}"),
     "authorizer.class.name": _Refusal(
-        "there are no ACLs yet, so everybody may do everything: remove it if the network alone decides who gets in"
+        "ACLs are not supported, so all clients may do everything: remove it if the network restricts who can connect"
     ),
-    "client.quota.callback.class": _Refusal(f"no quota of clients would apply; {_JAVA_CLASS}"),
-    "create.topic.policy.class.name": _Refusal(f"no policy would check new topics; {_JAVA_CLASS}"),
-    "kafka.metrics.reporters": _Refusal(f"nothing would be reported; {_JAVA_CLASS}, and scrape metrics.port instead"),
+    "client.quota.callback.class": _Refusal(f"client quotas would not apply; {_JAVA_CLASS}"),
+    "create.topic.policy.class.name": _Refusal(f"new topics would not be checked; {_JAVA_CLASS}"),
+    "kafka.metrics.reporters": _Refusal(
+        f"metrics would not be reported; {_JAVA_CLASS}, and scrape metrics.port instead"
+    ),
     "metric.reporters": _Refusal(
-        f"nothing would be reported; {_JAVA_CLASS}, and scrape metrics.port instead",
+        f"metrics would not be reported; {_JAVA_CLASS}, and scrape metrics.port instead",
         frozenset({"", "org.apache.kafka.common.metrics.JmxReporter"}),
     ),
     "principal.builder.class": _Refusal(
         _JAVA_CLASS,
         frozenset({"", "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"}),
     ),
-    "process.roles": _Refusal("this broker works with ZooKeeper, not with KRaft: remove it"),
+    "process.roles": _Refusal("this broker uses ZooKeeper and does not support KRaft: remove it"),
     "remote.log.storage.system.enable": _Refusal(
-        "there is no tiered storage, so every record stays on this broker's disks: remove it", _OFF
+        "tiered storage is not supported, so all records stay on this broker's disks: remove it", _OFF
     ),
     "sasl.client.callback.handler.class": _Refusal(_JAVA_CLASS),
     "sasl.login.callback.handler.class": _Refusal(_JAVA_CLASS),
@@ -350,38 +352,36 @@ _REFUSED: Final[Mapping[str, _Refusal]] = {
     "security.providers": _Refusal(_JAVA_CLASS),
     "ssl.engine.factory.class": _Refusal(_JAVA_CLASS),
     "zookeeper.metadata.migration.enable": _Refusal(
-        "this broker stays with ZooKeeper: remove it, or finish the migration to KRaft with brokers of Apache Kafka",
+        "this broker supports ZooKeeper only: remove it, or complete the migration to KRaft with Apache Kafka's brokers",
         _OFF,
     ),
 }
-"""Settings of brokers whose silent absence would mislead."""
+"""Broker settings that are rejected: users rely on them, so it would be dangerous to ignore them."""
 
 _REFUSED_FOR_TOPICS: Final[Mapping[str, _Refusal]] = {
-    "remote.log.copy.disable": _Refusal("it needs tiered storage, which this broker does not have: remove it", _OFF),
-    "remote.log.delete.on.disable": _Refusal(
-        "it needs tiered storage, which this broker does not have: remove it", _OFF
-    ),
+    "remote.log.copy.disable": _Refusal("it needs tiered storage, which is not supported: remove it", _OFF),
+    "remote.log.delete.on.disable": _Refusal("it needs tiered storage, which is not supported: remove it", _OFF),
     "remote.storage.enable": _Refusal(
-        "there is no tiered storage, so every record stays on the brokers' disks: remove it", _OFF
+        "tiered storage is not supported, so all records stay on the brokers' disks: remove it", _OFF
     ),
 }
 
 
 def idle_broker_setting(name: str) -> Setting | None:
-    """The declaration of a setting of brokers that Kafka knows and that has no effect here, for one listener as well.
+    """Return the declaration of a broker setting of Kafka that has no effect here; None for any other name.
 
-    None for every other name.
+    Accepts the name of a setting of one listener, too.
     """
     return IDLE_BROKER_SETTINGS.get(without_listener(name))
 
 
 def check_allowed(name: str, value: str) -> None:
-    """Raise `ConfigError` if a broker cannot run with this setting, which says why and what to do."""
+    """Raise `ConfigError` if a broker setting is rejected. The message has the reason and what to do."""
     _check(name, value, _REFUSED.get(without_listener(name)))
 
 
 def check_allowed_for_topic(name: str, value: str) -> None:
-    """The same for a setting of a topic."""
+    """Raise `ConfigError` if a topic setting is rejected. The message has the reason and what to do."""
     _check(name, value, _REFUSED_FOR_TOPICS.get(name))
 
 

@@ -236,7 +236,7 @@ class SystemFile:
             raise _storage_error("sync", self._path, error) from error
 
     def renamed_to(self, path: str) -> None:
-        """Note that `Files.rename` moved this open file."""
+        """Record that `Files.rename` moved this open file to `path`."""
         self._path = path
 
     def fileno(self) -> int | None:

@@ -33,9 +33,11 @@ def check_topic_name(name: str) -> None:
     if name in (".", ".."):
         raise InvalidTopicError(f"a topic's name must not be {name!r}")
     if len(name) > MAX_NAME_LENGTH:
-        raise InvalidTopicError(f"a topic's name has at most {MAX_NAME_LENGTH} characters, this one has {len(name)}")
+        raise InvalidTopicError(f"a topic's name may have at most {MAX_NAME_LENGTH} characters, not {len(name)}")
     if _LEGAL.fullmatch(name) is None:
-        raise InvalidTopicError(f"{name!r} has characters other than ASCII letters and digits, '.', '_' and '-'")
+        raise InvalidTopicError(
+            f"a topic's name may have only ASCII letters and digits, '.', '_' and '-', not {name!r}"
+        )
 
 
 def colliding_topic(name: str, existing: Sequence[str]) -> str | None:
@@ -53,7 +55,9 @@ def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Sequence[
     if not assignment:
         raise InvalidReplicaAssignmentError("the assignment has no partitions")
     if sorted(assignment) != list(range(len(assignment))):
-        raise InvalidReplicaAssignmentError(f"partitions must count from 0 without gaps, found {sorted(assignment)}")
+        raise InvalidReplicaAssignmentError(
+            f"partitions must be numbered from 0 without gaps, not {sorted(assignment)}"
+        )
     check_replicas(assignment, brokers)
     if len({len(replicas) for replicas in assignment.values()}) > 1:
         raise InvalidReplicaAssignmentError("all partitions must have the same number of replicas")
@@ -66,11 +70,11 @@ def check_replicas(assignment: Mapping[int, Sequence[int]], brokers: Sequence[in
             raise InvalidReplicaAssignmentError(f"partition {partition} has no replicas")
         if len(set(replicas)) != len(replicas) or min(replicas) < 0:
             raise InvalidReplicaAssignmentError(
-                f"partition {partition} has a broker twice or below 0: {list(replicas)}"
+                f"partition {partition} has a duplicate or negative broker id: {list(replicas)}"
             )
         strangers = [] if brokers is None else sorted(set(replicas) - set(brokers))
         if strangers:
-            raise InvalidReplicaAssignmentError(f"partition {partition} names unknown brokers {strangers}")
+            raise InvalidReplicaAssignmentError(f"partition {partition} is assigned to unknown brokers {strangers}")
 
 
 def assign_replicas(

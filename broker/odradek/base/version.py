@@ -1,6 +1,6 @@
 """The version of this distribution, equal to that in pyproject.toml.
 
-A module of its own, because `network` may not import the root package, which names the client library.
+This is a separate module, because `network` may not import the root package, which names the client library.
 """
 
 from __future__ import annotations

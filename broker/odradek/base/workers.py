@@ -100,7 +100,7 @@ class _Worker:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             content = await self._reader.readexactly(length)
         except (OSError, EOFError) as error:
-            raise WorkerDiedError(f"worker process {self._process.pid} ended while it worked") from error
+            raise WorkerDiedError(f"worker process {self._process.pid} ended during a call") from error
         returned, value = pickle.loads(content)
         return returned, value
 
@@ -132,7 +132,7 @@ class ProcessWorkers:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self.deaths = 0
-        """Number of processes that ended while they worked, or could not be started."""
+        """Number of processes that ended during a call, or could not be started."""
 
     def grow(self, count: int) -> None:
         """Raise the maximum number of processes to `count`. Idle processes end by themselves."""
@@ -172,7 +172,7 @@ class ProcessWorkers:
         self._tasks.discard(task)
         self._room.release()
         if not task.cancelled():
-            # Noted here, because the caller may have been cancelled.
+            # Counted here, because the caller may have been cancelled.
             task.exception()
 
     async def _work(self, frame: bytes) -> tuple[bool, Any]:
@@ -186,7 +186,7 @@ class ProcessWorkers:
             status = await asyncio.shield(self._end(worker))
             if not self._closed:
                 self.deaths += 1
-                logger.error("a worker process ended under its work with status %d", status)
+                logger.error("a worker process ended during a call, with exit status %d", status)
             raise
         self._idle.append(worker)
         worker.idle_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._retire, worker)
@@ -197,7 +197,7 @@ class ProcessWorkers:
             worker = await _Worker.start(self._niceness)
         except OSError as error:
             self.deaths += 1
-            raise WorkerDiedError(f"no worker process can be started: {error}") from error
+            raise WorkerDiedError(f"cannot start a worker process: {error}") from error
         self._all.add(worker)
         return worker
 
@@ -247,7 +247,7 @@ def _receive(connection: socket.socket, frames: queue.SimpleQueue[bytes]) -> Non
             (length,) = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))
             frames.put(_receive_exactly(connection, length))
     except (OSError, EOFError):
-        # No clean-up: the work is lost without the parent, and readers of its files expect incomplete ones.
+        # No cleanup: without the parent the result is lost, and readers of its files expect incomplete ones.
         os._exit(0)
 
 

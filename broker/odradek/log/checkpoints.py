@@ -54,9 +54,11 @@ def decode_entries(content: bytes, path: str) -> list[list[str]]:
         raise MalformedCheckpointError(f"{path} is not a checkpoint file", path=path) from error
     entries = [line.split() for line in lines[2:]]
     if version != CHECKPOINT_VERSION:
-        raise MalformedCheckpointError(f"{path} has version {version!r}, only {CHECKPOINT_VERSION} is known", path=path)
+        raise MalformedCheckpointError(
+            f"{path} has version {version!r}: only {CHECKPOINT_VERSION} is supported", path=path
+        )
     if len(entries) != count:
-        raise MalformedCheckpointError(f"{path} promises {count} entries and has {len(entries)}", path=path)
+        raise MalformedCheckpointError(f"{path} declares {count} entries but has {len(entries)}", path=path)
     return entries
 
 
@@ -149,7 +151,7 @@ def decode_partition_metadata(content: bytes, path: str) -> UUID:
     try:
         fields = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
         if fields["version"] != "0":
-            raise MalformedCheckpointError(f"{path} has version {fields['version']!r}, only 0 is known", path=path)
+            raise MalformedCheckpointError(f"{path} has version {fields['version']!r}: only 0 is supported", path=path)
         return UUID(bytes=base64.urlsafe_b64decode(fields["topic_id"] + "=="))
     except (UnicodeDecodeError, KeyError, ValueError, binascii.Error) as error:
         raise MalformedCheckpointError(f"{path} is malformed", path=path) from error

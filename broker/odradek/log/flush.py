@@ -108,7 +108,7 @@ class Durability:
         """Return what has to be flushed; None if everything is durable. Raises `StorageError`."""
         undurable = segments.all[segments.holding(self.recovery_point) :]
         unwritten = tuple(segment for segment in segments.all[:-1] if not segment.indexes_written)
-        # Sealing may have truncated a file whose batches were durable: sync the length before index files vouch for it.
+        # Sealing may have truncated a file whose batches were durable: sync the length before index files mark it valid
         touched = (*(segment for segment in unwritten if segment not in undurable), *undurable)
         if self.recovery_point == end_offset and not (unwritten or self.has_new_names or epochs.changed):
             return None

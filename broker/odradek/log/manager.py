@@ -197,7 +197,9 @@ class LogManager:
     def _create(self, topic_partition: TopicPartition, config: TopicConfig, *, is_new: bool) -> PartitionLog:
         table = self._table
         if topic_partition in table.offline or (table.failed and not is_new):
-            raise KafkaStorageError(f"{topic_partition} may lie in an offline directory: {', '.join(table.failed)}")
+            raise KafkaStorageError(
+                f"{topic_partition} may have a log in an offline directory: {', '.join(table.failed)}"
+            )
         directory = table.choose(topic_partition)
         path = directory.log_path(topic_partition)
         request = LoadRequest(
@@ -231,7 +233,7 @@ class LogManager:
     def delete(self, topic_partition: TopicPartition) -> None:
         """Remove a log at once and its files later; does nothing if there is none. Raises `KafkaStorageError`."""
         table = self._table
-        # The future log goes first: if it alone were left, the next start would take it for the partition's log.
+        # Delete the future log first: if it alone were left, the next start would take it for the partition's log.
         self._moves.drop(topic_partition)
         table.configured.discard(topic_partition)
         table.preferred.pop(topic_partition, None)
@@ -268,7 +270,7 @@ class LogManager:
         if known in self._table.failed:
             raise KafkaStorageError(f"log directory {known} is offline: {self._table.failed[known]}")
         if known not in self._table.directories:
-            raise LogDirNotFoundError(f"{path} is no log directory of this broker")
+            raise LogDirNotFoundError(f"{path} is not a log directory of this broker")
         return known
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
@@ -389,7 +391,7 @@ class LogManager:
         directory.release()
         self._background.call_later(0, partial(self.on_directory_failure, directory.path, frozenset(gone)))
         if not table.directories:
-            reason = f"all log directories are offline, at last {directory.path}"
+            reason = f"all log directories are offline; {directory.path} failed last"
             self._background.call_later(0, partial(self.on_fatal, reason))
 
     # LogHost

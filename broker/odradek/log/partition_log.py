@@ -122,8 +122,7 @@ class PartitionLog(LogState["PartitionLog"]):
         if first.base_offset < self.log_end_offset:
             if not self.log_start_offset == self.log_end_offset <= last.last_offset:
                 raise CorruptMessageError(
-                    f"{self.topic_partition} ends at {self.log_end_offset}, a batch at {first.base_offset} does not "
-                    "follow"
+                    f"{self.topic_partition} ends at {self.log_end_offset}, but the batch starts at {first.base_offset}"
                 )
             # The leader's log starts inside this batch (DeleteRecords), and only whole batches can be fetched. The
             # lower start needs no checkpoint: either the batch ends above the checkpointed one, or nothing was written.
@@ -292,7 +291,7 @@ class PartitionLog(LogState["PartitionLog"]):
         self._check_online()
         if not self._rules_of_topic.magic:
             raise UnsupportedForMessageFormatError(
-                f"{self.topic_partition} keeps message.format.version={self.config.message_format_version}: no times"
+                f"{self.topic_partition} has no timestamps: message.format.version={self.config.message_format_version}"
             )
         try:
             return self._segments.find_timestamp(timestamp_ms, self.log_start_offset)
@@ -373,7 +372,7 @@ class PartitionLog(LogState["PartitionLog"]):
         self._check_online()
         if offset > self.high_watermark:
             raise OffsetOutOfRangeError(
-                f"{self.topic_partition} can not start at {offset}, above its high watermark {self.high_watermark}"
+                f"{self.topic_partition} cannot start at {offset}, above its high watermark {self.high_watermark}"
             )
         if offset <= self.log_start_offset:
             return False
@@ -389,7 +388,7 @@ class PartitionLog(LogState["PartitionLog"]):
         """
         wanted = self.high_watermark if offset == -1 else offset
         if wanted < 0:
-            raise OffsetOutOfRangeError(f"{self.topic_partition} can not begin at {offset}")
+            raise OffsetOutOfRangeError(f"{self.topic_partition} cannot start at the negative offset {offset}")
         self.increment_log_start_offset(wanted)
         return self.log_start_offset
 

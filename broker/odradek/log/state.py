@@ -149,7 +149,7 @@ class LogState(Generic[LogT]):
         This log's directory was just renamed to that path. State that the records do not contain is copied: the host,
         the high watermark, producers, and epochs without records.
         """
-        assert self.log_end_offset == current.log_end_offset, f"{self} is no copy of {current}"
+        assert self.log_end_offset == current.log_end_offset, f"{self} is not a copy of {current}"
         self._host = self._storage.host = current._host
         self.directory = directory
         self._storage.move_to(directory)

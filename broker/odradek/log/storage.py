@@ -124,7 +124,7 @@ class LogStorage:
         kept, dropped = self.segments.all[:place], self.segments.all[place:]
         if dropped or kept[-1].indexes_valid:
             # Before the truncation: otherwise a crash that brought later segments back would leave a gap before them,
-            # and index files would vouch for batches that are not synced.
+            # and index files would mark batches as valid that are not synced.
             self.discard(reversed(dropped), 0)
             kept[-1].remove_indexes()
             self._files.sync_directory(self.directory)

@@ -29,10 +29,10 @@ class Distribution(NamedTuple):
 
 
 class BrokerCollector(Collector):
-    """The families of one broker."""
+    """Collects the metric families of one broker."""
 
     def __init__(self) -> None:
-        """Without sources, except for the series of the process."""
+        """Create a collector that has only the series of the process."""
         self._sources: dict[str, Callable[[], Iterable[Reading]]] = {}
         self._summaries: dict[str, Callable[[], Iterable[Distribution]]] = {}
         self._collections = GarbageCollections()
@@ -92,7 +92,7 @@ class BrokerCollector(Collector):
             )
 
     def collect(self) -> Iterator[Metric]:
-        """All families, for a scrape."""
+        """Return all families, for a scrape."""
         for name, source in self._sources.items():
             declared = SERIES[name]
             family = declared.kind.value(name, declared.help)

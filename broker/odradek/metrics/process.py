@@ -90,7 +90,7 @@ def process_ids() -> list[int]:
         try:
             children += (thread / "children").read_text(encoding="ascii").split()
         except OSError:
-            continue  # the thread has ended, or the kernel does not have the list
+            continue  # the thread has ended, or the kernel does not provide the list
     return [os.getpid(), *map(int, children)]
 
 
@@ -121,7 +121,7 @@ class ProcessTreeCollector(ProcessCollector):
     """`process_*` of this process, with `process_open_fds` including its workers."""
 
     def collect(self) -> Iterator[Metric]:
-        """The families, for a scrape."""
+        """Return the families, for a scrape."""
         for family in super().collect():
             if family.name == "process_open_fds":
                 yield GaugeMetricFamily(family.name, family.documentation, value=open_descriptors())
@@ -138,7 +138,7 @@ class ProcessSeries(Collector):
         self._collections = GarbageCollections()
 
     def collect(self) -> Iterator[Metric]:
-        """The three families, for a scrape."""
+        """Return the three families, for a scrape."""
         note = "this name only fills dashboards made for a JVM."
         memory = GaugeMetricFamily("jvm_memory_used_bytes", f"Resident memory of the process; {note}", labels=["area"])
         memory.add_metric(["heap"], resident_bytes())

@@ -104,21 +104,21 @@ class RequestStats:
         return times
 
     def answered(self, api: str, version: int) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         key = (api, version)
         self.counts[key] = self.counts.get(key, 0) + 1
 
     def failed(self, api: str, code: int) -> None:
-        """A response had an error code, for the whole request or for a part."""
+        """Count an error code in a response, for the whole request or for a part."""
         key = (api, code)
         self.errors[key] = self.errors.get(key, 0) + 1
 
     def failed_whole(self, api: str) -> None:
-        """The error code was that of the whole request."""
+        """Record that the error code applied to the whole request."""
         self._whole_failures[api] = self._whole_failures.get(api, 0) + 1
 
     def answers(self) -> dict[str, int]:
-        """Number of answered requests by API."""
+        """Return the number of answered requests by API."""
         totals: dict[str, int] = {}
         for (api, _), count in self.counts.items():
             totals[api] = totals.get(api, 0) + count

@@ -99,7 +99,7 @@ class BrokerTopicStats:
         return stats
 
     def retire(self, topic: str) -> None:
-        """The topic was deleted: its series ends, and its counts stay in the totals."""
+        """Drop the series of a deleted topic; its counts stay in the totals."""
         stats = self.topics.pop(topic, None)
         if stats is not None:
             self._retired.add(stats)

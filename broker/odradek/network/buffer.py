@@ -82,7 +82,7 @@ class FrameBuffer:
             return None
         (length,) = _LENGTH.unpack_from(self._data, start)
         if not 0 < length <= self._limit:
-            raise MalformedFrameError(f"frame of {length} bytes, 1 to {self._limit} are allowed")
+            raise MalformedFrameError(f"frame of {length} bytes: 1 to {self._limit} are allowed")
         end = start + _PREFIX_BYTES + length
         if end > self._filled:
             return None

@@ -133,7 +133,7 @@ class Channel(asyncio.BufferedProtocol):
     def versions(self) -> Mapping[int, tuple[int, int]]:
         """API versions of the peer: (lowest, highest) by API key. Raises `RuntimeError` before `negotiate`."""
         if self._versions is None:
-            raise RuntimeError(f"the versions of {self.peer} are not negotiated yet")
+            raise RuntimeError(f"the API versions of {self.peer} are not negotiated yet")
         return self._versions
 
     def pick(self, api_key: ApiKey) -> int:
@@ -143,7 +143,7 @@ class Channel(asyncio.BufferedProtocol):
         low, high = self.versions.get(api_key, (0, -1))
         version = min(high, row.max_version)
         if version < max(low, row.min_version):
-            raise UnsupportedVersionError(f"{self.peer} has no version of {row.name} that is spoken here")
+            raise UnsupportedVersionError(f"{self.peer} and this side have no common version of {row.name}")
         return version
 
     async def negotiate(self) -> Mapping[int, tuple[int, int]]:
@@ -157,7 +157,7 @@ class Channel(asyncio.BufferedProtocol):
             frame = await self._call_message(ApiKey.API_VERSIONS, version, {})
         code = _error_code(frame)
         if code:
-            raise error_for(code, f"{self.peer} refused to tell its versions")
+            raise error_for(code, f"{self.peer} refused the ApiVersions request")
         response = decode_response(ApiVersionsResponse, version, frame)
         self._versions = MappingProxyType(
             {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
@@ -226,7 +226,7 @@ class Channel(asyncio.BufferedProtocol):
             async with asyncio.timeout_at(deadline):
                 await self._slots.acquire()
         except TimeoutError as error:
-            raise RequestTimedOutError(f"no place in flight to {self.peer} became free in time") from error
+            raise RequestTimedOutError(f"{self.peer} did not answer earlier requests in time") from error
 
     async def _send(
         self, encode: Callable[[int], Sequence[Buffer]], deadline: float, *, expect_response: bool
@@ -236,7 +236,7 @@ class Channel(asyncio.BufferedProtocol):
                 async with asyncio.timeout_at(deadline):
                     await self._writable.wait()
             except TimeoutError as error:
-                raise RequestTimedOutError(f"{self.peer} reads no more requests") from error
+                raise RequestTimedOutError(f"{self.peer} did not read the request in time") from error
         if self._failure is not None:
             raise NetworkError(str(self._failure)) from self._failure
         correlation_id = self._next_correlation_id
@@ -322,7 +322,7 @@ class Channel(asyncio.BufferedProtocol):
                     whole, self._large = self._large, None
                     self._deliver(whole)
         except MalformedFrameError as error:
-            self._end(NetworkError(f"{self.peer} sent what is no response: {error}"))
+            self._end(NetworkError(f"{self.peer} sent an invalid response: {error}"))
 
     def eof_received(self) -> bool:
         """The peer has closed its side."""
@@ -352,7 +352,8 @@ class Channel(asyncio.BufferedProtocol):
         while self._filled - start >= _PREFIX_BYTES:
             (length,) = _LENGTH.unpack_from(self._scratch, start)
             if not _PREFIX_BYTES <= length <= self._limits.max_response_bytes:
-                raise MalformedFrameError(f"a response of {length} bytes")
+                most = self._limits.max_response_bytes
+                raise MalformedFrameError(f"a response of {length} bytes: {_PREFIX_BYTES} to {most} are allowed")
             body = start + _PREFIX_BYTES
             after = body + length
             if after > self._filled:
@@ -378,10 +379,10 @@ class Channel(asyncio.BufferedProtocol):
         if not self._pending:
             if self._failure is not None:
                 return
-            raise MalformedFrameError("a response without a request")
+            raise MalformedFrameError("a response arrived without a request")
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
         if correlation_id != self._pending[0].correlation_id:
-            raise MalformedFrameError(f"response {correlation_id}, {self._pending[0].correlation_id} is due")
+            raise MalformedFrameError(f"correlation id {correlation_id}, expected {self._pending[0].correlation_id}")
         pending = self._pending.popleft()
         self._slots.release()
         if not pending.outcome.done():
@@ -391,6 +392,6 @@ class Channel(asyncio.BufferedProtocol):
 def _error_code(frame: memoryview) -> int:
     """Return the error code of an ApiVersions response: in every version the first field after the correlation id."""
     if len(frame) < _PREFIX_BYTES + _ERROR_CODE.size:
-        raise MalformedFrameError(f"ApiVersions response of {len(frame)} bytes")
+        raise MalformedFrameError(f"an ApiVersions response of {len(frame)} bytes is too short")
     (code,) = _ERROR_CODE.unpack_from(frame, _PREFIX_BYTES)
     return int(code)

@@ -70,7 +70,7 @@ class ConnectionOptions:
 
     `max_frame_bytes` is Kafka's `socket.request.max.bytes`. `max_in_flight` limits unanswered pipelined requests, and
     `max_in_flight_bytes` the total of their frames. While more than `write_high_water_bytes` of responses are unsent,
-    no request is accepted. `files` tells how parts of responses are read from files.
+    no request is accepted. `files` specifies how parts of responses are read from files.
     """
 
     max_frame_bytes: int = 104_857_600

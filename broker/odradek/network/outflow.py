@@ -89,7 +89,7 @@ def loaded(region: FileRegion) -> bytes:
         region.on_failure(error)
         raise
     if len(data) != region.length:
-        raise StorageError(f"{region.file.path} was cut before it was sent", path=region.file.path)
+        raise StorageError(f"{region.file.path} was truncated before it was sent", path=region.file.path)
     return data
 
 
@@ -246,7 +246,7 @@ class Outflow:
             self._read(region, region.length - self._at, partial(region.load, self._at))
             return 0
         if not count:
-            self._fail(f"{region.file.path} was cut before it was sent")
+            self._fail(f"{region.file.path} was truncated before it was sent")
         elif count < wanted:
             # Almost always the socket buffer is full; if the file was truncated, the next call sends nothing.
             self._block()
@@ -335,7 +335,7 @@ class Outflow:
     def _replace(self, region: FileRegion, data: bytes) -> bool:
         """Replace the rest of a region by bytes. Returns False if there are too few."""
         if len(data) != region.length - self._at:
-            self._fail(f"{region.file.path} was cut before it was sent")
+            self._fail(f"{region.file.path} was truncated before it was sent")
             return False
         self._parts[0] = data
         self._regions -= 1

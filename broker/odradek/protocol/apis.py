@@ -77,7 +77,7 @@ class Api:
         """Raise `UnsupportedVersionError` if the version is not supported."""
         if not self.serves(version):
             raise UnsupportedVersionError(
-                f"{self.name} version {version} is not served, only {self.min_version} to {self.max_version}"
+                f"{self.name} version {version} is not supported, only {self.min_version} to {self.max_version}"
             )
 
 
@@ -133,7 +133,7 @@ def api(key: int) -> Api:
     """Return the row of an API key. Raises `UnsupportedVersionError` if the key is unknown or not supported."""
     row = API_TABLE.get(key)  # type: ignore[call-overload]  # an int finds its IntEnum
     if row is None:
-        raise UnsupportedVersionError(f"API key {key} is not served")
+        raise UnsupportedVersionError(f"API key {key} is not supported")
     found: Api = row
     return found
 

@@ -84,10 +84,10 @@ def decode_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
         return _decode_short_header(frame)
     row = _ROWS.get(key)
     if row is None:
-        raise UnsupportedVersionError(f"API key {key} is not served")
+        raise UnsupportedVersionError(f"API key {key} is not supported")
     known = row.key
     if not row.min_version <= version <= row.max_version and known is not _API_VERSIONS:
-        raise UnsupportedVersionError(f"{row.name} version {version} is not served")
+        raise UnsupportedVersionError(f"{row.name} version {version} is not supported")
     if version == 0 and known is _CONTROLLED_SHUTDOWN:
         return RequestHeader(known, version, correlation_id, None), _SHORT_HEADER_BYTES
     position = _REQUEST_START.size
@@ -95,7 +95,7 @@ def decode_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
     if length > 0:
         position += length
         if position > len(frame):
-            raise MalformedFrameError(f"client id of {length} bytes in a frame of {len(frame)} bytes")
+            raise MalformedFrameError(f"client id of {length} bytes exceeds the frame of {len(frame)} bytes")
         try:
             client_id = str(frame[position - length : position], "utf-8")
         except UnicodeDecodeError as error:
@@ -103,7 +103,7 @@ def decode_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
     elif length >= -1:
         client_id = "" if length == 0 else None
     else:
-        raise MalformedFrameError(f"client id length {length}")
+        raise MalformedFrameError(f"invalid client id length {length}")
     if version >= row.flexible_since:
         position = _after_tagged_fields(frame, position)
     # Called for every request; this takes half the time of the constructor.
@@ -221,7 +221,7 @@ def _make_element_encoder(row: Api, version: int, path: tuple[str, ...]) -> Enco
     schema = schema_of(row.response_type, version)
     for name in path:
         inner = next(item.struct for item in schema.fields if item.name == name and item.is_array)
-        assert inner is not None, f"{name} is no array of structs"
+        assert inner is not None, f"{name} is not an array of structs"
         schema = inner
     return compile_encoder(schema)
 

@@ -158,18 +158,20 @@ def _tag_step(schema: StructSchema) -> _Step:
             tag = reader.uvarint()
             size = reader.uvarint()
             if tag <= last:
-                raise MalformedFrameError(f"tag {tag} follows tag {last}")
+                raise MalformedFrameError(f"tags must increase: tag {tag} follows tag {last}")
             last = tag
             after = reader.position + size
             if after > reader.end:
-                raise MalformedFrameError(f"tagged field of {size} bytes in {reader.remaining} bytes")
+                raise MalformedFrameError(
+                    f"tagged field of {size} bytes exceeds the {reader.remaining} bytes that remain"
+                )
             known = by_tag.get(tag)
             if known is None:
                 reader.position = after
                 continue
             known[0](entity, known[1](reader))
             if reader.position != after:
-                raise MalformedFrameError(f"tagged field {tag} is not as long as it says")
+                raise MalformedFrameError(f"tagged field {tag} does not match its length")
 
     return step
 

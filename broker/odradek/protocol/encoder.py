@@ -167,7 +167,7 @@ def _picked(message: Message, item: FieldSchema, place: str) -> object:
     if value is REQUIRED:
         value = item.default
         if value is REQUIRED:
-            raise ValueError(f"{place} needs the field {item.name}")
+            raise ValueError(f"{place} requires the field {item.name}")
     return value
 
 
@@ -263,7 +263,7 @@ def _no_tagged_step(out: bytearray, _message: Message) -> None:
 
 
 def compile_encoder(schema: StructSchema) -> Encode:
-    """The encoder of one struct: appends a message's bytes to a buffer; `ValueError` when the message does not fit."""
+    """The encoder of one struct. It appends a message to a buffer; raises `ValueError` if the message is invalid."""
     place = schema.entity_type.__name__
     names = frozenset(item.name for item in (*schema.fields, *schema.tagged)) | {name for name, _ in schema.absent}
     steps = _plain_steps(schema)

@@ -104,7 +104,7 @@ class FetchedPartition(NamedTuple):
         """Return the records of a row that has them in memory. Raises `TypeError` if they are in a file."""
         records = self.records
         if isinstance(records, FileRegion):
-            raise TypeError(f"the records of {self.topic}-{self.partition} lie in {records.file.path}")
+            raise TypeError(f"the records of {self.topic}-{self.partition} are in {records.file.path}, not in memory")
         return records
 
 

@@ -99,9 +99,9 @@ def decode_fetch(version: int, frame: bytes | memoryview, position: int) -> Fetc
     try:
         request, position = _decode_request(version, frame, position)
     except _FRAME_ERRORS as error:
-        raise MalformedFrameError(f"Fetch frame is cut short or not UTF-8: {error}") from error
+        raise MalformedFrameError(f"Fetch frame is truncated, or a name is not UTF-8: {error}") from error
     if position > len(frame):
-        raise MalformedFrameError(f"Fetch frame is cut short by {position - len(frame)} bytes")
+        raise MalformedFrameError(f"Fetch frame is truncated by {position - len(frame)} bytes")
     return request
 
 
@@ -151,7 +151,7 @@ def _legacy_entries(version: int, frame: bytes | memoryview, position: int, entr
         position += 2
         name_end = position + length
         if length < 0 or name_end > len(frame):
-            raise MalformedFrameError(f"topic name of {length} bytes")
+            raise MalformedFrameError(f"invalid length {length} of a topic name")
         topic = str(frame[position:name_end], "utf-8")
         (count,) = _INT32.unpack_from(frame, name_end)
         position = name_end + 4
@@ -189,15 +189,15 @@ def _compact_name(frame: bytes | memoryview, position: int) -> tuple[str, int]:
     length, position = read_uvarint(frame, position)
     after = position + length - 1
     if length == 0 or after > len(frame):
-        raise MalformedFrameError(f"topic name of {length - 1} bytes")
+        raise MalformedFrameError(f"invalid length {length - 1} of a topic name")
     return str(frame[position:after], "utf-8"), after
 
 
 def _check_count(count: int, before: int) -> None:
     if count < 0:
-        raise MalformedFrameError(f"array length {count}")
+        raise MalformedFrameError(f"invalid array length {count}")
     if count + before > DEFAULT_ELEMENT_BUDGET:
-        raise MalformedFrameError("frame announces more partitions than one frame may hold")
+        raise MalformedFrameError("frame has more partitions than allowed in one frame")
 
 
 def _decode_forgotten(version: int, reader: Reader) -> list[ForgottenPartition]:
@@ -219,12 +219,12 @@ def _decode_request_tags(version: int, reader: Reader, request: FetchRequest) ->
         tag, size = reader.uvarint(), reader.uvarint()
         after = reader.position + size
         if after > reader.end:
-            raise MalformedFrameError(f"tagged field of {size} bytes in {reader.remaining} bytes")
+            raise MalformedFrameError(f"tagged field of {size} bytes exceeds the {reader.remaining} bytes that remain")
         if tag == _REPLICA_STATE_TAG and version >= REPLICA_STATE_SINCE:
             request.replica_id, request.replica_epoch = reader.unpack(_REPLICA_STATE)
             reader.skip_tagged_fields()
             if reader.position != after:
-                raise MalformedFrameError("replica state is not as long as it says")
+                raise MalformedFrameError("replica state does not match its length")
         reader.position = after
 
 

@@ -159,12 +159,12 @@ def _read_records(reader: Reader, length: int) -> memoryview | bytes:
     """Return the slice with the records; null becomes empty."""
     if length <= 0:
         if length < -1:
-            raise MalformedFrameError(f"records length {length}")
+            raise MalformedFrameError(f"invalid records length {length}")
         return b""
     start = reader.position
     after = start + length
     if after > reader.end:
-        raise MalformedFrameError(f"records of {length} bytes in {reader.remaining} bytes")
+        raise MalformedFrameError(f"records of {length} bytes exceed the {reader.remaining} bytes that remain")
     reader.position = after
     return reader.data[start:after]
 
@@ -209,7 +209,7 @@ def _read_flexible_partition(
         tag, size = reader.uvarint(), reader.uvarint()
         after = reader.position + size
         if after > reader.end:
-            raise MalformedFrameError(f"tagged field of {size} bytes in {reader.remaining} bytes")
+            raise MalformedFrameError(f"tagged field of {size} bytes exceeds the {reader.remaining} bytes that remain")
         if tag == _DIVERGING_EPOCH_TAG:
             epoch, offset = reader.unpack(_EPOCH_AND_OFFSET)
             diverging = (epoch, offset)

@@ -106,9 +106,9 @@ def decode_produce(version: int, frame: memoryview, position: int) -> ProduceReq
         else:
             request, position = _decode_legacy(version, frame, position)
     except _FRAME_ERRORS as error:
-        raise MalformedFrameError(f"Produce frame is cut short or not UTF-8: {error}") from error
+        raise MalformedFrameError(f"Produce frame is truncated, or a name is not UTF-8: {error}") from error
     if position > len(frame):
-        raise MalformedFrameError(f"Produce frame is cut short by {position - len(frame)} bytes")
+        raise MalformedFrameError(f"Produce frame is truncated by {position - len(frame)} bytes")
     return request
 
 
@@ -126,13 +126,13 @@ def _decode_legacy(version: int, frame: memoryview, position: int) -> tuple[Prod
     end = len(frame)
     entries: list[tuple[TopicPartition, memoryview | None]] = []
     if topics < 0:
-        raise MalformedFrameError(f"array length {topics}")
+        raise MalformedFrameError(f"invalid array length {topics}")
     for _ in range(topics):
         (length,) = _INT16.unpack_from(frame, position)
         position += 2
         name_end = position + length
         if length < 0 or name_end > end:
-            raise MalformedFrameError(f"topic name of {length} bytes")
+            raise MalformedFrameError(f"invalid length {length} of a topic name")
         topic = str(frame[position:name_end], "utf-8")
         (count,) = _INT32.unpack_from(frame, name_end)
         position = name_end + 4
@@ -145,10 +145,10 @@ def _decode_legacy(version: int, frame: memoryview, position: int) -> tuple[Prod
                 start = position
                 position += size
                 if position > end:
-                    raise MalformedFrameError(f"records of {size} bytes in {end - start} bytes")
+                    raise MalformedFrameError(f"records of {size} bytes exceed the {end - start} bytes that remain")
                 records = frame[start:position]
             elif size != -1:
-                raise MalformedFrameError(f"records length {size}")
+                raise MalformedFrameError(f"invalid records length {size}")
             entries.append((_new(TopicPartition, (topic, partition)), records))
     return ProduceRequest(transactional_id, acks, timeout_ms, entries), position
 
@@ -172,7 +172,7 @@ def _decode_flexible(frame: memoryview, position: int) -> tuple[ProduceRequest, 
         length, position = (frame[position], position + 1) if frame[position] < 0x80 else read_uvarint(frame, position)
         name_end = position + length - 1
         if length == 0 or name_end > end:
-            raise MalformedFrameError(f"topic name of {length - 1} bytes")
+            raise MalformedFrameError(f"invalid length {length - 1} of a topic name")
         topic = str(frame[position:name_end], "utf-8")
         count, position = (frame[name_end], name_end + 1) if frame[name_end] < 0x80 else read_uvarint(frame, name_end)
         _check_partitions(count - 1, len(entries))
@@ -184,7 +184,7 @@ def _decode_flexible(frame: memoryview, position: int) -> tuple[ProduceRequest, 
             if size:
                 position += size - 1
                 if position > end:
-                    raise MalformedFrameError(f"records of {size - 1} bytes in {end - start} bytes")
+                    raise MalformedFrameError(f"records of {size - 1} bytes exceed the {end - start} bytes that remain")
                 records = frame[start:position]
             position = position + 1 if frame[position] == 0 else after_tagged_fields(frame, position)
             entries.append((_new(TopicPartition, (topic, partition)), records))
@@ -196,9 +196,9 @@ def _decode_flexible(frame: memoryview, position: int) -> tuple[ProduceRequest, 
 def _check_partitions(count: int, before: int) -> None:
     """Limit the partitions: one without records takes a few bytes in a frame and a few hundred bytes of memory."""
     if count < 0:
-        raise MalformedFrameError(f"array length {count}")
+        raise MalformedFrameError(f"invalid array length {count}")
     if count + before > DEFAULT_ELEMENT_BUDGET:
-        raise MalformedFrameError("frame announces more partitions than one frame may hold")
+        raise MalformedFrameError("frame has more partitions than allowed in one frame")
 
 
 def _by_topic(partitions: Sequence[ProducedPartition]) -> Sequence[tuple[str, Sequence[ProducedPartition]]]:

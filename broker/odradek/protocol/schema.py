@@ -89,7 +89,7 @@ class StructSchema:
 
 
 def _message_default(name: str, form: Wire, default: object, is_tagged: bool) -> object:
-    """Return the value that stands for a missing field.
+    """Return the value of a field that a message lacks, or `REQUIRED`.
 
     Kafka's implied default is used only where a missing field can mean nothing else: no delay, no flag, no id, an empty
     list of plain values, a tagged field that is not sent. Counts, codes, strings and arrays of structs stay required: a

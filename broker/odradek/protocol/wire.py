@@ -62,7 +62,7 @@ class Reader:
         position = self.position
         after = position + layout.size
         if after > self.end:
-            raise MalformedFrameError(f"frame ends {after - self.end} bytes short of a fixed-size field")
+            raise MalformedFrameError(f"frame ends {after - self.end} bytes before the end of a fixed-size field")
         self.position = after
         return layout.unpack_from(self.data, position)
 
@@ -152,7 +152,7 @@ class Reader:
 
     def _text(self, length: int) -> str:
         if length > MAX_STRING_BYTES:
-            raise MalformedFrameError(f"string of {length} bytes, at most {MAX_STRING_BYTES} are allowed")
+            raise MalformedFrameError(f"string of {length} bytes: at most {MAX_STRING_BYTES} are allowed")
         try:
             return str(self._take(length), "utf-8")
         except UnicodeDecodeError as error:
@@ -172,7 +172,7 @@ class Reader:
             return self._text(length)
         if length == -1:
             return None
-        raise MalformedFrameError(f"string length {length}")
+        raise MalformedFrameError(f"invalid string length {length}")
 
     def compact_string(self) -> str:
         """A string with its length plus one as an unsigned varint."""
@@ -200,7 +200,7 @@ class Reader:
             return bytes(self._take(length))
         if length == -1:
             return None
-        raise MalformedFrameError(f"byte length {length}")
+        raise MalformedFrameError(f"invalid length {length} of bytes")
 
     def compact_blob(self) -> bytes:
         """Bytes with their length plus one as an unsigned varint; the result is a copy."""
@@ -218,7 +218,7 @@ class Reader:
         """Count of an array, -1 for null. `element_bytes`: minimum size of an element, at least 1."""
         count = self.int32()
         if count < -1:
-            raise MalformedFrameError(f"array length {count}")
+            raise MalformedFrameError(f"invalid array length {count}")
         return self._checked_count(count, element_bytes)
 
     def compact_array_length(self, element_bytes: int = 1) -> int:
@@ -228,10 +228,12 @@ class Reader:
     def _checked_count(self, count: int, element_bytes: int) -> int:
         if count > 0:
             if count * element_bytes > self.end - self.position:
-                raise MalformedFrameError(f"array of {count} elements in {self.end - self.position} bytes")
+                raise MalformedFrameError(
+                    f"array of {count} elements exceeds the {self.end - self.position} bytes that remain"
+                )
             self.elements_left -= count
             if self.elements_left < 0:
-                raise MalformedFrameError("frame announces more array elements than one frame may hold")
+                raise MalformedFrameError("frame has more array elements than allowed in one frame")
         return count
 
     def skip_tagged_fields(self) -> None:
@@ -384,7 +386,7 @@ def legacy_string(value: str | None) -> bytes:
         return b"\xff\xff"
     raw = value.encode()
     if len(raw) > MAX_STRING_BYTES:
-        raise ValueError(f"string of {len(raw)} bytes, at most {MAX_STRING_BYTES} are allowed")
+        raise ValueError(f"string of {len(raw)} bytes: at most {MAX_STRING_BYTES} are allowed")
     return _INT16.pack(len(raw)) + raw
 
 
@@ -394,7 +396,7 @@ def compact_string(value: str | None) -> bytes:
         return b"\x00"
     raw = value.encode()
     if len(raw) > MAX_STRING_BYTES:
-        raise ValueError(f"string of {len(raw)} bytes, at most {MAX_STRING_BYTES} are allowed")
+        raise ValueError(f"string of {len(raw)} bytes: at most {MAX_STRING_BYTES} are allowed")
     return base128(len(raw) + 1) + raw
 
 

@@ -35,7 +35,7 @@ from odradek.records.v2.batch import (
 from odradek.records.v2.record import MIN_RECORD_BYTES, Message, iterate_batch, record_bytes
 
 _TAKEN_APART_LIMIT_BYTES: Final = 16 << 20
-_TAKEN_APART_RECORDS: Final = 1 << 18
+_MAX_DECODED_RECORDS: Final = 1 << 18
 """Maximum decompressed bytes and records of a set that is decoded to objects here, which takes microseconds each."""
 
 
@@ -212,10 +212,12 @@ def _lower(records: memoryview, headers: tuple[BatchHeader, ...], rules: AppendR
     for header in headers:
         if header.producer_id >= 0 or header.is_transactional or header.is_control:
             raise UnsupportedForMessageFormatError(
-                f"idempotent and transactional records need record format {MAGIC}, the topic keeps format {rules.magic}"
+                f"idempotent and transactional records need record format {MAGIC}, the topic has format {rules.magic}"
             )
-        if len(messages) + header.record_count > _TAKEN_APART_RECORDS:
-            raise InvalidRecordError(f"more than {_TAKEN_APART_RECORDS} records are not rewritten to another format")
+        if len(messages) + header.record_count > _MAX_DECODED_RECORDS:
+            raise InvalidRecordError(
+                f"a batch of more than {_MAX_DECODED_RECORDS} records cannot be converted to another format"
+            )
         batch = records[position : position + header.size]
         limit = min(rules.decompressed_limit_bytes, _TAKEN_APART_LIMIT_BYTES)
         if rules.origin is AppendOrigin.CLIENT:
@@ -224,7 +226,7 @@ def _lower(records: memoryview, headers: tuple[BatchHeader, ...], rules: AppendR
         for record in iterate_batch(batch, 0, header, limit=limit):
             if record.headers:
                 raise UnsupportedForMessageFormatError(
-                    f"record headers need record format {MAGIC}, the topic keeps format {rules.magic}"
+                    f"record headers need record format {MAGIC}, but the topic has format {rules.magic}"
                 )
             messages.append((first_offset + len(messages), record.timestamp, record.key, record.value))
         source = header.codec or source

@@ -97,7 +97,7 @@ def unpack(
     """Yield the batches in `buffer` that may have records in [start_offset, end_offset), decompressed.
 
     `limit` is the decompressed size of each. Control batches, batches of `aborted` transactions (producer id, first
-    offset) and an incomplete batch at the end are left out. Without `check_crcs` the CRCs of format 2 batches are not
+    offset) and an incomplete batch at the end are omitted. Without `check_crcs` the CRCs of format 2 batches are not
     checked. Messages and wrappers of formats 0 and 1 are converted to batches. Raises `CorruptMessageError` for a wrong
     CRC or an invalid batch, `InvalidRecordError` for a wrapper that breaks the rules of its format.
     """
@@ -201,7 +201,7 @@ class _Reader:
     def check(self, sound: NDArray[np.bool_]) -> None:
         """Raise `CorruptMessageError` unless all are true."""
         if not sound.all():
-            raise CorruptMessageError("a record contradicts its own length")
+            raise CorruptMessageError("the fields of a record do not match its length")
 
     def read_record_lengths(self) -> Integers:
         """Return the end of each record, after checking that it ends where the next begins, or where the data ends."""
@@ -293,7 +293,7 @@ def _offsets(batches: Sequence[Unpacked], offset_delta: Integers) -> Integers:
     counts = np.array([header.record_count for header, _ in batches], dtype=np.int64)
     last_delta = np.array([header.last_offset_delta for header, _ in batches], dtype=np.int64)
     if not ((offset_delta >= 0) & (offset_delta <= np.repeat(last_delta, counts))).all():
-        raise CorruptMessageError("a record's offset lies outside its batch")
+        raise CorruptMessageError("a record's offset is outside its batch")
     base_offset = np.array([header.base_offset for header, _ in batches], dtype=np.int64)
     return np.repeat(base_offset, counts) + offset_delta
 
@@ -350,7 +350,7 @@ def _walk_rest(reader: _Reader, record: int, end: int, count: int) -> tuple[Inte
         value_length, value_start = decode_varint(data, min(name_start + max(name_length, 0), end))
         position = value_start + max(value_length, 0)
         if name_length < 0 or value_length < -1 or position > end:
-            raise CorruptMessageError("a header reaches beyond its record")
+            raise CorruptMessageError("a header extends beyond its record")
         rows.append((record, name_start, name_length, value_start, value_length))
     reader.position[record] = position
     return tuple(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))

@@ -46,7 +46,7 @@ def read_entry(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if len(buffer) - position < MIN_ENTRY_SIZE:
         raise CorruptMessageError(
-            f"an entry takes at least {MIN_ENTRY_SIZE} bytes, only {len(buffer) - position} are there"
+            f"an entry has at least {MIN_ENTRY_SIZE} bytes, but only {len(buffer) - position} are available"
         )
     if buffer[position + MAGIC_AT] >= MAGIC:
         return read_header(buffer, position)

@@ -181,7 +181,7 @@ class ReplicaManager:
         code = partition.leadership_error(current_leader_epoch, leader_only=True)
         if code:
             raise error_for(
-                code, f"{topic_partition} is led by {partition.leader_id} in epoch {partition.leader_epoch}"
+                code, f"{topic_partition} is led by broker {partition.leader_id} in epoch {partition.leader_epoch}"
             )
         return partition
 
@@ -203,7 +203,7 @@ class ReplicaManager:
             else:
                 result = self._append(partition, records, request)
                 if not result.error_code:
-                    # Include duplicates: the producer retried because the high watermark stood still; it may move now.
+                    # Include duplicates: the producer retried because the high watermark did not rise; it may rise now.
                     appended.append(partition)
             results.append(result)
         now_ms = self._clock.monotonic_ms()
@@ -274,7 +274,7 @@ class ReplicaManager:
                 self.deletion.purgatory.check(entry.topic_partition)
 
     def _expect_followers(self, partition: HostedPartition) -> None:
-        """Make the followers that the first records wait for fetch the partition soon."""
+        """Make the followers fetch a partition soon whose first records wait for them."""
         followers = [member for member in partition.in_sync.committed if member != self._config.broker_id]
         waiting = self._awaited.expect(
             partition.topic_partition, partition.leader_epoch, followers, self._clock.monotonic_ms()
@@ -308,7 +308,10 @@ class ReplicaManager:
             return AppendResult(
                 topic_partition,
                 NotEnoughReplicasError.code,
-                error_message=f"the in-sync set {list(partition.in_sync.committed)} is below {partition.min_in_sync}",
+                error_message=(
+                    f"the ISR {list(partition.in_sync.committed)} is smaller than "
+                    f"min.insync.replicas={partition.min_in_sync}"
+                ),
             )
         try:
             info = partition.log.append_as_leader(
@@ -366,7 +369,9 @@ class ReplicaManager:
         for partition in self.table.leaders():
             lagging = partition.lagging(now_ms)
             if lagging:
-                logger.info("%s: replicas %s lag and leave the in-sync set", partition.topic_partition, lagging)
+                logger.info(
+                    "%s: replicas %s lag: proposing to remove them from the ISR", partition.topic_partition, lagging
+                )
                 self.isr_changes.start(partition, partition.propose_shrinking(lagging))
 
     def _in_sync_set_changed(self, partition: HostedPartition) -> None:
@@ -382,7 +387,7 @@ class ReplicaManager:
 
     def directory_failed(self, path: str, topic_partitions: Iterable[TopicPartition]) -> None:
         """Take the partitions of a failed log directory offline. Usable as `LogManager.on_directory_failure`."""
-        logger.error("log directory %s failed, its partitions go offline", path)
+        logger.error("log directory %s failed; its partitions go offline", path)
         for topic_partition in sorted(topic_partitions):
             self.take_offline(topic_partition)
 

@@ -346,7 +346,7 @@ class Partition(Generic[LogT_co]):
         )
 
     def follow(self, leader_high_watermark: int) -> bool:
-        """Take over the leader's high watermark; it may fall with a new leader. Returns whether it changed."""
+        """Adopt the leader's high watermark; it may fall with a new leader. Returns whether it changed."""
         log = self.log
         mark = max(log.log_start_offset, min(leader_high_watermark, log.log_end_offset))
         if mark == log.high_watermark:

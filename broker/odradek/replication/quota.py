@@ -2,7 +2,7 @@
 
 The leader's `reader` and the followers' fetch loops record bytes and check the rate; `manager` owns one quota for each
 side. The topics' settings list the throttled replicas. Nothing here waits: while the rate is exceeded, throttled
-replicas are left out of responses or requests.
+replicas are omitted from responses or requests.
 """
 
 from __future__ import annotations

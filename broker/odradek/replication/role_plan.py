@@ -58,7 +58,7 @@ def plan_roles(
         if topic_partition in offline:
             step = KafkaStorageError(f"the log directory of {topic_partition} has failed")
         elif broker_id not in state.replicas:
-            step = UnknownTopicOrPartitionError(f"{topic_partition} is not assigned to this broker")
+            step = UnknownTopicOrPartitionError(f"this broker is not in the assignment of {topic_partition}")
         else:
             step = _step(online.get(topic_partition), topic_id, state, broker_id)
         yield RoleChange(topic_partition, topic_id, state, step)
@@ -77,6 +77,6 @@ def _step(
             return RoleKnownError(f"leader epoch {state.leader_epoch} is known already")
         if state.leader_epoch < partition.leader_epoch:
             return StaleControllerEpochError(
-                f"leader epoch {state.leader_epoch} is below {partition.leader_epoch}, which is known already"
+                f"leader epoch {state.leader_epoch} is older than the current epoch {partition.leader_epoch}"
             )
     return RoleStep.LEAD if state.leader == broker_id else RoleStep.FOLLOW

@@ -137,7 +137,7 @@ class ReplicaRoles:
         try:
             self._carry_out(change, step)
         except (StorageError, KafkaStorageError):
-            logger.exception("%s cannot take its role", topic_partition)
+            logger.exception("%s: the role of LeaderAndIsr cannot be applied", topic_partition)
             self.take_offline(topic_partition)
             return KafkaStorageError.code
         except ProtocolError as error:
@@ -186,7 +186,7 @@ class ReplicaRoles:
         is_new_leader = partition.become_leader(state, now_ms)
         # Followers may have later epochs than our log has entries for: the start of ours tells them where to truncate.
         partition.log.assign_epoch_start(state.leader_epoch, partition.log.log_end_offset)
-        logger.debug("%s: leader in epoch %d, in-sync set %s", topic_partition, state.leader_epoch, state.isr)
+        logger.debug("%s: leader in epoch %d, ISR %s", topic_partition, state.leader_epoch, state.isr)
         partition.advance(now_ms)
         self._on_change(topic_partition)
         self._on_lead(partition)
@@ -198,7 +198,7 @@ class ReplicaRoles:
         topic_partition = partition.topic_partition
         self._fetchers.remove(topic_partition)
         partition.become_follower(state)
-        logger.debug("%s: follower of %d in epoch %d", topic_partition, state.leader, state.leader_epoch)
+        logger.debug("%s: follower of broker %d in epoch %d", topic_partition, state.leader, state.leader_epoch)
         self._on_change(topic_partition)
         if state.leader != NO_BROKER and (not self.is_leaving or self._config.broker_id in state.isr):
             self._fetchers.add(partition)
@@ -228,7 +228,9 @@ class ReplicaRoles:
         partition = self._table.online.get(topic_partition)
         if partition is not None:
             if 0 <= stop.leader_epoch < partition.leader_epoch:
-                raise FencedLeaderEpochError(f"{topic_partition} is in epoch {partition.leader_epoch}")
+                raise FencedLeaderEpochError(
+                    f"{topic_partition} already has the newer leader epoch {partition.leader_epoch}"
+                )
             self._fetchers.remove(topic_partition)
             if stop.delete:
                 del self._table.online[topic_partition]
@@ -250,7 +252,7 @@ class ReplicaRoles:
         """
         partition = self._table.online.get(topic_partition)
         if partition is not None and partition.leader_epoch < leader_epoch:
-            logger.info("%s was moved away from this broker by epoch %d", topic_partition, leader_epoch)
+            logger.info("%s is no longer assigned to this broker since leader epoch %d", topic_partition, leader_epoch)
             self._end_role(topic_partition)
 
     def take_offline(self, topic_partition: TopicPartition) -> None:

@@ -139,11 +139,11 @@ class Purgatory(Generic[Operation]):
                 self._completed_entries -= 1
             elif self._try(operation):
                 completed += 1
-                self._completed_entries -= 1  # one of the entries it leaves behind is removed here
+                self._completed_entries -= 1  # its entry under this key is removed here
             else:
                 left.append(operation)
         if left:
-            # An answer may have added new operations under the same key.
+            # Completing an operation may have added new ones under the same key.
             newer = self._watchers.get(key)
             self._watchers[key] = left if newer is None else left + newer
         self._completed_entries = max(0, self._completed_entries)  # a nested purge may have counted some already
@@ -178,7 +178,9 @@ class Purgatory(Generic[Operation]):
             if not operation.try_complete():
                 return operation.is_completed
         except Exception:
-            logger.exception("purgatory %s: the condition of %r failed, it is answered now", self.name, operation)
+            logger.exception(
+                "purgatory %s: the condition of %r raised an error, it is completed now", self.name, operation
+            )
         self._complete(operation)
         return True
 
@@ -190,7 +192,7 @@ class Purgatory(Generic[Operation]):
         try:
             return operation.complete()
         except Exception:
-            logger.exception("purgatory %s: the answer of %r failed", self.name, operation)
+            logger.exception("purgatory %s: the completion of %r raised an error", self.name, operation)
             return True
 
     def _leave(self, entries: int) -> None:

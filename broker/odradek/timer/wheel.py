@@ -106,7 +106,7 @@ class TimingWheel:
     def add(self, entry: TimerEntry) -> bool:
         """Insert an entry, which must not be in a wheel. Returns False, and does not keep it, if it is already due."""
         if entry._bucket is not None:
-            raise ValueError("the entry stands in a wheel already")
+            raise ValueError("the entry is already in a wheel")
         entry.deadline_tick = ceil(entry.expiration_ms / self._tick_ms)
         return self._insert(entry)
 

@@ -43,14 +43,14 @@ class CleanOffsets:
     async def of(self, log: PartitionLog) -> int | None:
         """Return the offset below which a log is clean; None if it was never cleaned. Raises `StorageError`."""
         offset = (await self._load(root_of(log))).get(log.topic_partition)
-        return None if offset is None else self._where_it_still_holds(log, offset)
+        return None if offset is None else self._last_valid_offset(log, offset)
 
     def written(self, log: PartitionLog) -> int | None:
         """Return the offset in the checkpoint file, if that file was read."""
         return self._written.get(root_of(log), {}).get(log.topic_partition)
 
-    def _where_it_still_holds(self, log: PartitionLog, offset: int) -> int:
-        """Return the offset, or where the log was truncated below it if it has grown again since.
+    def _last_valid_offset(self, log: PartitionLog, offset: int) -> int:
+        """Return the offset. If the log was truncated below it and has grown since, return where it was truncated.
 
         After a truncation the log is written by another leader, so another epoch at the offset shows the truncation.
         """
@@ -100,7 +100,7 @@ def _read(files: Files, root: str) -> dict[TopicPartition, int]:
     try:
         return checkpoints.decode_offsets(files.read(path), path)
     except checkpoints.MalformedCheckpointError as error:
-        logger.warning("%s; every log counts as dirty", error)
+        logger.warning("%s; cleaning starts at the beginning of each log", error)
     except StorageError as error:
         if not error.missing:
             raise

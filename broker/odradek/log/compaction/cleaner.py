@@ -62,9 +62,9 @@ _MEBIBYTE: Final = 1 << 20
 class PassState(Enum):
     """Cleaner state of a partition."""
 
-    IN_PROGRESS = "a pass is under way"
-    ABORTED = "the pass was told to stop"
-    PAUSED = "no pass may begin"
+    IN_PROGRESS = "a pass is running"
+    ABORTED = "an abort of the pass is requested"
+    PAUSED = "no pass may start"
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class LogCleaner:
         self._last_run_ms = clock.monotonic_ms()
         self._dead: set[int] = set()
         self._delays_ms: dict[int, int] = {}
-        self._left_alone: Mapping[str, Uncleanable] = {}
+        self._uncleanable_counts: Mapping[str, Uncleanable] = {}
         self.max_dirty_ratio = 0.0
         """Dirty ratio of the dirtiest log at the last check."""
         self.worker_deaths = 0
@@ -177,7 +177,7 @@ class LogCleaner:
                 cleaned = await self.clean_dirtiest(number)
             except Exception:
                 # A bug in one pass must not end compaction of every log: log it, count the task as dead, and go on.
-                logger.exception("a cleaner failed by a bug")
+                logger.exception("a log cleaner task failed unexpectedly")
                 self._dead.add(number)
                 cleaned = False
             if not cleaned:
@@ -233,7 +233,7 @@ class LogCleaner:
         now_ms = self._clock.wall_ms()
         self._last_run_ms = self._clock.monotonic_ms()
         self._forget_gone()
-        self._count_left_alone()
+        self._count_uncleanable()
         choices: dict[TopicPartition, _Choice] = {}
         candidates: dict[TopicPartition, tuple[CleaningRange, float]] = {}
         for count, log in enumerate(list(self._logs.logs()), 1):
@@ -282,7 +282,7 @@ class LogCleaner:
             return None
         if found.reset_reason:
             logger.warning(
-                "%s: the clean offset %s is given up, as %s; cleaning begins at %d",
+                "%s: the clean offset %s is ignored because it %s; cleaning starts at %d",
                 log.topic_partition,
                 checkpointed,
                 found.reset_reason,
@@ -350,7 +350,7 @@ class LogCleaner:
         """Run a pass and swap in its result. Returns whether both succeeded."""
         log = choice.log
         logger.info(
-            "%s: cleaning begins, dirty from %d to %d, %.0f %% of %.1f MiB",
+            "%s: cleaning starts, dirty from %d to %d, %.0f %% of %.1f MiB",
             log.topic_partition,
             choice.found.first_dirty_offset,
             choice.found.end_offset,
@@ -363,8 +363,8 @@ class LogCleaner:
             with _Watch(self._clock, partial(self._stop_if_void, choice, request)):
                 result = await self._workers.run(clean_in_worker, self._files, request)
             self._dead.discard(number)
-            if self._is_void(choice) or not await self._swap(choice, result):
-                raise CleaningAbortedError(f"{log.topic_partition} changed meanwhile")
+            if self._is_stale(choice) or not await self._swap(choice, result):
+                raise CleaningAbortedError(f"{log.topic_partition} changed during the pass")
         except Exception as error:  # noqa: BLE001 - whatever it is concerns this log, and the others go on
             await self._failed(choice, number, error)
             return False
@@ -385,14 +385,14 @@ class LogCleaner:
         for path in [path for path in self._first_timestamps if path.startswith(f"{log.directory}/")]:
             del self._first_timestamps[path]
         for group in result.groups:
-            if self._is_void(choice):
+            if self._is_stale(choice):
                 return False
             swap = CleanedSwap(generation=choice.generation, replaced=group, cleaned=group[:1])
             complete = log.swap_cleaned(swap) and complete
             await self._clock.sleep_ms(0)
         return complete
 
-    def _is_void(self, choice: _Choice) -> bool:
+    def _is_stale(self, choice: _Choice) -> bool:
         """Whether the log has changed since the pass began, or the pass is to be aborted."""
         log = choice.log
         progress = self._progress[log.topic_partition]
@@ -400,7 +400,7 @@ class LogCleaner:
         return gone or log.generation != choice.generation or progress.state is PassState.ABORTED
 
     def _stop_if_void(self, choice: _Choice, request: CleaningRequest) -> None:
-        if self._is_void(choice):
+        if self._is_stale(choice):
             try:
                 _make_file(self._files, request.abort_path)
             except StorageError as error:
@@ -413,8 +413,8 @@ class LogCleaner:
         log = choice.log
         name = log.topic_partition
         await self._tidy(log)
-        if isinstance(error, CleaningAbortedError) or self._is_void(choice) or _has_lost(choice):
-            logger.info("%s: the pass is void: %s", name, error)
+        if isinstance(error, CleaningAbortedError) or self._is_stale(choice) or _has_lost(choice):
+            logger.info("%s: the result of the pass is discarded: %s", name, error)
             self._first_timestamps.clear()
         elif isinstance(error, WorkerDiedError):
             self.worker_deaths += 1
@@ -429,16 +429,16 @@ class LogCleaner:
             self._logs.directory_failed(log, error)
         else:
             self._uncleanable[name] = str(error)
-            self._count_left_alone()
+            self._count_uncleanable()
             bug = None if isinstance(error, OdradekError) else error
-            logger.error("%s can not be cleaned and is left alone: %s", name, error, exc_info=bug)
+            logger.error("%s cannot be cleaned and is skipped from now on: %s", name, error, exc_info=bug)
 
     def _retry_later(self, topic_partition: TopicPartition, error: Exception) -> None:
         known = self._failures.get(topic_partition)
         count = 1 if known is None else known.times + 1
         wait_ms = min(self._config.log_cleaner_backoff_ms << min(count - 1, 16), LONGEST_BACKOFF_MS)
         self._failures[topic_partition] = _Failures(count, self._clock.monotonic_ms() + wait_ms)
-        logger.warning("%s: pass failed, tried again in %d ms: %s", topic_partition, wait_ms, error)
+        logger.warning("%s: the pass failed and is retried in %d ms: %s", topic_partition, wait_ms, error)
 
     async def _tidy(self, log: PartitionLog) -> None:
         """Remove the files that a failed pass left in a log's directory."""
@@ -448,7 +448,7 @@ class LogCleaner:
             await self._run_blocking(partial(remove_cleaned_files, self._files, log.directory))
             await self._run_blocking(partial(_remove_abort_file, self._files, _abort_path(log)))
         except StorageError as error:
-            logger.warning("%s; it is removed with the next pass", error)
+            logger.warning("%s; the next pass removes it", error)
 
     # Metrics
 
@@ -486,9 +486,9 @@ class LogCleaner:
     @property
     def uncleanable(self) -> Mapping[str, Uncleanable]:
         """Uncleanable logs of each online log directory, as of the last check."""
-        return self._left_alone or {path: Uncleanable(0, 0) for path in self._logs.online_directories}
+        return self._uncleanable_counts or {path: Uncleanable(0, 0) for path in self._logs.online_directories}
 
-    def _count_left_alone(self) -> None:
+    def _count_uncleanable(self) -> None:
         found = {path: Uncleanable(0, 0) for path in self._logs.online_directories}
         for topic_partition in self._uncleanable:
             log = self._logs.get(topic_partition)
@@ -499,7 +499,7 @@ class LogCleaner:
                 dirty = self._range(log, checkpointed, self._clock.wall_ms())[1].cleanable_bytes
                 found[root] = Uncleanable(known.partitions + 1, known.size_bytes + dirty)
         # Replace the mapping, never change it: metric scrapes read it on another thread.
-        self._left_alone = found
+        self._uncleanable_counts = found
 
 
 class _Watch:
@@ -548,8 +548,8 @@ def _last_records(log: PartitionLog) -> dict[int, LastRecord]:
 def _report(log: PartitionLog, found: CleaningRange, result: CleaningResult) -> None:
     stats = result.stats
     logger.info(
-        "%s: cleaned from %d to %d in %.1f s (%.1f s for the map, %.0f %% full): %d segments of %.1f MiB and %d "
-        "records became %d of %.1f MiB and %d, read at %.1f MiB/s",
+        "%s: cleaned from %d to %d in %.1f s (%.1f s for the map, %.0f %% full): %d segments (%.1f MiB, %d "
+        "records) were rewritten to %d segments (%.1f MiB, %d records), read at %.1f MiB/s",
         log.topic_partition,
         found.first_dirty_offset,
         result.end_offset,

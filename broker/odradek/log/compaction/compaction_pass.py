@@ -55,7 +55,7 @@ from odradek.records.v2.transactions import MARKER_LIMIT_BYTES, read_marker_type
 
 _UNLIMITED_RATE: Final = 1e15
 _BYTES_PER_FLAG: Final = 4
-"""The flags of newest offsets take at most 1/4 of the map's memory, which merging needed before."""
+"""The flags of newest offsets take at most 1/4 of the map's memory: the part that merging used and no longer needs."""
 _LONGEST_SLEEP_SECONDS: Final = 0.5
 _BURST_SECONDS: Final = 0.3
 """How much unused rate may accumulate; Kafka's throttler uses windows of this length."""
@@ -145,7 +145,7 @@ class _Pass:
 
     def _check(self) -> None:
         if self._files.exists(self._request.abort_path) or not self._files.exists(self._request.directory):
-            raise CleaningAbortedError(f"the pass over {self._request.name} was told to stop")
+            raise CleaningAbortedError(f"the pass over {self._request.name} was aborted")
 
     def _load_aborted(self) -> dict[int, AbortedTransaction]:
         """Return the entries of the segments' transaction indexes by the offset of the marker."""
@@ -155,7 +155,7 @@ class _Pass:
                 path = segment.path.removesuffix(LOG_SUFFIX) + TRANSACTION_INDEX_SUFFIX
                 index = TransactionIndex.decode(self._files.read(path), segment.base_offset)
                 if index is None:
-                    raise CorruptMessageError(f"{path} is no transaction index")
+                    raise CorruptMessageError(f"{path} is not a valid transaction index")
                 entries.update((entry.last_offset, entry) for entry in index.entries())
         return entries
 

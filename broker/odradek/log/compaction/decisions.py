@@ -180,9 +180,9 @@ def _first_dirty_offset(facts: LogFacts) -> tuple[int, str]:
     if checkpointed is None:
         return start, ""
     if checkpointed < start:
-        return start, "" if facts.deletes else f"it lies below the log start {start}"
+        return start, "" if facts.deletes else f"is below the log start {start}"
     if checkpointed > facts.log_end_offset:
-        return start, f"it lies above the log end {facts.log_end_offset}"
+        return start, f"is above the log end {facts.log_end_offset}"
     return checkpointed, ""
 
 

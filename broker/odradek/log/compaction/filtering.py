@@ -4,9 +4,9 @@
 is the bytes to keep, or nothing. Invariant: offsets, order, sequences, epochs and the last offset of a batch never
 change. An entry whose records are all kept is copied unchanged, so that case does not reach this module.
 
-Records of aborted transactions are removed at once. A marker has to outlive the data of its transaction. It may be
-removed only if a pass found no data of the transaction, and then, like a tombstone, only after a delete horizon: the
-pass that finds the marker superfluous writes the horizon into the batch (KIP-534: attribute bit 0x40, with the horizon
+Records of aborted transactions are removed at once. A marker must not be removed before the data of its transaction.
+It may be removed only if a pass found no data of the transaction, and then, like a tombstone, only after a delete
+horizon: the pass that finds no data writes the horizon into the batch (KIP-534: attribute bit 0x40, with the horizon
 as the base timestamp), and a later pass removes it. A batch without records is kept if its header still matters: for
 the last sequence of a producer, or at the end of the cleaned range.
 """
@@ -117,9 +117,9 @@ class MarkerFate(NamedTuple):
 class Retention(Enum):
     """What happens to a format 2 batch of which no record is kept."""
 
-    KEEP_EMPTY = "its header stays"
-    DROP_EMPTY = "it goes"
-    DROP = "it goes, and its records need not be looked at"
+    KEEP_EMPTY = "the header is kept"
+    DROP_EMPTY = "the batch is removed"
+    DROP = "the batch is removed without reading its records"
 
 
 class RetentionRules(NamedTuple):

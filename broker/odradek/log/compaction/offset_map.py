@@ -89,7 +89,9 @@ def _short_keys(buffer: bytes, start: Integers, length: Integers) -> tuple[Words
     """Return short keys as two words with the length in the last byte; the words of longer keys are undefined."""
     last_word = len(buffer) - _WORD_BYTES
     if last_word < 0:
-        raise ValueError(f"{len(buffer)} bytes are too few to hold keys and what follows them")
+        raise ValueError(
+            f"a buffer of {len(buffer)} bytes is too small: at least {_WORD_BYTES} bytes must follow each key"
+        )
     # Overlapping words, one at each byte: a single gather fetches eight bytes of each key.
     words = np.ndarray(shape=(last_word + 1,), dtype=_WORD, buffer=buffer, strides=(1,))
     if length.size and (length == length[0]).all():

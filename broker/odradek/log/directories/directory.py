@@ -132,7 +132,7 @@ def _read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
     try:
         return checkpoints.decode_offsets(files.read(path), path)
     except checkpoints.MalformedCheckpointError as error:
-        logger.warning("%s; every offset in it counts as 0", error)
+        logger.warning("%s; all its offsets are treated as 0", error)
     except StorageError as error:
         if not error.missing:
             raise
@@ -154,9 +154,9 @@ def _look(files: Files, directory: LogDirectory) -> None:
         elif future is not None:
             directory.futures.append((future, name))
         elif name.endswith(STRAY_SUFFIX):
-            logger.warning("%s is a stray log, whose partition was not assigned to this broker any more", path)
+            logger.warning("%s is a stray log: its partition is no longer assigned to this broker", path)
         else:
-            logger.warning("%s is no log of a partition; it is left alone", path)
+            logger.warning("%s is not the log of a partition; it is ignored", path)
 
 
 def parse_log_name(name: str) -> TopicPartition | None:
@@ -183,7 +183,9 @@ def future_name(topic_partition: TopicPartition, unique: str) -> str:
     """
     name = f"{topic_partition}.{unique}{FUTURE_SUFFIX}"
     if len(name) > LONGEST_NAME:
-        raise InvalidTopicError(f"the name of topic {topic_partition.topic} is too long for a log that moves")
+        raise InvalidTopicError(
+            f"the name of topic {topic_partition.topic} is too long to move its log to another directory"
+        )
     return name
 
 

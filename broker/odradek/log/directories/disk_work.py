@@ -162,7 +162,7 @@ class DiskWork:
     def by_directory(
         self, offsets: Mapping[TopicPartition, int]
     ) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
-        """Group offsets by the directory of the partition's current log; partitions without a log are left out."""
+        """Group offsets by the directory of the partition's current log; partitions without a log are omitted."""
         table = self._table
         split: dict[str, dict[TopicPartition, int]] = {path: {} for path in table.directories}
         for topic_partition, offset in offsets.items():
@@ -192,7 +192,7 @@ class DiskWork:
         try:
             await self._run_blocking(remove)
         except StorageError as error:
-            logger.warning("%s; it is removed at the next start", error)
+            logger.warning("%s; the next start removes it", error)
 
     async def remove_tree(self, directory: LogDirectory, path: str) -> None:
         """Remove a deleted log's directory; if that fails, the next start removes it."""
@@ -201,7 +201,7 @@ class DiskWork:
         try:
             await self._run_blocking(partial(self._files.remove_tree, path))
         except StorageError as error:
-            logger.warning("%s; it is removed at the next start", error)
+            logger.warning("%s; the next start removes it", error)
 
     # Stop
 

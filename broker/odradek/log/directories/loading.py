@@ -116,7 +116,7 @@ class LogLoader:
         wanted += [(tp, f"{directory.path}/{name}", True) for tp, name in directory.futures]
         progress = RecoveryProgress(directory.path, len(wanted))
         if wanted and not directory.clean:
-            self._background.spawn(self._tell_progress(directory, progress, [path for _, path, _ in wanted]))
+            self._background.spawn(self._log_progress(directory, progress, [path for _, path, _ in wanted]))
         async with asyncio.TaskGroup() as group:
             for topic_partition, path, is_future in wanted:
                 request = self._request(directory, topic_partition, path)
@@ -165,7 +165,7 @@ class LogLoader:
                 known = None if is_future else table.current.get(topic_partition)
                 if known is not None:
                     raise StorageError(
-                        f"{topic_partition} has a log in {directory.path} and one in {known.directory}",
+                        f"{topic_partition} has two logs: in {directory.path} and in {known.directory}",
                         path=directory.path,
                     )
             except StorageError as error:
@@ -173,7 +173,7 @@ class LogLoader:
                 return
         progress.loaded(request.directory)
         if directory.path not in table.directories:
-            return  # another log of the directory failed meanwhile
+            return  # the directory failed while another of its logs was loaded
         if is_future:
             context, host = self._moves.future_context()
             log = PartitionLog(context, loaded, request.config, loaded.topic_id)
@@ -185,7 +185,7 @@ class LogLoader:
         if not directory.clean:
             self._disk_work.flush_soon(log)
 
-    async def _tell_progress(self, directory: LogDirectory, progress: RecoveryProgress, paths: list[str]) -> None:
+    async def _log_progress(self, directory: LogDirectory, progress: RecoveryProgress, paths: list[str]) -> None:
         """Log a progress message every few seconds until all logs are loaded."""
         await self._clock.sleep_ms(PROGRESS_INTERVAL_MS)
         if progress.is_done or directory.failure is not None:

@@ -41,34 +41,34 @@ MARKER_FILE: Final = "odradek.moved"
 class FutureHost:
     """A `LogHost` between a future log and its manager, while a thread writes the log.
 
-    After `hold`, requests of the log are queued; `release` passes them on, on the loop. Flushes are ignored: the mover
-    that fills the log flushes it.
+    After `pause`, requests of the log are queued; `resume`, called on the loop, passes them to the manager. Flushes are
+    ignored: the mover that fills the log flushes it.
     """
 
-    __slots__ = ("_host", "_is_held", "_kept")
+    __slots__ = ("_host", "_is_paused", "_queued")
 
     def __init__(self, host: LogHost[PartitionLog]) -> None:
         """`host` is the manager."""
         self._host = host
-        self._is_held = False
-        self._kept: list[Callable[[], None]] = []
+        self._is_paused = False
+        self._queued: list[Callable[[], None]] = []
 
-    def hold(self) -> None:
-        """Queue requests: a thread begins to write the log."""
-        self._is_held = True
+    def pause(self) -> None:
+        """Queue requests from now on; call it before a thread writes the log."""
+        self._is_paused = True
 
-    def release(self) -> None:
-        """Pass on the queued requests; the thread is done. Raises what they raise."""
-        self._is_held = False
-        kept, self._kept = self._kept, []
-        for wish in kept:
-            wish()
+    def resume(self) -> None:
+        """Make the queued requests; call it when the thread has ended. Raises what they raise."""
+        self._is_paused = False
+        queued, self._queued = self._queued, []
+        for request in queued:
+            request()
 
-    def _pass(self, wish: Callable[[], None]) -> None:
-        if self._is_held:
-            self._kept.append(wish)
+    def _pass(self, request: Callable[[], None]) -> None:
+        if self._is_paused:
+            self._queued.append(request)
         else:
-            wish()
+            request()
 
     def flush_soon(self, log: PartitionLog) -> None:
         """Do nothing: the mover that fills the log flushes it."""
@@ -78,9 +78,9 @@ class FutureHost:
         self._pass(partial(self._host.checkpoint_soon, log))
 
     def checkpoint_now(self, log: PartitionLog) -> None:
-        """See `LogHost`. While held, raises; the checkpoint is written on `release`, before the work is retried."""
+        """See `LogHost`. Raises while paused; `resume` writes the checkpoint before the work is retried."""
         self._pass(partial(self._host.checkpoint_now, log))
-        if self._is_held:
+        if self._is_paused:
             raise KafkaStorageError(f"{log.topic_partition}: a checkpoint has to be written first")
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
@@ -141,7 +141,9 @@ class LogMoves:
         table = self._table
         if table.failed:
             # The offline directory may hold a future log of the partition; there must never be two.
-            raise KafkaStorageError(f"{topic_partition} stays while a directory is offline: {', '.join(table.failed)}")
+            raise KafkaStorageError(
+                f"{topic_partition} cannot move while a directory is offline: {', '.join(table.failed)}"
+            )
         current = table.current[topic_partition]
         directory = table.directories[path]
         name = future_name(topic_partition, self._clock.token_bytes(16).hex())
@@ -202,7 +204,8 @@ class LogMoves:
     def mark(self, log: PartitionLog) -> None:
         """Write the marker into a future log that lacks only the newest records. Blocks: call it off the loop.
 
-        After a crash from now on, if the old directory was renamed, the future one is found. Raises `StorageError`.
+        If a crash follows after the old directory was renamed, the next start uses the future log. Raises
+        `StorageError`.
         """
         self._files.write_atomically(f"{log.directory}/{MARKER_FILE}", b"")
         self._files.sync_directory(dirname(log.directory))
@@ -293,8 +296,10 @@ def settle(files: Files, directories: Sequence[LogDirectory], unique: Callable[[
             continue
         for home in homes:
             if home is not marked[0]:
-                logger.warning("%s moved to %s: the log in %s goes", topic_partition, marked[0].path, home.path)
-                _give_up(files, home, home.log_path(topic_partition), deleted_name(topic_partition, unique()))
+                logger.warning(
+                    "%s moved to %s: the old log in %s is removed", topic_partition, marked[0].path, home.path
+                )
+                _mark_deleted(files, home, home.log_path(topic_partition), deleted_name(topic_partition, unique()))
                 home.found.remove(topic_partition)
         if complete:
             _unmark_durably(files, directories, marked[0].log_path(topic_partition))
@@ -316,17 +321,17 @@ def _settle_futures(
         for topic_partition, name in directory.futures:
             path = f"{directory.path}/{name}"
             if topic_partition in seen:
-                _give_up(files, directory, path, deleted_name(topic_partition, unique()))
+                _mark_deleted(files, directory, path, deleted_name(topic_partition, unique()))
             elif topic_partition in has_current:
                 kept.append((topic_partition, name))
             elif complete:
-                logger.warning("%s: no other log of the partition is left, so this one stands for it", path)
+                logger.warning("%s: the partition has no other log, so this future log becomes its current log", path)
                 files.rename(path, directory.log_path(topic_partition))
                 files.sync_directory(directory.path)
                 _unmark_durably(files, directories, directory.log_path(topic_partition))
                 directory.found.append(topic_partition)
             else:
-                logger.warning("%s is left alone while a directory is offline", path)
+                logger.warning("%s is kept unchanged while a directory is offline", path)
             seen.add(topic_partition)
         directory.futures = kept
 
@@ -339,7 +344,7 @@ def _unmark_durably(files: Files, directories: Iterable[LogDirectory], path: str
         remove_marker(files, path)
 
 
-def _give_up(files: Files, directory: LogDirectory, path: str, name: str) -> None:
+def _mark_deleted(files: Files, directory: LogDirectory, path: str, name: str) -> None:
     target = f"{directory.path}/{name}"
     files.rename(path, target)
     files.sync_directory(directory.path)

@@ -40,7 +40,7 @@ UNKNOWN: Final = DirectorySpace(-1, -1, 0)
 
 
 def reserve_of(min_free_bytes: int, total_bytes: int) -> int:
-    """Return the reserve under `log.dir.min.free.bytes` on a file system of this size; 0: nothing is kept free."""
+    """Return the reserve under `log.dir.min.free.bytes` on a file system of this size; 0: no reserve."""
     return max(min(min_free_bytes, total_bytes // LARGEST_SHARE), 0)
 
 
@@ -69,7 +69,7 @@ class DiskSpace:
         was_refused = path in self.refusals
         if space.is_short:
             self.refusals[path] = (
-                f"log directory {path} has {free_bytes} bytes free and {space.reserve_bytes} are kept "
+                f"log directory {path} has {free_bytes} bytes free, less than the reserve of {space.reserve_bytes} "
                 "(log.dir.min.free.bytes): writes are refused until space is freed; shorten the retention of topics, "
                 "delete records or topics, move replicas to another directory, or enlarge the disk"
             )
@@ -77,7 +77,7 @@ class DiskSpace:
                 logger.error("%s", self.refusals[path])
         elif was_refused:
             del self.refusals[path]
-            logger.info("log directory %s takes writes again: %d bytes are free", path, free_bytes)
+            logger.info("log directory %s accepts writes again: %d bytes are free", path, free_bytes)
 
     def forget(self, path: str) -> None:
         """Drop the measurement of a directory that went offline."""
@@ -96,7 +96,7 @@ class DiskSpace:
 
 
 def measure(files: Files, paths: Iterable[str]) -> Mapping[str, tuple[int, int]]:
-    """Return (free, total) bytes of each path's file system. Blocks. A path that fails is logged and left out."""
+    """Return (free, total) bytes of each path's file system. Blocks. A path that fails is logged and omitted."""
     found: dict[str, tuple[int, int]] = {}
     for path in paths:
         try:

@@ -85,15 +85,15 @@ def unpack_snapshot(content: bytes) -> tuple[list[SnapshotEntry], Mapping[int, S
     """
     head = _HEAD.size
     if len(content) < head + _COUNT.size:
-        raise CorruptMessageError(f"a producer snapshot of {len(content)} bytes is cut short")
+        raise CorruptMessageError(f"a producer snapshot of {len(content)} bytes is too short")
     version, crc = _HEAD.unpack_from(content)
     (count,) = _COUNT.unpack_from(content, head)
     body = memoryview(content)[head:]
     if version != SNAPSHOT_VERSION or crc32c.crc32c(body) != crc:
-        raise CorruptMessageError(f"a producer snapshot of version {version} fails its check")
+        raise CorruptMessageError(f"a producer snapshot has a wrong CRC or the unsupported version {version}")
     end = _COUNT.size + count * _ENTRY.size
     if count < 0 or len(body) < end:
-        raise CorruptMessageError(f"a producer snapshot lies about its {count} entries")
+        raise CorruptMessageError(f"a producer snapshot is too short for its {count} entries")
     entries = [SnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(body[_COUNT.size : end])]
     return entries, _appendix(body[end:])
 
@@ -104,7 +104,7 @@ def _appendix(content: memoryview) -> Mapping[int, Sequence[RememberedBatch]]:
         return {}
     mark, count = _APPENDIX_HEAD.unpack_from(content) if len(content) >= _APPENDIX_HEAD.size else (b"", 0)
     if mark != _APPENDIX_MARK or len(content) != _APPENDIX_HEAD.size + count * _APPENDIX_BATCH.size:
-        raise CorruptMessageError(f"a producer snapshot has {len(content)} bytes behind its entries that mean nothing")
+        raise CorruptMessageError(f"a producer snapshot has an invalid appendix of {len(content)} bytes")
     return _by_producer(_APPENDIX_BATCH.iter_unpack(content[_APPENDIX_HEAD.size :]))
 
 

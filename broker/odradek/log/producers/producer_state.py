@@ -309,22 +309,22 @@ def _find_duplicate(producer: _Producer, header: BatchHeader) -> Duplicate | Non
 def _check_epoch(header: BatchHeader, epoch: int) -> None:
     if header.producer_epoch < epoch:
         raise InvalidProducerEpochError(
-            f"producer {header.producer_id} comes with epoch {header.producer_epoch}, but {epoch} has been seen"
+            f"producer {header.producer_id} sent epoch {header.producer_epoch}, but its current epoch is {epoch}"
         )
 
 
 def _check_coordinator(header: BatchHeader, producer: _Producer | None, marker: Marker | None) -> None:
     if producer is not None and marker is not None and marker.coordinator_epoch < producer.coordinator_epoch:
         raise InvalidTransactionStateError(
-            f"a marker for producer {header.producer_id} comes with coordinator epoch {marker.coordinator_epoch}, "
-            f"but {producer.coordinator_epoch} has been seen"
+            f"a marker for producer {header.producer_id} has coordinator epoch {marker.coordinator_epoch}, "
+            f"but the current one is {producer.coordinator_epoch}"
         )
 
 
 def _check_transaction(header: BatchHeader, *, is_open: bool) -> None:
     if is_open and not header.is_transactional:
         raise InvalidTransactionStateError(
-            f"producer {header.producer_id} has an open transaction and sends a batch that does not belong to one"
+            f"producer {header.producer_id} sent a batch without a transaction while its transaction is open"
         )
 
 
@@ -332,20 +332,19 @@ def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int, *, unwr
     first = header.base_sequence
     if epoch == NO_EPOCH:
         if unwritten and first != 0:
-            # The preceding batch was refused, perhaps because this leader was not ready: it is sent again, first.
+            # This leader refused the preceding batch, perhaps because it was not ready. The producer resends it first.
             raise OutOfOrderSequenceError(
-                f"producer {header.producer_id} begins an empty log with sequence {first} instead of 0"
+                f"producer {header.producer_id} sent sequence {first} to an empty log: expected 0"
             )
         return
     if header.producer_epoch != epoch:
         if first != 0:
             raise OutOfOrderSequenceError(
-                f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first} instead of 0"
+                f"producer {header.producer_id} started epoch {header.producer_epoch} with sequence {first}: expected 0"
             )
         return
     expected = 0 if last_sequence == INT32_MAX else last_sequence + 1
     if first != expected:
         raise OutOfOrderSequenceError(
-            f"producer {header.producer_id} sends sequence {first}, expected is {expected} "
-            f"in epoch {header.producer_epoch}"
+            f"producer {header.producer_id} sent sequence {first} in epoch {header.producer_epoch}: expected {expected}"
         )

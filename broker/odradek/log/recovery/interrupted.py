@@ -35,19 +35,19 @@ def finish_interrupted(files: Files, directory: str) -> None:
     names = files.list(directory)
     cleaned = [offset for name in names if name.endswith(CLEANED_SUFFIX) and (offset := offset_of(name)) is not None]
     swaps = [(offset, name) for name in names if name.endswith(SWAP_SUFFIX) and (offset := offset_of(name)) is not None]
-    first_void = min(cleaned, default=None)
-    complete = [name for offset, name in swaps if first_void is None or offset < first_void]
-    # Void replacements go before the `.cleaned` files that show that they are void.
+    first_incomplete = min(cleaned, default=None)
+    complete = [name for offset, name in swaps if first_incomplete is None or offset < first_incomplete]
+    # Remove incomplete replacements before the `.cleaned` files that show that they are incomplete.
     for offset, name in swaps:
-        if first_void is not None and offset >= first_void:
+        if first_incomplete is not None and offset >= first_incomplete:
             files.remove(f"{directory}/{name}")
     for name in names:
         if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)):
             files.remove(f"{directory}/{name}")
     if complete:
-        logger.info("%s: %d files of a compaction that was cut short are put in place", directory, len(complete))
+        logger.info("%s: completing an interrupted compaction: %d files are renamed", directory, len(complete))
         _remove_replaced(files, directory, complete)
-        # The log before its indexes: while a `.log.swap` exists, a repeated run removes index files of its offset.
+        # Rename the log before its indexes: while a `.log.swap` exists, a repeated run removes its index files.
         for name in sorted(complete, key=lambda name: not name.endswith(_LOG_SWAP)):
             files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
 

@@ -276,7 +276,7 @@ def _joins(end_offset: int, successor: int, *, gap_is_loss: bool) -> bool:
 
 def _remove_segment(files: Files, segment: Segment) -> None:
     segment.close()
-    # The log file goes last: while it exists, an interrupted recovery finds the segment again.
+    # Remove the log file last: while it exists, an interrupted recovery finds the segment again.
     for suffix in (*SEGMENT_SUFFIXES[1:], SNAPSHOT_SUFFIX, LOG_SUFFIX):
         files.remove(segment.path(suffix))
 
@@ -393,11 +393,11 @@ class SegmentWalk:
         empty = _is_zero(segment.file, segment.size, file_size) and successor in (None, next_offset)
         logger.log(
             logging.DEBUG if empty else logging.WARNING,
-            "%s is cut from %d to %d bytes: %s",
+            "%s is truncated from %d to %d bytes: %s",
             segment.path(),
             file_size,
             segment.size,
-            "zeros follow" if empty else "no whole batch follows",
+            "zeros follow" if empty else "no complete batch follows",
         )
         segment.file.truncate(segment.size)
         if not empty:
@@ -471,7 +471,7 @@ def _load_epochs(files: Files, directory: str) -> EpochCache:
     try:
         return EpochCache(checkpoints.decode_epochs(files.read(path), path))
     except checkpoints.MalformedCheckpointError as error:
-        logger.warning("%s; leader epochs are taken from the batches that are walked", error)
+        logger.warning("%s; leader epochs are rebuilt from the batches that are scanned", error)
     except StorageError as error:
         if not error.missing:
             raise
@@ -484,7 +484,7 @@ def _load_topic_id(files: Files, directory: str) -> UUID | None:
     try:
         return checkpoints.decode_partition_metadata(files.read(path), path)
     except checkpoints.MalformedCheckpointError as error:
-        logger.warning("%s; the topic id counts as unknown", error)
+        logger.warning("%s; the topic id is treated as unknown", error)
     except StorageError as error:
         if not error.missing:
             raise

@@ -118,7 +118,7 @@ def _measured(files: Files, directory: str, base_offset: int, old: Sequence[Segm
     time_path = segment.path(TIME_INDEX_SUFFIX) + CLEANED_SUFFIX
     time_bytes = files.size(time_path)
     if time_bytes % TIME_ENTRY_BYTES or files.size(segment.path(INDEX_SUFFIX) + CLEANED_SUFFIX) % OFFSET_ENTRY_BYTES:
-        raise CorruptMessageError(f"{segment.path()}{CLEANED_SUFFIX} has an index of a size that cannot be")
+        raise CorruptMessageError(f"{segment.path()}{CLEANED_SUFFIX} has an index file of an impossible size")
     if time_bytes:
         file = files.open(time_path, read_only=True)
         try:

@@ -245,7 +245,7 @@ class Segment:
             else:
                 index = TransactionIndex.decode(self._read(TRANSACTION_INDEX_SUFFIX), self.base_offset)
                 if index is None:
-                    raise CorruptMessageError(f"{self.path(TRANSACTION_INDEX_SUFFIX)} is no transaction index")
+                    raise CorruptMessageError(f"{self.path(TRANSACTION_INDEX_SUFFIX)} is not a valid transaction index")
                 self._transaction_index = index
         return self._transaction_index
 

@@ -44,7 +44,7 @@ _NULL: Final = 1
 
 _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
-_NO_KEY: Final = "a compacted topic takes no record without a key"
+_NO_KEY: Final = "a compacted topic does not accept a record without a key"
 
 
 def check_records(section: Buffer, header: BatchHeader, rules: AppendRules) -> int:
@@ -161,28 +161,30 @@ def _inspect(section: bytes, header: BatchHeader, rules: AppendRules, known: Fac
         try:
             delta, offset_delta, keyed, headers, position = _read_record(section, position)
         except CorruptMessageError as error:
-            raise _unsound(number, str(error)) from error
+            raise _invalid(number, str(error)) from error
         steps += 1 + headers
         if offset_delta != number or steps > MAX_STEPS:
             fault = (
-                f"its offset delta is {offset_delta}" if steps <= MAX_STEPS else "more of its like are not looked at"
+                f"its offset delta is {offset_delta}"
+                if steps <= MAX_STEPS
+                else "the batch has too many unusual records to check"
             )
-            raise _unsound(number, fault)
+            raise _invalid(number, fault)
         timestamp = base_timestamp + delta
         if timestamp > newest:
             newest = timestamp
         if delta and not _MIN_INT64 <= timestamp <= _MAX_INT64:
-            raise _unsound(number, "its timestamp is longer than 64 bits")
+            raise _invalid(number, "its timestamp is longer than 64 bits")
         if faults is not None:
             faults.look(number, timestamp, keyed, rules)
     if position != len(section):
-        raise InvalidRecordError(f"{len(section) - position} bytes stand behind the {header.record_count} records")
+        raise InvalidRecordError(f"{len(section) - position} bytes follow the {header.record_count} records")
     if faults is not None:
         faults.end()
     return newest
 
 
-def _unsound(number: int, fault: str) -> InvalidRecordError:
+def _invalid(number: int, fault: str) -> InvalidRecordError:
     return InvalidRecordError(f"record {number}: {fault}", record_errors=((number, fault),))
 
 
@@ -191,7 +193,7 @@ def _read_record(data: bytes, position: int) -> tuple[int, int, bool, int, int]:
     length, position = decode_varint(data, position)
     end = position + length
     if length <= 0 or end > len(data):
-        raise CorruptMessageError(f"its length is {length}, {len(data) - position} bytes are left")
+        raise CorruptMessageError(f"its length is {length}, but {len(data) - position} bytes are left")
     # The attributes of a record have no meaning yet.
     timestamp_delta, position = decode_varint(data, position + 1)
     offset_delta, position = decode_varint(data, position)
@@ -214,11 +216,11 @@ def _read_record(data: bytes, position: int) -> tuple[int, int, bool, int, int]:
 def _pass_headers(data: bytes, position: int, end: int, count: int) -> int:
     # A header takes at least two bytes.
     if not 0 <= count <= min((end - position) // 2, MAX_STEPS):
-        raise CorruptMessageError(f"it claims {count} headers")
+        raise CorruptMessageError(f"it declares {count} headers, more than fit")
     for _ in range(count):
         name_length, position = decode_varint(data, position)
         value_length, position = decode_varint(data, position + max(name_length, 0))
         position += max(value_length, 0)
         if name_length < 0 or value_length < -1 or position > end:
-            raise CorruptMessageError("a header does not fit into it")
+            raise CorruptMessageError("a header extends beyond it")
     return position

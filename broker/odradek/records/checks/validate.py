@@ -219,16 +219,18 @@ def _check_own_entries(records: memoryview, max_message_bytes: int | None) -> tu
 
 def _check_client_batch(records: memoryview, rules: AppendRules) -> BatchHeader:
     if not _begins(records, 0):
-        raise InvalidRecordError(f"a produced record set of {len(records)} bytes holds no whole batch")
+        raise InvalidRecordError(f"a produced record set of {len(records)} bytes contains no complete batch")
     if records[MAGIC_AT] != MAGIC:
-        raise InvalidRecordError(f"records of format {records[MAGIC_AT]} may not be produced so, only {MAGIC}")
+        raise InvalidRecordError(
+            f"this Produce version does not allow records of format {records[MAGIC_AT]}, only {MAGIC}"
+        )
     header = _read_client_header(records)
     if header.attributes & CODEC_MASK:
         _check_codec(header, rules)
     size = header.batch_length + _LOG_OVERHEAD
     if size != len(records) and _begins(records, size):
         raise InvalidRecordError(
-            f"a produced record set must hold exactly one batch: it has {len(records)} bytes, the batch {size}"
+            f"a produced record set must contain exactly one batch: it has {len(records)} bytes, the batch {size}"
         )
     if header.base_offset != 0:
         raise InvalidRecordError(f"a produced batch must have base offset 0, not {header.base_offset}")
@@ -281,7 +283,7 @@ def _check_client_fields(header: BatchHeader) -> None:
     attributes = header.attributes
     if header.record_count == 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecordError(
-            f"{header.record_count} records do not fit a last offset delta of {header.last_offset_delta}",
+            f"the last offset delta {header.last_offset_delta} does not match the {header.record_count} records",
             fault=RecordFault.OFFSET_OR_SEQUENCE,
         )
     if attributes & CONTROL_FLAG:
@@ -290,7 +292,7 @@ def _check_client_fields(header: BatchHeader) -> None:
         # The log's producer state checks the epoch.
         if header.base_sequence < 0:
             raise InvalidRecordError(
-                f"producer {header.producer_id} sent the sequence {header.base_sequence}",
+                f"producer {header.producer_id} sent the invalid sequence {header.base_sequence}",
                 fault=RecordFault.OFFSET_OR_SEQUENCE,
             )
     elif attributes & TRANSACTIONAL_FLAG:
@@ -347,9 +349,7 @@ def _check_message_set(records: memoryview, rules: AppendRules) -> tuple[BatchHe
     while _begins(records, position):
         if records[position + MAGIC_AT] != magic:
             found = records[position + MAGIC_AT]
-            raise InvalidRecordError(
-                f"a message of format {found} stands among messages of format {magic}", fault=RecordFault.FORMAT
-            )
+            raise InvalidRecordError(f"a message set contains formats {magic} and {found}", fault=RecordFault.FORMAT)
         header = read_entry(records, position)
         if header.size > rules.max_message_bytes:
             raise _too_large(header.size, rules.max_message_bytes)
@@ -358,14 +358,16 @@ def _check_message_set(records: memoryview, rules: AppendRules) -> tuple[BatchHe
         headers.append(header)
         position += header.size
     if not headers:
-        raise InvalidRecordError(f"a produced message set of {len(records)} bytes holds no whole message")
+        raise InvalidRecordError(f"a produced message set of {len(records)} bytes contains no complete message")
     if len(headers) > 1 and any(header.record_count == UNKNOWN_COUNT for header in headers):
-        raise InvalidRecordError("a produced message set holds more than its wrapper")
+        raise InvalidRecordError("a produced message set contains more than its wrapper")
     return tuple(headers)
 
 
 def _check_message(header: BatchHeader, rules: AppendRules) -> None:
     if header.attributes & CODEC_MASK == Codec.ZSTD:
-        raise InvalidRecordError(f"a wrapper of format {header.magic} is packed with zstd, which came later")
+        raise InvalidRecordError(
+            f"a wrapper of format {header.magic} is compressed with zstd, which this format does not support"
+        )
     _check_codec(header, rules)
     _check_timestamp_type(header, rules)

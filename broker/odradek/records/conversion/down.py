@@ -102,7 +102,7 @@ def _lower_entry(view: memoryview, position: int, header: BatchHeader, target: _
     if header.is_control:
         return b"", 0
     if header.attributes & CODEC_MASK == Codec.ZSTD:
-        raise UnsupportedCompressionTypeError("records packed with zstd cannot be read by clients this old")
+        raise UnsupportedCompressionTypeError("clients that read format {target.magic} do not support zstd")
     if header.magic <= target.magic:
         return view[position : position + header.size], 0
     check_entry(view, position, header)
@@ -123,14 +123,16 @@ def _lower_batch(view: memoryview, position: int, header: BatchHeader, target: _
     codec = header.codec
     data = bytes(record_bytes(view, position, header, limit=target.limit))
     if len(data) + header.record_count * _MESSAGE_OVERHEAD > target.limit:
-        raise CorruptMessageError(f"the batch at offset {header.base_offset} unpacks to more than {target.limit} bytes")
+        raise CorruptMessageError(
+            f"the batch at offset {header.base_offset} decompresses to more than {target.limit} bytes"
+        )
     # Offsets in a format 1 wrapper are relative to its first message. Offsets relative to the batch's base offset work
     # too, and differ only if compaction removed that record: readers derive the base from the last message.
     base_offset = 0 if codec and target.magic else header.base_offset
     try:
         plain, last_delta = _transcribe(data, header, target.magic, base_offset)
     except (IndexError, struct.error) as error:
-        raise CorruptMessageError(f"a number in the batch at offset {header.base_offset} cannot be true") from error
+        raise CorruptMessageError(f"a number in the batch at offset {header.base_offset} is out of range") from error
     if codec is Codec.NONE:
         skipped, start = _find_offset(plain, target.first_offset)
         return plain[start:], header.record_count - skipped

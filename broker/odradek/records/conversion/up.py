@@ -166,7 +166,7 @@ def _offset_deltas(messages: Sequence[Message]) -> tuple[int, Sequence[int]]:
     deltas = [message[0] - base for message in messages]
     ascending = all(earlier < later for earlier, later in pairwise(deltas))
     if base < 0 or deltas[-1] > _MAX_DELTA or not ascending:
-        raise CorruptMessageError(f"offsets {base} .. {messages[-1][0]} do not ascend as those of a batch must")
+        raise CorruptMessageError(f"offsets {base} .. {messages[-1][0]} do not ascend, as a batch requires")
     return base, deltas
 
 

@@ -69,11 +69,11 @@ def read_message(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if len(buffer) - position < MIN_MESSAGE_SIZE:
         raise CorruptMessageError(
-            f"a message takes at least {MIN_MESSAGE_SIZE} bytes, only {len(buffer) - position} are there"
+            f"a message has at least {MIN_MESSAGE_SIZE} bytes, but only {len(buffer) - position} are available"
         )
     offset, size, crc, magic, attributes, timestamp = _HEAD.unpack_from(buffer, position)
     if magic > 1:
-        raise CorruptMessageError(f"record format {magic} is not that of a message")
+        raise CorruptMessageError(f"record format {magic} is not a message format (0 or 1)")
     if size < _MIN_SIZE[magic]:
         raise CorruptMessageError(f"a message of format {magic} cannot have a size of {size}")
     if not MIN_OFFSET <= offset <= MAX_OFFSET:
@@ -102,11 +102,11 @@ def check_message_crc(buffer: Buffer, position: int, header: BatchHeader) -> Non
     """Raise `CorruptMessageError` unless the whole message is in `buffer` and its CRC-32 is correct."""
     end = position + header.size
     if end > len(buffer):
-        raise CorruptMessageError(f"the message at offset {header.base_offset} is cut short")
+        raise CorruptMessageError(f"the message at offset {header.base_offset} is incomplete")
     actual = crc32(memoryview(buffer)[position + MAGIC_AT : end])
     if actual != header.crc:
         raise CorruptMessageError(
-            f"the message at offset {header.base_offset} has CRC {actual:#010x} but claims {header.crc:#010x}",
+            f"the message at offset {header.base_offset} has CRC {actual:#010x}, but its header has {header.crc:#010x}",
             fault=RecordFault.CRC,
         )
 
@@ -135,7 +135,7 @@ def read_messages(buffer: Buffer, position: int, header: BatchHeader, *, limit: 
     """
     end = position + header.size
     if end > len(buffer):
-        raise CorruptMessageError(f"the message at offset {header.base_offset} is cut short")
+        raise CorruptMessageError(f"the message at offset {header.base_offset} is incomplete")
     data = bytes(memoryview(buffer)[position + _KEY_AT[header.magic] : end])
     key, value = _read_key_and_value(data, 0, len(data))
     if not header.attributes & CODEC_MASK:
@@ -180,7 +180,7 @@ def _read_key_and_value(data: bytes, position: int, end: int) -> tuple[bytes | N
     if length >= 0:
         stop = position + length
         if stop > end - 4:
-            raise CorruptMessageError("a key reaches beyond its message")
+            raise CorruptMessageError("a key extends beyond its message")
         key = data[position:stop]
         position = stop
     elif length != -1:
@@ -201,7 +201,7 @@ def _unwrap(header: BatchHeader, value: bytes | None, limit: int) -> list[Messag
     wrapper = f"the wrapper at offset {header.base_offset}"
     codec = header.codec
     if codec is Codec.ZSTD:
-        raise InvalidRecordError(f"{wrapper} is packed with zstd, which format {header.magic} does not know")
+        raise InvalidRecordError(f"{wrapper} is compressed with zstd, which format {header.magic} does not support")
     if value is None:
         raise InvalidRecordError(f"{wrapper} has no value")
     data = decompress(codec, value, limit=limit, old_frames=True)
@@ -209,8 +209,8 @@ def _unwrap(header: BatchHeader, value: bytes | None, limit: int) -> list[Messag
     end = read_run(data, 0, header.magic, messages)
     if end != len(data):
         if data[end + MAGIC_AT] != header.magic:
-            raise InvalidRecordError(f"{wrapper} holds a message of another format", fault=RecordFault.FORMAT)
-        raise InvalidRecordError(f"{wrapper} holds another wrapper")
+            raise InvalidRecordError(f"{wrapper} contains a message of another format", fault=RecordFault.FORMAT)
+        raise InvalidRecordError(f"{wrapper} contains another wrapper")
     if not messages:
         raise InvalidRecordError(f"{wrapper} is empty")
     if header.magic == 0:
@@ -225,10 +225,10 @@ def _with_true_offsets(messages: list[Message], header: BatchHeader) -> list[Mes
     base = header.base_offset - last if header.base_offset else 0
     if base < 0:
         raise InvalidRecordError(
-            f"the wrapper at offset {header.base_offset} is said to end below its last message, number {last}"
+            f"the wrapper at offset {header.base_offset} has an inner message with the larger relative offset {last}"
         )
     if max(offset for offset, _, _, _ in messages) > MAX_OFFSET - base:
-        raise CorruptMessageError(f"the wrapper at offset {header.base_offset} holds impossible offsets")
+        raise CorruptMessageError(f"the wrapper at offset {header.base_offset} contains offsets above the maximum")
     if header.attributes & LOG_APPEND_TIME_FLAG:
         append_time = header.max_timestamp
         return [(base + offset, append_time, key, value) for offset, _, key, value in messages]
@@ -262,9 +262,9 @@ def read_run(
             return position
         following = position + _LOG_OVERHEAD + size
         if size < min_size or following > end or not MIN_OFFSET <= offset <= MAX_OFFSET:
-            raise CorruptMessageError(f"a message of size {size} and offset {offset} is impossible here")
+            raise CorruptMessageError(f"a message has the invalid size {size} or offset {offset}")
         if crc32(view[position + MAGIC_AT : following]) != crc:
-            raise CorruptMessageError(f"the message at offset {offset} has a false CRC", fault=RecordFault.CRC)
+            raise CorruptMessageError(f"the message at offset {offset} has a wrong CRC", fault=RecordFault.CRC)
         key, value = _read_key_and_value(data, position + key_at, following)
         messages.append((offset, timestamp if magic else NO_TIMESTAMP, key, value))
         position = following

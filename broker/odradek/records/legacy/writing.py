@@ -65,7 +65,7 @@ def encode_wrapper(
     append time. Raises `UnsupportedCompressionTypeError` for zstd, which is newer than these formats.
     """
     if codec is Codec.ZSTD:
-        raise UnsupportedCompressionTypeError(f"record format {magic} does not know zstd")
+        raise UnsupportedCompressionTypeError(f"record format {magic} does not support zstd")
     offset, timestamp, key, inner = wrapper
     packed = compress(codec, inner or b"", level, old_frames=magic == 0)
     flags = LOG_APPEND_TIME_FLAG if is_append_time and magic == 1 else 0

@@ -107,7 +107,7 @@ class BatchHeader(NamedTuple):
         """Compression of the records. Raises `CorruptMessageError` if the attributes contain an unknown codec."""
         index = self.attributes & CODEC_MASK
         if index >= len(_CODECS):
-            raise CorruptMessageError(f"the batch at offset {self.base_offset} names an unknown codec, {index}")
+            raise CorruptMessageError(f"the batch at offset {self.base_offset} has the unknown codec {index}")
         return _CODECS[index]
 
     @property
@@ -148,13 +148,15 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     be in `buffer`: compare `position + header.size`.
     """
     if len(buffer) - position < HEADER_SIZE:
-        raise CorruptMessageError(f"a batch header takes {HEADER_SIZE} bytes, only {len(buffer) - position} are there")
+        raise CorruptMessageError(
+            f"a batch header has {HEADER_SIZE} bytes, but only {len(buffer) - position} are available"
+        )
     # The number of fields is fixed; the checks of a NamedTuple call would double the cost, for every batch.
     header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC:
-        raise CorruptMessageError(f"record format {header.magic} is not read here, only {MAGIC}")
+        raise CorruptMessageError(f"record format {header.magic} is not supported here, only {MAGIC}")
     if header.batch_length < _MIN_BATCH_LENGTH:
-        raise CorruptMessageError(f"batch length {header.batch_length} is less than a header takes")
+        raise CorruptMessageError(f"batch length {header.batch_length} is less than the size of a header")
     if (
         not 0 <= header.base_offset <= _MAX_OFFSET - header.last_offset_delta
         or header.last_offset_delta < 0
@@ -171,11 +173,11 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """Raise `CorruptMessageError` unless the whole batch is in `buffer` and its CRC-32C is correct."""
     end = position + _LENGTH_END + header.batch_length
     if end > len(buffer):
-        raise CorruptMessageError(f"the batch at offset {header.base_offset} is cut short")
+        raise CorruptMessageError(f"the batch at offset {header.base_offset} is incomplete")
     actual = crc32c(memoryview(buffer)[position + _ATTRIBUTES_AT : end])
     if actual != header.crc:
         raise CorruptMessageError(
-            f"the batch at offset {header.base_offset} has CRC {actual:#010x} but claims {header.crc:#010x}",
+            f"the batch at offset {header.base_offset} has CRC {actual:#010x}, but its header has {header.crc:#010x}",
             fault=RecordFault.CRC,
         )
 

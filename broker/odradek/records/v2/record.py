@@ -55,13 +55,14 @@ def record_bytes(buffer: Buffer, position: int, header: BatchHeader, *, limit: i
     """
     end = position + header.size
     if end > len(buffer):
-        raise CorruptMessageError(f"the batch at offset {header.base_offset} is cut short")
+        raise CorruptMessageError(f"the batch at offset {header.base_offset} is incomplete")
     section = memoryview(buffer)[position + HEADER_SIZE : end]
     packed = header.attributes & CODEC_MASK
     data: bytes | memoryview = decompress(header.codec, section, limit=limit) if packed else section
     if header.record_count * MIN_RECORD_BYTES > len(data):
         raise CorruptMessageError(
-            f"the batch at offset {header.base_offset} claims {header.record_count} records in {len(data)} bytes"
+            f"the batch at offset {header.base_offset} declares {header.record_count} records, "
+            f"more than fit into {len(data)} bytes"
         )
     return data
 
@@ -96,7 +97,7 @@ def iterate_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: 
             timestamp = append_time
         yield Record(base_offset + offset_delta, timestamp, key, value, headers, timestamp_type)
     if at != len(data):
-        raise CorruptMessageError(f"the batch at offset {base_offset} has {len(data) - at} bytes behind its records")
+        raise CorruptMessageError(f"the batch at offset {base_offset} has {len(data) - at} bytes after its records")
 
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: int) -> list[Record]:
@@ -121,7 +122,7 @@ def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int
         return None, start
     stop = start + length
     if stop > end:
-        raise CorruptMessageError("a field reaches beyond its record")
+        raise CorruptMessageError("a field extends beyond its record")
     return data[start:stop], stop
 
 
@@ -131,7 +132,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str
         return (), position
     # A header takes at least two bytes.
     if count < 0 or position + 2 * count > end:
-        raise CorruptMessageError(f"a record claims {count} headers")
+        raise CorruptMessageError(f"a record declares {count} headers, more than fit")
     headers = []
     for _ in range(count):
         name, position = _read_bytes(data, position, end)

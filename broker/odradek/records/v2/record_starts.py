@@ -57,7 +57,7 @@ def count_alike(data: bytes, position: int, most: int) -> tuple[int, int]:
     size = body - position + abs(length)
     alike = min(most, (len(data) - position) // size)
     if alike < 1:
-        raise CorruptMessageError("a record reaches beyond its batch")
+        raise CorruptMessageError("a record extends beyond its batch")
     for place in range(position, body):
         column = data[place : position + size * alike : size]
         first = column[:1]
@@ -84,5 +84,5 @@ def _follow(data: bytes, position: int, count: int) -> tuple[list[int], int]:
             length, position = decode_varint(data, position)
             position += abs(length)
     except IndexError:
-        raise CorruptMessageError("a record reaches beyond its batch") from None
+        raise CorruptMessageError("a record extends beyond its batch") from None
     return begins, position

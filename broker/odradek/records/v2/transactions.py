@@ -1,6 +1,6 @@
 """Transactions as readers of a log see them (KIP-98): their markers, and which batches are aborted.
 
-The clients and `records/columns` leave out aborted batches; compaction and the log tools read the markers.
+The clients and `records/columns` skip aborted batches; compaction and the log tools read the markers.
 """
 
 from __future__ import annotations

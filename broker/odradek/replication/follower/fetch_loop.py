@@ -107,7 +107,7 @@ class Fetcher:
     ) -> None:
         """`on_change` is called after records were copied or truncated, `on_storage_failure` for logs that failed.
 
-        `quota` holds back throttled replicas that lag; `broker_epoch` is sent to the leader. `stats` counts copied
+        `quota` delays throttled replicas that lag; `broker_epoch` is sent to the leader. `stats` counts copied
         bytes.
         """
         self._stats: Final = stats or BrokerTopicStats()
@@ -208,7 +208,7 @@ class Fetcher:
             await self._reset_offset(channel, one)
 
     def _max_wait_ms(self, now_ms: float) -> int:
-        """Return the maximum wait time: a delayed partition must not wait until the others have news."""
+        """Return the maximum wait time: a delayed partition must not wait until the others have new records."""
         resting = [one.resume_ms for one in self.followed.values() if now_ms < one.resume_ms < inf]
         limit_ms = self._config.replica_fetch_wait_max_ms
         return min(limit_ms, max(1, ceil(min(resting) - now_ms))) if resting else limit_ms
@@ -217,7 +217,7 @@ class Fetcher:
         config = self._config
         step = self._session.next(ready, by_id=by_id)
         return FetchRequest(
-            # Do not wait for news if partitions are left to be added to the session: the next request adds them.
+            # Do not wait for records if partitions are left to be added to the session: the next request adds them.
             max_wait_ms=max_wait_ms if step.is_complete else 0,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
@@ -230,7 +230,7 @@ class Fetcher:
         )
 
     def _is_held_back(self, one: Followed) -> bool:
-        """Whether the quota is exceeded and holds the replica back: it is throttled and has not caught up."""
+        """Whether the quota is exceeded and the replica has to wait: it is throttled and has not caught up."""
         return one.lag != 0 and self._quota is not None and self._quota.is_throttled(one.partition.topic_partition)
 
     async def _wait(self, delay_ms: float) -> None:
@@ -269,7 +269,7 @@ class Fetcher:
         return self.followed.get(one.partition.topic_partition) is one and one.is_current
 
     def _copy(self, one: Followed, answer: FetchedPartition) -> None:
-        """Append the records, or truncate if the logs diverge, and take over the leader's offsets."""
+        """Append the records, or truncate if the logs diverge, and adopt the leader's offsets."""
         partition = one.partition
         log = partition.log
         if answer.diverging_epoch is not None:
@@ -297,7 +297,7 @@ class Fetcher:
         try:
             work()
         except ProtocolError as error:
-            logger.warning("%s: what broker %d sent is not taken: %s", topic_partition, self.leader_id, error)
+            logger.warning("%s: the records of broker %d are refused: %s", topic_partition, self.leader_id, error)
             fault = error.fault if isinstance(error, RefusedRecordsError) else None
             self._stats.of(topic_partition.topic).count_fault(fault)
             if one.partition.log.is_offline:
@@ -344,8 +344,8 @@ class Fetcher:
             log.truncate_to(offset)
             return
         if offset < log.high_watermark:
-            logger.warning("%s: cut to %d, below its high watermark", partition.topic_partition, offset)
-        logger.info("%s: cut from %d to %d", partition.topic_partition, log.log_end_offset, offset)
+            logger.warning("%s: truncating to %d, below the high watermark", partition.topic_partition, offset)
+        logger.info("%s: truncating from %d to %d", partition.topic_partition, log.log_end_offset, offset)
         log.truncate_to(offset)
         partition.follow(log.high_watermark)
         self._on_change(partition.topic_partition)
@@ -392,7 +392,9 @@ class Fetcher:
         if end < log.log_end_offset:
             self._truncate(one, end)
         elif start > log.log_end_offset:
-            logger.warning("%s: starts anew at the leader's %d", one.partition.topic_partition, start)
+            logger.warning(
+                "%s: the log is emptied and continues at the leader's offset %d", one.partition.topic_partition, start
+            )
             log.truncate_fully_and_start_at(start)
             one.partition.follow(start)
             self._on_change(one.partition.topic_partition)

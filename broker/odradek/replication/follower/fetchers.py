@@ -59,7 +59,9 @@ class FetcherManager:
         """Apply new settings: distribute the partitions over the new number of loops."""
         if config.num_replica_fetchers == self._count or self._is_closed:
             return
-        logger.info("%d fetch loops to each leader from now on, %d before", config.num_replica_fetchers, self._count)
+        logger.info(
+            "the number of fetch loops to each leader is now %d, was %d", config.num_replica_fetchers, self._count
+        )
         self._count = config.num_replica_fetchers
         for topic_partition, fetcher in list(self._by_partition.items()):
             partition = fetcher.followed[topic_partition].partition
@@ -144,4 +146,4 @@ class FetcherManager:
         if self._fetchers.get(key) is fetcher:
             del self._fetchers[key]
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a fetch loop ended", exc_info=error)
+            logger.error("a fetch loop ended unexpectedly", exc_info=error)

@@ -72,7 +72,7 @@ class _ChannelToLeader:
         lowest, _ = self._channel.versions[api_key]
         if version < max(lowest, API_TABLE[api_key].min_version):
             raise UnsupportedVersionError(
-                f"{self._channel.peer} does not speak {api_key.name} as of release {self._protocol} any more"
+                f"{self._channel.peer} no longer supports {api_key.name} as of release {self._protocol}"
             )
         return version
 
@@ -119,9 +119,9 @@ class _ChannelToLeader:
         await self._channel.close()
 
     def _only(self, found: Sequence[_Item], topic_partition: TopicPartition) -> _Item:
-        """The one partition of a response that was asked about."""
+        """Return the requested partition of a response."""
         if len(found) != 1:
-            raise MalformedFrameError(f"{self._channel.peer} did not answer about {topic_partition}")
+            raise MalformedFrameError(f"the response of {self._channel.peer} does not contain {topic_partition}")
         return found[0]
 
     def _check(self, code: int, topic_partition: TopicPartition) -> None:

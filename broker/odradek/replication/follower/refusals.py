@@ -1,8 +1,8 @@
 """Tracks partitions for which a leader returns errors to a fetch loop, and decides what to log.
 
-After an election a leader may refuse thousands of partitions at once, each several times. `follower` reports every
-answer. What `news` returns depends on the number of refused partitions, not on time: one line when an error begins, one
-whenever the number of partitions with it has doubled since the last line, and one when it is over.
+After an election a leader may refuse thousands of partitions at once, each several times. `fetch_loop` reports every
+answer. The result of `news` depends on the number of refused partitions, not on time: one line when an error begins,
+one whenever the number of partitions with it has doubled since the last line, and one when it is over.
 """
 
 from __future__ import annotations

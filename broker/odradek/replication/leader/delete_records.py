@@ -126,14 +126,16 @@ class RecordDeletion:
             raise InvalidTopicError(f"records of the internal topic {topic_partition.topic} cannot be deleted")
         partition = self._find(topic_partition)
         if not partition.is_leader:
-            raise NotLeaderOrFollowerError(f"{topic_partition} is led by {partition.leader_id}")
+            raise NotLeaderOrFollowerError(f"{topic_partition} is led by broker {partition.leader_id}")
         log = partition.log
         policy = log.config.cleanup_policy
         if "compact" in policy and "delete" not in policy:
-            raise PolicyViolationError(f"{topic_partition} is only compacted: its cleanup.policy does not delete")
+            raise PolicyViolationError(
+                f"records of {topic_partition} cannot be deleted: its cleanup.policy does not include delete"
+            )
         target = log.high_watermark if offset == HIGH_WATERMARK else offset
         if target < 0:
-            raise OffsetOutOfRangeError(f"{topic_partition} has no offset {target}")
+            raise OffsetOutOfRangeError(f"offset {target} of {topic_partition} is out of range")
         log.delete_records_before(target)
         return target
 

@@ -53,7 +53,9 @@ class IsrChanges:
                 )
             except OdradekError as error:
                 code = error.code if isinstance(error, ProtocolError) else UnknownServerError.code
-                logger.info("%s: in-sync set %s not committed: %s", proposal.topic_partition, proposal.isr, error)
+                logger.info(
+                    "%s: the ISR change to %s is not committed: %s", proposal.topic_partition, proposal.isr, error
+                )
                 if partition.refuse(proposal, code) is not Refusal.RETRY:
                     self._on_change(partition)
                     return
@@ -68,7 +70,7 @@ class IsrChanges:
                 partition_epoch=answer.partition_epoch,
             ):
                 self._count(size_before, len(answer.isr))
-                logger.info("%s: in-sync set is %s now", proposal.topic_partition, answer.isr)
+                logger.info("%s: the ISR is now %s", proposal.topic_partition, answer.isr)
                 self._on_change(partition)
             return
 

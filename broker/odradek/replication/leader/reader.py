@@ -96,7 +96,7 @@ class PartitionReader:
     ) -> None:
         """`on_storage_failure` takes a partition offline whose log cannot be read.
 
-        `selector` redirects consumers to followers; `quota` holds back followers that are out of sync.
+        `selector` redirects consumers to followers; `quota` delays followers that are out of sync.
         """
         self._table: Final = table
         self._on_storage_failure: Final = on_storage_failure
@@ -242,7 +242,7 @@ def _refusal(partition: HostedPartition, entry: Fetchable, params: FetchParams) 
                 UNKNOWN_LEADER_EPOCH if entry.current_leader_epoch > partition.leader_epoch else NOT_LEADER_OR_FOLLOWER,
             )
         if 0 <= params.replica_epoch < replica.broker_epoch:
-            return failed_result(partition, NOT_LEADER_OR_FOLLOWER)  # sent before that broker restarted
+            return failed_result(partition, NOT_LEADER_OR_FOLLOWER)  # the follower sent it before it restarted
     if entry.last_fetched_epoch >= 0:
         result = _divergence(partition, entry)
         if result is not None:

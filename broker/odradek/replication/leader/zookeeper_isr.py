@@ -84,7 +84,9 @@ class ZooKeeperIsrWriter:
                 try:
                     await self._zk.create(path, layout.encode_partitions(changed), sequential=True)
                 except ZkError as error:
-                    logger.warning("%d changed in-sync sets are not announced yet: %s", len(changed), error)
+                    logger.warning(
+                        "the controller is not notified of %d ISR changes yet, retrying: %s", len(changed), error
+                    )
                     self._changed |= changed
         finally:
             self._announcing = None

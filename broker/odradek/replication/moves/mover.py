@@ -3,7 +3,7 @@
 `log_dirs` and, after a restart, `manager` start moves; `LogManager` creates, swaps and drops the logs. A move copies
 batches from the current log in steps of `replica.fetch.max.bytes`. A thread reads and writes them, so that a slow disk
 does not block the loop. Whatever the role of the replica, the future log follows the current one: it copies what is
-appended, is truncated when the current log is (by leader epochs, like a follower's), and takes over the log start.
+appended, is truncated when the current log is (by leader epochs, like a follower's), and adopts the log start.
 
 When the future log has reached the end, it is flushed and marked. One call on the loop then copies what has arrived
 meanwhile and swaps the logs: nothing is appended in between, so nothing is lost.
@@ -101,7 +101,7 @@ class ReplicaMover:
         on_log_start: Callable[[TopicPartition], None],
         cleaning: Cleaning | None = None,
     ) -> None:
-        """`on_moved` is called after a swap, `on_log_start` when a future log has taken over a log start.
+        """`on_moved` is called after a swap, `on_log_start` when a future log has adopted a log start.
 
         `cleaning` is paused for logs that move; None: nothing is compacted.
         """
@@ -146,7 +146,9 @@ class ReplicaMover:
         if self._is_closed or future is None or (known is not None and known.future is future):
             return
         if not _is_same_topic(partition.log, future):
-            logger.warning("%s: what was moving belongs to another topic of this name", topic_partition)
+            logger.warning(
+                "%s: the future log belongs to another topic with the same name; its move is cancelled", topic_partition
+            )
             self.cancel(topic_partition)
             return
         future.update_config(partition.log.config)
@@ -216,7 +218,7 @@ class ReplicaMover:
 
     def _rests(self, move: _Move, error: OdradekError) -> bool:
         if move.generation == move.partition.log.generation:
-            logger.warning("%s: its move rests: %s", move.partition.topic_partition, error)
+            logger.warning("%s: the move is suspended: %s", move.partition.topic_partition, error)
         return False
 
     async def _copy_all(self, move: _Move) -> None:
@@ -309,7 +311,7 @@ class ReplicaMover:
         A cancelled caller still waits for the end of the work, because the log must not be used meanwhile.
         """
         host = self._logs.future_host(move.future)
-        host.hold()
+        host.pause()
         task = asyncio.ensure_future(_awaited(self._logs.run_blocking(work)))
         try:
             return await asyncio.shield(task)
@@ -317,7 +319,7 @@ class ReplicaMover:
             await asyncio.gather(task, return_exceptions=True)
             raise
         finally:
-            host.release()
+            host.resume()
 
 
 async def _awaited(work: Awaitable[T]) -> T:

@@ -277,7 +277,7 @@ class FetchSession:
                 self._reading[:] = [entry for entry in self._in_order() if entry.topic_partition.topic]
 
     def close(self, told: Sequence[tuple[FetchPartition, FetchResult]]) -> None:
-        """End the request: entries with records move to the end of the order, entries without news rest."""
+        """End the request: entries with records move to the end of the order, unchanged entries rest."""
         self._reading = None
         resting = self._resting
         for entry, result in told:

@@ -165,7 +165,7 @@ def test_listeners_change_while_the_broker_runs() -> None:
         ({"listeners": "PLAINTEXT://h:9092,INNER://h:9093"}, "supports PLAINTEXT only"),
         ({"listeners": "PLAINTEXT://h:9092,OUTER://h:9092"}, "unique"),
         ({"listeners": "PLAINTEXT://h:9092,PLAINTEXT://h:9093"}, "unique"),
-        ({"advertised.listeners": "OUTER://h:9093"}, "which listeners does not"),
+        ({"advertised.listeners": "OUTER://h:9093"}, "which is missing in listeners"),
         (
             {"listeners": "PLAINTEXT://h:9092,OUTER://h:9093", "advertised.listeners": "OUTER://h:9093"},
             "must name PLAINTEXT",

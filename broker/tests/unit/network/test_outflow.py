@@ -290,7 +290,7 @@ async def test_a_file_that_was_cut_ends_it(pair: Pair, file: File, left: int) ->
     file.truncate(left)
     await pair.until(lambda: bool(pair.failed))
 
-    assert "was cut" in pair.failed[0]
+    assert "was truncated" in pair.failed[0]
     assert failures == [], "the disk is well"
     assert pair.is_released()
     assert len(pair.received) < 2_000_004

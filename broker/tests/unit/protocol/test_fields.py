@@ -77,7 +77,7 @@ def test_a_field_that_the_version_lacks_is_left_out_and_has_its_default() -> Non
 
 def test_what_a_message_lacks() -> None:
     assert decode_struct(Sample, 2, encode_struct(Sample, 2, {"number": 5})) == Sample(number=5)
-    with pytest.raises(ValueError, match="Sample needs the field number"):
+    with pytest.raises(ValueError, match="Sample requires the field number"):
         encode_struct(Sample, 0, {})
     with pytest.raises(ValueError, match="no version of Sample has the field more"):
         encode_struct(Sample, 0, {"number": 1, "more": 2})

@@ -76,10 +76,10 @@ def test_the_dirty_part_begins_at_the_checkpointed_offset(checkpointed: int | No
 @pytest.mark.parametrize(
     ("checkpointed", "start", "deletes", "reason"),
     [
-        (5, 10, False, "it lies below the log start 10"),
+        (5, 10, False, "is below the log start 10"),
         (5, 10, True, ""),
-        (36, 10, False, "it lies above the log end 35"),
-        (36, 10, True, "it lies above the log end 35"),
+        (36, 10, False, "is above the log end 35"),
+        (36, 10, True, "is above the log end 35"),
     ],
 )
 def test_an_impossible_offset_is_reset_to_the_log_start(
