@@ -352,7 +352,7 @@ _REFUSED: Final[Mapping[str, _Refusal]] = {
     "security.providers": _Refusal(_JAVA_CLASS),
     "ssl.engine.factory.class": _Refusal(_JAVA_CLASS),
     "zookeeper.metadata.migration.enable": _Refusal(
-        "this broker supports ZooKeeper only: remove it, or complete the migration to KRaft with Apache Kafka's brokers",
+        "this broker supports ZooKeeper only: remove it, or complete the migration with Apache Kafka's brokers",
         _OFF,
     ),
 }
