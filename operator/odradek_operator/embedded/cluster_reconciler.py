@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from odradek.base.errors import OdradekError
-from odradek.zk.port import ZkClient
+from odradek.zk.layout import LayoutError
+from odradek.zk.port import ZkClient, ZkError
 from odradek_operator.crds import Cluster, Wanted
 from odradek_operator.embedded.broker_processes import BrokerProcesses
 from odradek_operator.embedded.layout import Ports, ServedListeners, served_listeners
@@ -41,13 +41,17 @@ from odradek_operator.lifecycle.steps import (
 from odradek_operator.objects import names
 from odradek_operator.objects.cluster_properties import properties_of
 from odradek_operator.topics.topic_decisions import wanted_factors
+from odradek_operator.topics.zookeeper_reader import read_snapshot
 from odradek_operator.topics.zookeeper_state import Snapshot
-from odradek_operator.topics.zookeeper_writer import carry_out_step
+from odradek_operator.topics.zookeeper_writer import OutdatedError, carry_out_step
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 5.0
 """What waits is reported after this time: most of it passes while a broker starts or catches up."""
+
+MAX_TRIES: Final = 10
+"""Tries of a write whose conditions others change."""
 
 ROLLED: Final = "RolledOut"
 BROKERS_CHANGED: Final = "BrokersChanged"
@@ -114,6 +118,11 @@ class ClusterReconciler:
         return self._brokers.starting
 
     @property
+    def rolling(self) -> bool:
+        """Whether a rolling restart is in progress."""
+        return self._rolling
+
+    @property
     def count(self) -> int:
         """The number of brokers, running or not."""
         return len(self._brokers.ids)
@@ -141,19 +150,25 @@ class ClusterReconciler:
         self._record.set_brokers(max(count, self._record.record.brokers or 0))
         for broker in cluster.brokers.ids(count):
             self._brokers.add(broker)
-            await self._remove_listeners(zk, broker, snapshot)
+            await self._remove_listeners(zk, broker)
 
-    async def _remove_listeners(self, zk: ZkClient, broker: int, snapshot: Snapshot) -> None:
+    async def _remove_listeners(self, zk: ZkClient, broker: int) -> None:
         """Remove our listeners of a broker from ZooKeeper before it starts, because its file has the current ones.
 
         If that fails, the broker starts nevertheless: the next round tries again.
         """
-        step = dynamic_listeners.removed(broker, snapshot)
-        if step is None or snapshot.controller_epoch_version is None:
-            return
         try:
-            await carry_out_step(zk, step, epoch_version=snapshot.controller_epoch_version)
-        except OdradekError as error:
+            for _ in range(MAX_TRIES):
+                snapshot = await read_snapshot(zk, ())
+                step = dynamic_listeners.removed(broker, snapshot)
+                if step is None or snapshot.controller_epoch_version is None:
+                    return
+                try:
+                    await carry_out_step(zk, step, epoch_version=snapshot.controller_epoch_version)
+                except OutdatedError as error:
+                    # The controller changes if this broker was it.
+                    logger.info("trying again: %s", error)
+        except (ZkError, LayoutError) as error:
             logger.warning("listeners of broker %d stay in ZooKeeper until the next round: %s", broker, error)
 
     # Rounds
@@ -218,7 +233,7 @@ class ClusterReconciler:
         self._record.set_brokers(max(len(present), len(wanted)))
         for broker in wanted:
             if broker not in present:
-                await self._remove_listeners(seen.zk, broker, seen.snapshot)
+                await self._remove_listeners(seen.zk, broker)
                 self._brokers.add(broker)
                 address = f"{LOOPBACK}:{self._ports.broker(broker)}"
                 self._act(f"broker {broker}", "AddBroker", f"added at {address}", broker=broker, address=address)
@@ -253,7 +268,7 @@ class ClusterReconciler:
         message = f"restarts, because these properties changed: {', '.join(changed)}"
         self._act(f"broker {broker}", "RestartBroker", message, broker=broker, properties=list(changed))
         self._rolling = True
-        await self._brokers.restart(broker, partial(self._remove_listeners, seen.zk, broker, seen.snapshot))
+        await self._brokers.restart(broker, partial(self._remove_listeners, seen.zk, broker))
 
     async def _in_zookeeper(self, seen: _Seen, subject: str, step: ZooKeeperStep, details: dict[str, object]) -> None:
         version = seen.snapshot.controller_epoch_version

@@ -240,6 +240,8 @@ class Watcher:
         for name, topic in self._topics.items():
             decision = outcome.plan.decisions[name]
             ready = topic_status(topic, outcome.snapshot, decision).ready
+            if ready.reason == "UnderReplicated" and self._reconciler.rolling:
+                continue  # Other events report the restarts that cause it.
             self._condition(f"topic {name}", ready)
             # A topic can be used while its replicas move, which may take hours.
             if ready.reason == "Reassigning":
