@@ -1,1 +1,1 @@
-"""The controller: elects leaders, follows brokers and topics through ZooKeeper, and tells every broker."""
+"""The controller: elects leaders, watches brokers and topics in ZooKeeper, and informs all brokers of changes."""

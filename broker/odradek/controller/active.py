@@ -1,8 +1,8 @@
 """The active controller: the handlers of all events.
 
-An event only says that something may have changed. Its handler reads ZooKeeper, compares it with the context, asks the
-pure modules for decisions, and lets `reign` carry them out. The runtime calls one handler at a time. An error that a
-handler does not catch ends the reign; the next reign reads everything from ZooKeeper again.
+An event only means that something may have changed. Its handler reads ZooKeeper, compares the result with the context,
+calls the pure modules for decisions, and carries them out through `reign`. The runtime calls one handler at a time. An
+error that a handler does not catch ends the reign. The next reign reads the whole state from ZooKeeper again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.base.errors import (
 from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.controller import features
 from odradek.controller.context import LiveBroker, PartitionStatus, Replica, ReplicaStatus, slices
-from odradek.controller.controller_election import Seat
+from odradek.controller.controller_election import Election
 from odradek.controller.elections.election_rules import Cause
 from odradek.controller.elections.leader_elections import LeaderElections
 from odradek.controller.events import (
@@ -42,7 +42,7 @@ from odradek.controller.events import (
 from odradek.controller.features import FeatureUpdate
 from odradek.controller.machines import move_partitions, move_replicas
 from odradek.controller.reassignment.reassigner import Reassigner
-from odradek.controller.reign import Reign, Surroundings
+from odradek.controller.reign import Environment, Reign
 from odradek.controller.store import topics_without_id
 from odradek.controller.topics.topic_deletion import REASON_DEAD_REPLICA, TopicDeleter
 from odradek.protocol.release_versions import has_topic_ids
@@ -61,14 +61,14 @@ _ELIGIBLE_TO_RETURN = frozenset(
 class ActiveController:
     """The event handlers of one reign."""
 
-    def __init__(self, around: Surroundings, seat: Seat, post: Callable[[Event], None]) -> None:
-        """`post` queues an event; watches call it."""
-        self.reign = Reign(around, seat)
+    def __init__(self, environment: Environment, election_result: Election, post: Callable[[Event], None]) -> None:
+        """`post` queues an event. Watches call it."""
+        self.reign = Reign(environment, election_result)
         self.context = self.reign.context
         self.deleter = TopicDeleter(self.reign, self._forget_topic)
         self.reassigner = Reassigner(self.reign, self.deleter)
         self.elections = LeaderElections(self.reign)
-        self._around = around
+        self._environment = environment
         self._post = post
         self._watches: list[Watch] = []
         self._topic_watches: dict[str, Watch] = {}
@@ -77,7 +77,7 @@ class ActiveController:
     # Beginning and end
 
     async def start(self) -> None:
-        """Read the state of the cluster from ZooKeeper, elect missing leaders, and resume what was interrupted."""
+        """Read the state of the cluster from ZooKeeper, elect missing leaders, and resume interrupted operations."""
         self._watch_roots()
         store, batch = self.reign.store, self.reign.batch
         await self._set_up_features()
@@ -89,11 +89,11 @@ class ActiveController:
         await self.reign.trigger_online()
         await self.reign.take_offline(self._dead_replicas())
         for some in slices(self.context.leaderships):
-            # Brokers that have deleted their replica would create its log again if they got a role.
-            self.reign.tell(part for part in some if not self.context.is_being_deleted(part.topic))
+            # A broker that has already deleted its replica would create the log again if it got a role.
+            self.reign.inform(part for part in some if not self.context.is_being_deleted(part.topic))
             batch.update_metadata(part for part in some if self.context.is_being_deleted(part.topic))
             await self.reign.pause()
-        # In the same batch, so that replicas that are being added are marked as new.
+        # In the same batch as the roles, so that replicas that are being added are marked as new.
         begun = await self.reassigner.take_requested()
         await self.reassigner.resume(self.context.reassigning - begun)
         await self.reign.flush_in_turns()
@@ -102,7 +102,8 @@ class ActiveController:
         await self.settle()
 
     async def settle(self) -> None:
-        """Do what the last event has made possible, and send the requests of the batch. Called after every event."""
+        """Complete reassignments that can be completed after the last event, and send the requests of the batch. Called
+        after every event."""
         await self.reassigner.advance()
         self.reign.flush()
 
@@ -112,7 +113,7 @@ class ActiveController:
             watch.cancel()
 
     def _watch_roots(self) -> None:
-        zk = self._around.zk
+        zk = self._environment.zk
         children: dict[str, Event] = {
             layout.BROKER_IDS: BrokersChanged(),
             layout.TOPICS: TopicsChanged(),
@@ -128,12 +129,12 @@ class ActiveController:
         self._watches += [zk.watch_data(path, self._poster(event)) for path, event in data.items()]
 
     async def _set_up_features(self) -> None:
-        """Bring `/feature` in line with the inter-broker protocol version."""
-        text = self._around.config.inter_broker_protocol_version
+        """Update `/feature` for the inter-broker protocol version."""
+        text = self._environment.config.inter_broker_protocol_version
         try:
             found = await self.reign.store.feature()
         except LayoutError as error:
-            log.error("finalized features are left as they are: %s", error)
+            log.error("the finalized features are not changed: %s", error)
             return
         current, version = (None, None) if found is None else found
         wanted = features.initial(parse_release("inter.broker.protocol.version", text), current)
@@ -147,7 +148,7 @@ class ActiveController:
         disabled."""
         found = await self.reign.store.feature()
         if found is None or not found[0].enabled:
-            raise InvalidRequestError("The feature system is disabled by the inter-broker protocol of this cluster.")
+            raise InvalidRequestError("The inter-broker protocol version of this cluster does not support features.")
         feature, version = found
         levels, results = features.updated(feature.features, updates)
         if levels == feature.features or validate_only:
@@ -155,7 +156,7 @@ class ActiveController:
         try:
             await self.reign.store.put_feature(replace(feature, features=levels), version)
         except (BadVersion, NoNode):
-            failed = FeatureUpdateFailedError("The finalized features were changed by another.")
+            failed = FeatureUpdateFailedError("The finalized features were changed at the same time: try again.")
             return {name: error or failed for name, error in results.items()}
         return results
 
@@ -168,16 +169,16 @@ class ActiveController:
             self._put_broker(broker)
         await self._put_topics(await store.topics(self._watched(await store.topic_names())))
         context.leaderships |= await store.leaderships(context.partitions())
-        self.deleter.take_up(await self._marked_for_deletion())
+        self.deleter.begin_or_defer(await self._marked_for_deletion())
         for some in slices(context.partitions()):
-            self._judge(some)
+            self._initialize_states(some)
             await self.reign.pause()
         for topic in sorted(context.assignments.keys() & context.deletions):
             if any(not context.is_online(rep.broker, rep.partition) for rep in context.replicas_of(topic)):
                 context.blocked_deletions[topic] = REASON_DEAD_REPLICA
 
-    def _judge(self, partitions: Iterable[TopicPartition]) -> None:
-        """Set the initial states of partitions and replicas from what was read."""
+    def _initialize_states(self, partitions: Iterable[TopicPartition]) -> None:
+        """Set the initial states of partitions and replicas from the state in ZooKeeper."""
         context = self.context
         for partition in partitions:
             if partition not in context.leaderships:
@@ -200,7 +201,8 @@ class ActiveController:
     # Brokers
 
     async def brokers_changed(self) -> None:
-        """Handle brokers that registered, disappeared, restarted since the last read, or changed their addresses."""
+        """Handle brokers that have registered, disappeared, restarted or changed their addresses since the last
+        read."""
         found, known = await self.reign.store.brokers(), dict(self.context.brokers)
         gone = known.keys() - found.keys()
         restarted = {broker for broker in found.keys() & known.keys() if found[broker].epoch != known[broker].epoch}
@@ -211,26 +213,28 @@ class ActiveController:
             if found[broker].registration != known[broker].registration
         ]
         if gone or restarted:
-            await self._brokers_went(sorted(gone | restarted))
-            # Send before a restarted broker is known: requests to stop replicas were for its earlier epoch.
+            await self._brokers_disappeared(sorted(gone | restarted))
+            # Send the batch before restarted brokers are added: its requests to stop replicas are for their earlier
+            # epochs.
             await self.reign.flush_in_turns()
         for broker in moved:
             self._put_broker(found[broker])
             self.reign.batch.update_metadata([])
         if new or restarted:
-            await self._brokers_came([found[broker] for broker in sorted(new | restarted)])
+            await self._brokers_appeared([found[broker] for broker in sorted(new | restarted)])
         await self.reign.flush_in_turns()
 
     def _put_broker(self, broker: LiveBroker) -> None:
         broker_id = broker.registration.broker_id
         self.context.brokers[broker_id] = broker
-        self._around.dispatcher.put_broker(broker)
+        self._environment.dispatcher.put_broker(broker)
         if broker_id not in self._broker_watches:
             path = layout.broker_path(broker_id)
-            self._broker_watches[broker_id] = self._around.zk.watch_data(path, self._poster(BrokersChanged()))
+            self._broker_watches[broker_id] = self._environment.zk.watch_data(path, self._poster(BrokersChanged()))
 
-    async def _brokers_came(self, brokers: Collection[LiveBroker]) -> None:
-        """Inform the other brokers of them, send them all metadata, bring their replicas online, and elect leaders."""
+    async def _brokers_appeared(self, brokers: Collection[LiveBroker]) -> None:
+        """Handle new brokers: inform the others of them, send them all metadata, bring their replicas online, and elect
+        leaders."""
         context, batch = self.context, self.reign.batch
         for broker in brokers:
             log.info("broker %d is up", broker.registration.broker_id)
@@ -247,21 +251,21 @@ class ActiveController:
         await self.reassigner.resume(concerned)
         await self.deleter.unblock({replica.partition.topic for replica in replicas})
 
-    async def _brokers_went(self, brokers: Collection[int]) -> None:
+    async def _brokers_disappeared(self, brokers: Collection[int]) -> None:
         for broker in brokers:
             log.info("broker %d is gone", broker)
             self.context.remove_broker(broker)
-            self._around.dispatcher.remove_broker(broker)
+            self._environment.dispatcher.remove_broker(broker)
             watch = self._broker_watches.pop(broker, None)
             if watch is not None:
                 watch.cancel()
-        await self._replicas_went(self.context.replicas_on(brokers))
+        await self._replicas_offline(self.context.replicas_on(brokers))
         self.reign.batch.update_metadata([])
 
-    async def _replicas_went(self, replicas: Collection[Replica]) -> None:
-        """Elect other leaders, remove the replicas from the ISRs, and let deletions wait."""
+    async def _replicas_offline(self, replicas: Collection[Replica]) -> None:
+        """Handle offline replicas: elect other leaders, remove the replicas from the ISRs, and block deletions."""
         context = self.context
-        await self.reign.look_again(replicas)
+        await self.reign.reread_doubtful(replicas)
         led = [
             partition
             for partition in context.leaderships
@@ -287,8 +291,8 @@ class ActiveController:
         await self.reign.create(await self._put_topics(await self.reign.store.topics(fresh)))
         await self.reign.flush_in_turns()
 
-    async def topics_grew(self, topics: Collection[str]) -> None:
-        """Handle topics that may have more partitions."""
+    async def partitions_added(self, topics: Collection[str]) -> None:
+        """Handle topics that may have new partitions."""
         fresh: list[TopicPartition] = []
         for found in (await self.reign.store.topics(topics)).values():
             fresh += await self._growth(found)
@@ -302,21 +306,22 @@ class ActiveController:
         if known is None or not found.partitions.keys() - known.keys():
             return []
         if self.context.is_marked_for_deletion(found.topic):
-            log.warning("topic %s is being deleted: its new partitions are removed again", found.topic)
+            log.warning("topic %s is being deleted: the partitions that were added to it are removed", found.topic)
             kept = {number: part for number, part in found.partitions.items() if number in known}
             await self.reign.store.set_topic(replace(found, partitions=kept))
             return []
-        # Existing partitions keep the assignment of the context: this is not how a reassignment is requested.
+        # Existing partitions keep the assignment of the context: a change of this znode does not request a
+        # reassignment.
         fresh = {number: part for number, part in found.partitions.items() if number not in known}
         return self.context.put_topic(replace(found, partitions=fresh))
 
     def _watched(self, names: Iterable[str]) -> list[str]:
-        """Watch topics before they are read, so that no change is missed."""
+        """Watch topics and return their names. Called before they are read, so that no change is missed."""
         wanted = list(names)
         for name in wanted:
             if name not in self._topic_watches:
                 path = layout.topic_path(name)
-                self._topic_watches[name] = self._around.zk.watch_data(path, self._poster(TopicChanged(name)))
+                self._topic_watches[name] = self._environment.zk.watch_data(path, self._poster(TopicChanged(name)))
         return wanted
 
     def _forget_topic(self, topic: str) -> None:
@@ -326,9 +331,9 @@ class ActiveController:
 
     async def _put_topics(self, topics: dict[str, TopicAssignment]) -> list[TopicPartition]:
         """Add topics to the context. Topics without an id get one if the inter-broker protocol has topic ids."""
-        knows_ids = has_topic_ids(self._around.config.inter_broker_protocol_version)
+        knows_ids = has_topic_ids(self._environment.config.inter_broker_protocol_version)
         for topic in topics_without_id(topics) if knows_ids else ():
-            topic_id = UUID(bytes=self._around.clock.token_bytes(16), version=4)
+            topic_id = UUID(bytes=self._environment.clock.token_bytes(16), version=4)
             topics[topic.topic] = replace(topic, topic_id=topic_id)
             await self.reign.store.set_topic(topics[topic.topic])
         fresh = []
@@ -347,41 +352,45 @@ class ActiveController:
         """Return the topics to delete. Marks of unknown topics are removed, and all marks while deletion is
         disabled."""
         marked = await self.reign.store.deletions()
-        enabled = self._around.config.delete_topic_enable
+        enabled = self._environment.config.delete_topic_enable
         wanted = [topic for topic in marked if enabled and topic in self.context.assignments]
         refused = [layout.delete_topic_path(topic) for topic in marked if topic not in wanted]
         if refused:
-            log.warning("not deleted, as unknown or delete.topic.enable is false: %s", ", ".join(refused))
+            log.warning(
+                "topics are not deleted because they do not exist or delete.topic.enable is false: %s",
+                ", ".join(refused),
+            )
             await self.reign.store.delete_each(refused)
         return wanted
 
     # Elections
 
-    async def preferred_election_wanted(self) -> None:
+    async def preferred_election_requested(self) -> None:
         """Handle the creation of `/admin/preferred_replica_election`."""
         await self.elections.take_requested()
 
-    async def reassignments_wanted(self) -> None:
+    async def reassignments_requested(self) -> None:
         """Handle a change of `/admin/reassign_partitions`."""
         await self.reassigner.take_requested()
 
     async def rebalance_due(self) -> None:
         """Run the automatic leader balance."""
-        await self.elections.balance(self._around.config.leader_imbalance_per_broker_percentage)
+        await self.elections.balance(self._environment.config.leader_imbalance_per_broker_percentage)
 
     async def topic_settings_changed(self, topic: str | None) -> None:
-        """Try elections again: unclean elections may now be allowed for a topic, or by default if `topic` is None."""
+        """Try elections again after a change of the settings of a topic, or of the defaults if `topic` is None: they
+        may allow unclean elections now."""
         await self.reign.trigger_online(topic)
 
     async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move leadership away from a broker and remove its replicas from the ISRs. Returns the partitions that it
-        still leads."""
+        """Move leadership away from a broker that stops, and remove its replicas from the ISRs. Returns the partitions
+        that it still leads."""
         context, batch = self.context, self.reign.batch
         live = context.brokers.get(broker)
         if live is None:
             raise BrokerNotAvailableError(f"broker {broker} is not alive")
         if broker_epoch != NO_EPOCH and broker_epoch < live.epoch:
-            raise StaleBrokerEpochError(f"broker {broker} was restarted: its epoch is {live.epoch}")
+            raise StaleBrokerEpochError(f"broker {broker} has restarted: its epoch is {live.epoch}")
         self.reign.about_to_change_image()
         context.shutting_down.add(broker)
         hosted = [
@@ -409,12 +418,12 @@ class ActiveController:
         if broker_epoch != live.epoch:
             raise StaleBrokerEpochError(f"broker {broker} has epoch {live.epoch}, not {broker_epoch}")
         try:
-            block = await next_producer_ids(self._around.zk, broker)
+            block = await next_producer_ids(self._environment.zk, broker)
         except LayoutError as error:
             raise UnknownServerError(str(error)) from error
         return block.first_id, block.last_id - block.first_id + 1
 
-    # Notices of brokers
+    # Notifications of brokers
 
     async def isr_notices_changed(self) -> None:
         """Read the ISRs that leaders with an old inter-broker protocol wrote themselves, and inform all brokers."""
@@ -426,14 +435,15 @@ class ActiveController:
             except LayoutError as error:
                 log.error("ignoring an invalid notification: %s", error)
         known = sorted(part for part in changed if part in self.context.leaderships)
-        self.reign.take_over(await self.reign.store.leaderships(known))
+        self.reign.update_states(await self.reign.store.leaderships(known))
         if known:
             self.reign.batch.update_metadata(known)
             self.reign.flush()
         await self.reign.store.delete_each(notices)
 
     async def log_dir_notices_changed(self) -> None:
-        """Send brokers with failed log directories the states of all their replicas; they answer which have failed."""
+        """Send brokers with failed log directories the roles of all their replicas. Their responses have an error for
+        each replica that has failed."""
         notices = await self.reign.store.notices(layout.LOG_DIR_EVENTS)
         brokers = set()
         for path, data in notices.items():
@@ -451,11 +461,11 @@ class ActiveController:
         await self.reign.store.delete_each(notices)
 
     async def replicas_failed(self, failed: Collection[Replica], working: Collection[Replica]) -> None:
-        """Handle a broker's answer about which of its replicas it can serve."""
+        """Handle the response of a broker, which has an error for each replica that it cannot serve."""
         context = self.context
         context.offline_directory_replicas -= set(working)
         fresh = set(failed) - context.offline_directory_replicas
         if fresh:
             context.offline_directory_replicas |= fresh
-            await self._replicas_went(sorted(fresh))
+            await self._replicas_offline(sorted(fresh))
             self.reign.flush()

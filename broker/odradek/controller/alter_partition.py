@@ -23,7 +23,7 @@ from odradek.protocol.messages.internal import AlterPartitionRequest, AlterParti
 Message = dict[str, object]
 
 OPERATION_NOT_ATTEMPTED: Final = 55
-"""Error for leaders that use version 0 or 1 and do not know INELIGIBLE_REPLICA (KIP-841)."""
+"""Error for leaders that use version 0 or 1, which do not know INELIGIBLE_REPLICA (KIP-841)."""
 
 
 def refused(error: type[ProtocolError]) -> Message:
@@ -37,7 +37,8 @@ def refused_by_non_controller() -> Message:
 
 
 async def alter_partitions(reign: Reign, request: AlterPartitionRequest) -> Message:
-    """Decide, write, inform all brokers, and answer with the state or the error of each partition."""
+    """Write the accepted changes and inform all brokers. Return a response with the state or the error of each
+    partition."""
     context = reign.context
     live = context.brokers.get(request.broker_id)
     if live is None or live.epoch != request.broker_epoch:
@@ -57,7 +58,7 @@ async def alter_partitions(reign: Reign, request: AlterPartitionRequest) -> Mess
             outcomes[write.partition] = current
         else:
             outcomes[write.partition] = InvalidUpdateVersionError("the state was changed at the same time")
-    # Also if a repeated request asks for the current state: the answer to the first one may have been lost.
+    # Also for a repeated request whose ISR is already the current one: the first response may have been lost.
     reign.moved |= context.reassigning & outcomes.keys()
     reign.flush()
     return {"throttle_time_ms": 0, "error_code": 0, "topics": _topics(context, request, outcomes)}
@@ -103,7 +104,7 @@ def _topics(
 
 
 def _name(context: ControllerContext, topic: AlterPartitionRequestTopicData) -> str | None:
-    """Versions 0 and 1 name a topic; later ones give its id, which may be unknown."""
+    """Return the name of a topic. Versions 0 and 1 have it. Later ones have the topic id, which may be unknown."""
     return topic.topic_name or context.topic_names.get(topic.topic_id)
 
 

@@ -1,8 +1,8 @@
 """The controller's view of the cluster: brokers, topics, assignments, leaders and deletions.
 
-The context is mutable and used only by handlers of the controller's events: a copy for each event would cost more than
-the event with 10,000 partitions. It stores facts and makes no decisions. Only `machines` changes the states of
-partitions and replicas, and refuses illegal transitions.
+The context is mutable, and only handlers of the controller's events use it: with 10,000 partitions, a copy for each
+event would cost more than the event. It stores facts and makes no decisions. Only `machines` changes the states of
+partitions and replicas, and it refuses illegal transitions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignm
 _T = TypeVar("_T")
 
 SLICE_PARTITIONS: Final = 500
-"""Work of about 10 µs for each partition then blocks the event loop for about 5 ms."""
+"""Number of partitions that are processed before other tasks run. At 10 µs for each, this takes about 5 ms."""
 
 _NO_ASSIGNMENT: Final = ReplicaAssignment(replicas=())
 
@@ -29,11 +29,11 @@ class PartitionStatus(Enum):
 
     NON_EXISTENT = auto()
     NEW = auto()
-    """It is assigned and never had a leader."""
+    """The partition is assigned and never had a leader."""
     ONLINE = auto()
-    """It has a leader."""
+    """The partition has a leader."""
     OFFLINE = auto()
-    """Its leader is offline."""
+    """The leader of the partition is offline."""
 
 
 class ReplicaStatus(Enum):
@@ -46,7 +46,7 @@ class ReplicaStatus(Enum):
     DELETION_STARTED = auto()
     DELETION_SUCCESSFUL = auto()
     DELETION_INELIGIBLE = auto()
-    """Its deletion failed, or cannot start because its broker is offline."""
+    """The deletion of the replica failed, or cannot start because its broker is offline."""
 
 
 class Replica(NamedTuple):
@@ -108,11 +108,11 @@ class ControllerContext:
         self.deletions: set[str] = set()
         """Topics that are being deleted."""
         self.deferred_deletions: set[str] = set()
-        """Topics that are deleted when their reassignments are complete; until then they work as before."""
+        """Topics to delete when their reassignments are complete. Until then they are served as usual."""
         self.deletions_begun: set[str] = set()
-        """Topics being deleted whose partitions are already offline."""
+        """Topics that are being deleted and whose partitions are already offline."""
         self.blocked_deletions: dict[str, str] = {}
-        """The reason why the deletion of a topic is waiting, by topic."""
+        """The reason why a deletion waits, by topic."""
 
     # Brokers
 
@@ -165,7 +165,7 @@ class ControllerContext:
             self.reassigning.discard(partition)
 
     def remove_topic(self, topic: str) -> None:
-        """Remove a topic and everything about it."""
+        """Remove a topic with its partitions and its deletion."""
         for number, assignment in self.assignments.pop(topic, {}).items():
             partition = TopicPartition(topic, number)
             self.leaderships.pop(partition, None)
@@ -189,7 +189,7 @@ class ControllerContext:
     # Partitions
 
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
-        """Return the assignment of a partition; it has no replicas if the partition is unknown."""
+        """Return the assignment of a partition. For an unknown partition, it has no replicas."""
         return self.assignments.get(partition.topic, {}).get(partition.partition, _NO_ASSIGNMENT)
 
     def partitions(self) -> Iterator[TopicPartition]:
@@ -232,11 +232,11 @@ class ControllerContext:
         return leadership is not None and not self.is_online(leadership.state.leader, partition, or_shutting_down=True)
 
     def is_being_deleted(self, topic: str) -> bool:
-        """Whether the topic is being deleted now."""
+        """Whether the topic is being deleted."""
         return topic in self.deletions
 
     def is_marked_for_deletion(self, topic: str) -> bool:
-        """Whether the topic is being deleted, or will be after its reassignments."""
+        """Whether the topic is being deleted, or is deleted after its reassignments."""
         return topic in self.deletions or topic in self.deferred_deletions
 
     def is_being_reassigned(self, topic: str) -> bool:
@@ -256,7 +256,7 @@ class ControllerContext:
     def preferred_imbalance_count(self) -> int:
         """Count partitions that are not led by their preferred leader, except those being deleted.
 
-        As in Kafka, a partition whose preferred leader is being added counts from when that replica is in sync.
+        As in Kafka, a partition whose preferred leader is being added counts only when that replica is in sync.
         """
         return sum(
             1
@@ -278,9 +278,9 @@ def _has_preferred_leader(assignment: ReplicaAssignment, state: PartitionState) 
 
 
 def slices(items: Iterable[_T], size: int = SLICE_PARTITIONS) -> Iterator[list[_T]]:
-    """Yield the items in order in non-empty lists of up to `size`, so that the caller can await in between.
+    """Yield the items in order, in non-empty lists of at most `size` items, so that the caller can await in between.
 
-    The items are copied first: their source may change while the caller awaits.
+    The items are copied first, because their source may change while the caller awaits.
     """
     every = list(items)
     for start in range(0, len(every), size):

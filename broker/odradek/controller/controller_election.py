@@ -21,7 +21,7 @@ from odradek.zk.port import BadVersion, Create, NodeExists, NoNode, SetData, ZkC
 log = logging.getLogger(__name__)
 
 FIRST_EPOCH: Final = 0
-"""Content of `/controller_epoch` before the first controller, whose epoch is 1."""
+"""Epoch in `/controller_epoch` before the first controller, whose epoch is 1."""
 
 
 class ControllerMovedError(OdradekError):
@@ -29,7 +29,7 @@ class ControllerMovedError(OdradekError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class Election:
     """The result of an election: the controller epoch, and the version of `/controller_epoch` that fences writes."""
 
     epoch: ControllerEpoch
@@ -42,10 +42,10 @@ async def current_controller(zk: ZkClient) -> int:
     return NO_BROKER if found is None else ControllerRegistration.decode(found[0]).broker_id
 
 
-async def stand(zk: ZkClient, clock: Clock, broker_id: int) -> Seat | None:
+async def become_controller(zk: ZkClient, clock: Clock, broker_id: int) -> Election | None:
     """Try to become the controller. Returns None if another broker is the controller.
 
-    A `/controller` of this session, left by an earlier reign of this broker, is deleted first.
+    If an earlier reign of this broker has left a `/controller` in the same session, it is deleted first.
     """
     found = await zk.get_or_none(layout.CONTROLLER)
     if found is not None:
@@ -67,8 +67,8 @@ async def stand(zk: ZkClient, clock: Clock, broker_id: int) -> Seat | None:
         log.info("another broker became the controller")
         return None
     raised = results[1]
-    assert isinstance(raised, ZnodeStat), "a set answers with a stat"
-    return Seat(epoch=next_epoch, epoch_version=raised.version)
+    assert isinstance(raised, ZnodeStat), "the result of a set is a stat"
+    return Election(epoch=next_epoch, epoch_version=raised.version)
 
 
 async def resign(zk: ZkClient) -> None:

@@ -1,7 +1,7 @@
-"""Events that the controller's queue holds, and the state that Kafka's metric `ControllerState` shows for each.
+"""The events in the controller's queue, and the value of Kafka's metric `ControllerState` for each.
 
-Events are frozen and compared by value, so a watch that fires twice queues one event. `runtime` adds the calls of
-request handlers, which contain their work. Names and numbers of the states are those of Kafka 3.9 (`ControllerState`).
+Events are frozen and compared by value, so a watch that fires twice queues one event. `runtime` adds the event for
+calls of request handlers. Names and numbers of the states are the same as in Kafka 3.9 (`ControllerState`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek.protocol.messages.internal import LeaderAndIsrResponse, StopReplica
 
 
 class ControllerState(IntEnum):
-    """What the controller is doing: the states of Kafka in ZooKeeper mode that can occur here."""
+    """The activity of the controller: those states of Kafka in ZooKeeper mode that can occur here."""
 
     IDLE = 0
     CONTROLLER_CHANGE = 1
@@ -34,16 +34,16 @@ class ControllerState(IntEnum):
 
 
 Response = LeaderAndIsrResponse | StopReplicaResponse | UpdateMetadataResponse
-"""What brokers answer to the controller."""
+"""Responses of brokers to the controller."""
 
 
 class Event:
-    """Something that happened. The controller handles events in order, one at a time."""
+    """An event. The controller handles events in order, one at a time."""
 
     __slots__ = ()
 
     controller_state: ControllerState
-    """State of the controller while it handles the event."""
+    """The state of the controller while it handles the event."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Finalized features (KIP-584): the content of `/feature` at the start of a reign, and the rules of UpdateFeatures.
 
-Pure: takes the content of the znode and requests, and returns the next content and errors. In ZooKeeper mode neither
-Kafka nor Odradek supports a feature that could be finalized. The rules are complete nevertheless, so that features that
-someone finalized before are treated as Kafka treats them.
+Pure: takes the content of the znode and requests, and returns the next content and errors. In ZooKeeper mode, neither
+Kafka nor Odradek supports a feature that could be finalized. The rules are nevertheless complete, so that features in
+an existing znode are treated as in Kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SINGLE_LEVEL_SINCE: Final = (3, 3)
 
 
 class UpgradeType(IntEnum):
-    """How an update may change a level."""
+    """The change of a level that an update allows."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -44,7 +44,8 @@ class FeatureUpdate:
 
 
 def initial(protocol: tuple[int, int], current: Feature | None) -> Feature:
-    """Return the content of `/feature` for an inter-broker protocol: enabled from 2.7; finalized features are kept."""
+    """Return the content of `/feature` for an inter-broker protocol. Features are enabled from 2.7 on, and finalized
+    features are kept."""
     enabled = protocol >= FEATURES_SINCE
     kept = current.features if current is not None and current.enabled and enabled else {}
     return Feature(enabled=enabled, features=kept, version=2 if protocol >= SINGLE_LEVEL_SINCE else 1)
@@ -65,20 +66,21 @@ def updated(
 
 
 def _refusal(update: FeatureUpdate, existing: int | None) -> str | None:
-    """Return why an update is refused. Only removals can succeed, because brokers support no level of any feature."""
+    """Return the error of an update that is refused. Only removals can succeed, because brokers do not support any
+    feature."""
     if not update.feature:
         return "A feature must have a name."
     if update.upgrade_type not in list(UpgradeType):
-        return f"There is no upgrade type {update.upgrade_type}."
+        return f"Upgrade type {update.upgrade_type} does not exist."
     if update.removes:
         return "A feature that is not finalized cannot be removed." if existing is None else None
     if update.level < 1:
-        return "A level below 1 removes the feature, which needs a downgrade."
+        return "A level below 1 removes the feature. This requires a downgrade."
     if existing is not None:
         if update.level == existing:
             return f"The finalized level is already {existing}."
         if update.level < existing and update.upgrade_type != UpgradeType.SAFE_DOWNGRADE:
-            return f"The finalized level is {existing}: a lower one needs a safe downgrade."
+            return f"The finalized level is {existing}. A lower level requires a safe downgrade."
         if update.level > existing and update.upgrade_type != UpgradeType.UPGRADE:
-            return f"The finalized level is {existing}: a higher one needs an upgrade."
+            return f"The finalized level is {existing}. A higher level requires an upgrade."
     return "Brokers of this cluster do not support the feature."

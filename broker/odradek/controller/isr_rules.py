@@ -1,7 +1,7 @@
 """Decides which ISR changes of leaders are accepted (AlterPartition, KIP-497).
 
 Pure: takes the context and one partition of a request, and returns a write, the current state, or an error. The rules
-and their order are those of Kafka 3.9 in ZooKeeper mode, so that leaders that run Kafka understand the answer.
+and their order are the same as in Kafka 3.9 in ZooKeeper mode, so that leaders that run Kafka understand the response.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ class IsrChange:
 def decide(
     context: ControllerContext, change: IsrChange, controller_epoch: int
 ) -> StateWrite | Leadership | ProtocolError:
-    """Return a write if the change is accepted, the current state if there is nothing to change, else the error."""
+    """Return a write if the change is accepted, the current state if the ISR is already the requested one, or an
+    error."""
     current = context.leaderships.get(change.partition)
     if current is None or context.is_being_deleted(change.partition.topic):
         return UnknownTopicOrPartitionError(f"{change.partition} has no state")
     if change.partition_epoch > current.partition_epoch or change.leader_epoch > current.state.leader_epoch:
-        # The leader knows a later state than this controller: probably there is another controller.
+        # There is probably another controller, because the leader knows a later state than this one.
         return NotControllerError(f"the leader knows a later state of {change.partition} than this controller")
     if change.leader_epoch < current.state.leader_epoch:
         return FencedLeaderEpochError(f"{change.partition} has leader epoch {current.state.leader_epoch}")
@@ -62,12 +63,13 @@ def decide(
             recovering=change.recovering,
         ),
         expected_epoch=current.partition_epoch,
-        reason="the leader changed its in-sync set",
+        reason="the leader changed the ISR",
     )
 
 
 def _is_in_force(change: IsrChange, state: PartitionState) -> bool:
-    """Whether a repeated request asks for the current state, whatever its partition epoch."""
+    """Return whether the requested state is the current one, as in a repeated request. The partition epoch may
+    differ."""
     return (change.leader, change.isr, change.recovering) == (state.leader, state.isr, state.recovering)
 
 
@@ -76,11 +78,11 @@ def _refusal(context: ControllerContext, change: IsrChange, state: PartitionStat
         return InvalidRequestError(f"broker {change.leader} cannot set the ISR to {_listed(change.isr)}")
     if change.recovering and (len(change.isr) > 1 or not state.recovering):
         return InvalidRequestError(
-            "a recovering leader must be the only member of the ISR, and cannot start recovery again"
+            "a recovering leader must be the only member of the ISR, and it cannot start recovery again"
         )
     strangers = set(change.isr) - set(context.assignment(change.partition).replicas)
     if strangers:
-        return InvalidRequestError(f"{change.partition} has no replicas on {_listed(sorted(strangers))}")
+        return InvalidRequestError(f"{change.partition} has no replicas on brokers {_listed(sorted(strangers))}")
     ineligible = set(change.isr) - context.eligible_brokers
     if ineligible:
         return IneligibleReplicaError(f"brokers {_listed(sorted(ineligible))} are not alive or are shutting down")

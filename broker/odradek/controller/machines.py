@@ -4,9 +4,9 @@
     replica     NON_EXISTENT -> NEW -> ONLINE <-> OFFLINE -> DELETION_STARTED -> DELETION_SUCCESSFUL -> NON_EXISTENT
                 OFFLINE, DELETION_STARTED -> DELETION_INELIGIBLE -> ONLINE, OFFLINE
 
-Each state lists the states from which it can be reached. Many partitions or replicas change state at once: either all
-transitions are legal and happen, or `IllegalTransitionError` is raised and nothing changes. A transition of a replica
-adds the requests to brokers to the request batch. What must be written to ZooKeeper first is planned by `plans`.
+Each table has, for each state, the states from which it can be reached. Many partitions or replicas can change their
+state at once: either all transitions are legal, or `IllegalTransitionError` is raised and no state changes. A
+transition of a replica adds requests to the request batch. `plans` plans the writes to ZooKeeper that must come first.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REPLICA_PREDECESSORS: Final[Mapping[ReplicaStatus, frozenset[ReplicaStatus]]] = 
 
 
 class IllegalTransitionError(OdradekError):
-    """A transition that the table does not allow. Nothing was changed. The controller's context is wrong."""
+    """A transition that the table does not allow: a bug. No state was changed."""
 
 
 def move_partitions(
@@ -54,7 +54,9 @@ def move_partitions(
     for partition in partitions:
         current = status.get(partition, PartitionStatus.NON_EXISTENT)
         if current not in allowed:
-            raise IllegalTransitionError(f"partition {partition} cannot go from {current.name} to {target.name}")
+            raise IllegalTransitionError(
+                f"the state of partition {partition} cannot change from {current.name} to {target.name}"
+            )
     for partition in partitions:
         if target is PartitionStatus.NON_EXISTENT:
             status.pop(partition, None)
@@ -65,7 +67,7 @@ def move_partitions(
 def move_replicas(
     context: ControllerContext, replicas: Collection[Replica], target: ReplicaStatus, batch: RequestBatch
 ) -> None:
-    """Change the state of every replica to `target`, and add the requests to its broker and others to the batch.
+    """Change the state of every replica to `target`, and add the requests to its broker and to others to the batch.
 
     A replica must be removed from the ISR (`plans.isr_removals`) before it becomes OFFLINE.
     """
@@ -76,7 +78,7 @@ def move_replicas(
         if current not in allowed:
             raise IllegalTransitionError(
                 f"the replica of {replica.partition} on broker {replica.broker} "
-                f"cannot go from {current.name} to {target.name}"
+                f"cannot change from {current.name} to {target.name}"
             )
     for replica in replicas:
         if target is ReplicaStatus.NON_EXISTENT:
@@ -96,5 +98,5 @@ def _note(context: ControllerContext, replica: Replica, target: ReplicaStatus, b
 
 
 def in_status(context: ControllerContext, replicas: Iterable[Replica], wanted: ReplicaStatus) -> list[Replica]:
-    """Return the replicas that have this status."""
+    """Return the replicas in this state."""
     return [replica for replica in replicas if context.replica_status.get(replica) is wanted]

@@ -1,7 +1,7 @@
 """Plans of conditional writes of partition states: elections and ISR changes.
 
-Pure: a function takes the context and returns a plan: the writes with their reasons, and the obstacle of each partition
-for which no write is possible. `store` writes them. The context changes only after a write succeeded (`apply_write`).
+Pure: a function takes the context and returns a plan, which has the writes with their reasons, and an obstacle for each
+partition that cannot be written. `store` writes the states. `apply_write` changes the context after a write succeeded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from odradek.zk.layout import PartitionState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateWrite:
-    """The next state of a partition, written if its znode has `expected_epoch`, or does not exist if that is None."""
+    """The next state of a partition. It is written only if the znode has the version `expected_epoch`; None means that
+    the znode must not exist."""
 
     partition: TopicPartition
     state: PartitionState
@@ -38,7 +39,7 @@ class StateWrite:
 
 @dataclass(slots=True)
 class Plan:
-    """Writes, and the obstacles of partitions without a write."""
+    """The writes, and the obstacles of partitions that have no write."""
 
     writes: list[StateWrite] = field(default_factory=list)
     obstacles: dict[TopicPartition, Obstacle] = field(default_factory=dict)
@@ -105,8 +106,8 @@ def _elect(
 def isr_removals(context: ControllerContext, replicas: Iterable[Replica], controller_epoch: int) -> Plan:
     """Plan the removal of replicas that go offline from the ISR.
 
-    If all members go offline at once, the ISR stays as it is: there is no later leader, so each of them has every
-    acknowledged record, and the first to return can lead. If the leader goes offline, the partition has no leader.
+    If all members go offline at once, the ISR does not change: every member has all acknowledged records, so the first
+    one that returns can lead. If the leader goes offline, the partition has no leader.
     """
     going: defaultdict[TopicPartition, set[int]] = defaultdict(set)
     for replica in replicas:

@@ -1,8 +1,9 @@
-"""One reign of this broker as controller: its context, its fenced writes, and the changes that events consist of.
+"""One reign of this broker as controller: its context, its fenced writes, and the operations of event handlers.
 
-Pure modules decide. A reign writes the decisions to ZooKeeper, updates the context and adds the requests to brokers to
-the batch. `active`, `topic_deletion` and `reassigner` call it, one event at a time. Invariant: the context matches
-ZooKeeper. A state enters the context only after its write succeeded; a state that someone else wrote is read again.
+Pure modules make the decisions. A reign writes them to ZooKeeper, updates the context and adds the requests to brokers
+to the batch. `active`, `topic_deletion` and `reassigner` call it, one event at a time. Invariant: the context matches
+ZooKeeper. A state is added to the context only after its write succeeded. A state that another process wrote is read
+again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from odradek.controller import plans
 from odradek.controller.broker_requests.dispatch import Dispatcher
 from odradek.controller.broker_requests.request_batch import BrokerRequest, RequestBatch, Sender
 from odradek.controller.context import ControllerContext, Leadership, PartitionStatus, Replica, ReplicaStatus, slices
-from odradek.controller.controller_election import Seat
+from odradek.controller.controller_election import Election
 from odradek.controller.elections.election_rules import Cause, Obstacle
 from odradek.controller.machines import move_partitions, move_replicas
 from odradek.controller.plans import Plan, StateWrite
@@ -29,23 +30,23 @@ from odradek.zk.port import ZkClient
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-"""Attempts to write a state that others keep changing, before it is left to the next event."""
+"""Maximum number of attempts to write a state that others keep changing. After that, the next event tries again."""
 
 _NAMED = 5
-"""How many partitions a warning names."""
+"""Maximum number of partitions that a warning names."""
 
 _LOGGED_EACH = 20
-"""Up to this many states written at once are logged one by one."""
+"""If at most this many states are written at once, each is logged."""
 
 UNCLEAN_SETTING = "unclean.leader.election.enable"
 
-Tell = Callable[[TopicPartition], None]
+Inform = Callable[[TopicPartition], None]
 """Adds the requests about a partition's new state to the batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a reign uses of its broker."""
+class Environment:
+    """The parts of the broker that a reign uses."""
 
     zk: ZkClient
     clock: Clock
@@ -57,18 +58,18 @@ class Surroundings:
 class Reign:
     """The context and the operations of one reign."""
 
-    def __init__(self, around: Surroundings, seat: Seat) -> None:
-        """Start with an empty context."""
-        self.around = around
-        self.epoch = seat.epoch
+    def __init__(self, environment: Environment, election_result: Election) -> None:
+        """Create a reign with an empty context."""
+        self.environment = environment
+        self.epoch = election_result.epoch
         self.context = ControllerContext()
-        self.store = Store(around.zk, seat)
+        self.store = Store(environment.zk, election_result)
         self.batch = RequestBatch(
             self.context,
             Sender(
-                controller_id=around.broker_id,
-                controller_epoch=seat.epoch,
-                listener=around.config.inter_broker_listener,
+                controller_id=environment.broker_id,
+                controller_epoch=election_result.epoch,
+                listener=environment.config.inter_broker_listener,
             ),
         )
         self.unclean_elections = 0
@@ -76,37 +77,38 @@ class Reign:
         self._warned: dict[tuple[str, Obstacle], set[TopicPartition]] = {}
         """The partitions of the last warning of each kind."""
         self.moved: set[TopicPartition] = set()
-        """Partitions being reassigned whose state has changed since it was last checked."""
+        """Partitions that are being reassigned and whose state has changed since the last check."""
 
     @property
     def changes(self) -> int:
-        """Increases before every change in ZooKeeper or in the context. While it is the same, nothing has changed."""
+        """Increases before every change in ZooKeeper or in the context."""
         return self._image_changes + self.store.transactions
 
     def about_to_change_image(self) -> None:
-        """Count a change of the context that has no write to ZooKeeper before it."""
+        """Increase `changes` before a change of the context without a write to ZooKeeper."""
         self._image_changes += 1
 
     def flush(self) -> None:
         """Send the requests of the batch."""
-        self.around.dispatcher.send(self.batch.take())
+        self.environment.dispatcher.send(self.batch.take())
 
     async def flush_in_turns(self) -> None:
-        """Send the requests of the batch, and yield to other tasks in between: there may be thousands of partitions."""
+        """Send the requests of the batch, and let other tasks run in between, because there may be thousands of
+        partitions."""
         requests: list[BrokerRequest] = []
-        for lot in self.batch.lots():
-            requests += lot
+        for group in self.batch.groups():
+            requests += group
             await self.pause()
-        self.around.dispatcher.send(requests)
+        self.environment.dispatcher.send(requests)
 
     async def pause(self) -> None:
-        """Yield to other tasks between slices of work that awaits nothing else."""
-        await self.around.clock.sleep_ms(0)
+        """Let other tasks run between two slices of work that awaits nothing else."""
+        await self.environment.clock.sleep_ms(0)
 
     # Partitions
 
     async def create(self, partitions: Collection[TopicPartition]) -> None:
-        """Give new partitions a state, and a first leader where a replica is alive."""
+        """Initialize the states of new partitions, and elect the first leaders of those with a live replica."""
         move_partitions(self.context, partitions, PartitionStatus.NEW)
         replicas = [
             Replica(partition, broker)
@@ -129,9 +131,9 @@ class Reign:
     async def elect(
         self, partitions: Iterable[TopicPartition], cause: Cause, *, unclean: bool = False
     ) -> dict[TopicPartition, Obstacle]:
-        """Elect leaders. Returns the obstacle of each partition that got none.
+        """Elect leaders. Returns the obstacle of each partition without a new leader.
 
-        A replica that is not in sync can lead an offline partition if its topic allows it, or if `unclean`.
+        A replica that is not in sync can lead an offline partition if its topic allows it, or if `unclean` is set.
         """
         wanted = [partition for partition in partitions if partition in self.context.leaderships]
         plan = await self.write(wanted, lambda left: plans.elections(self.context, left, cause, self.epoch))
@@ -158,13 +160,14 @@ class Reign:
     async def _unclean_topics(self, topics: Collection[str]) -> set[str]:
         if not topics:
             return set()
-        default = str(self.around.config.unclean_leader_election_enable)
-        default = (await self.store.dynamic_broker_settings(self.around.broker_id)).get(UNCLEAN_SETTING, default)
+        default = str(self.environment.config.unclean_leader_election_enable)
+        default = (await self.store.dynamic_broker_settings(self.environment.broker_id)).get(UNCLEAN_SETTING, default)
         settings = await self.store.topic_settings(sorted(topics))
         return {topic for topic, values in settings.items() if values.get(UNCLEAN_SETTING, default).lower() == "true"}
 
     async def trigger_online(self, topic: str | None = None) -> None:
-        """Try to elect a leader for each partition without one, of a topic or of all, except those being deleted."""
+        """Try to elect leaders of all partitions without one, or of those of a topic. Topics that are being deleted are
+        ignored."""
         new, offline = [], []
         for partition, status in self.context.partition_status.items():
             if self.context.is_being_deleted(partition.topic) or topic not in (None, partition.topic):
@@ -174,7 +177,7 @@ class Reign:
             elif status is PartitionStatus.OFFLINE:
                 offline.append(partition)
         await self.elect_first(new)
-        self._warn_of("partitions stay without a leader", await self.elect(offline, Cause.OFFLINE))
+        self._warn_of("partitions have no leader", await self.elect(offline, Cause.OFFLINE))
 
     def _warn_of(self, what: str, obstacles: Mapping[TopicPartition, Obstacle]) -> None:
         """Log one line for each obstacle: when a cluster stops or starts, thousands of partitions have no leader.
@@ -201,12 +204,12 @@ class Reign:
             lambda left: plans.isr_removals(
                 self.context, [replica for partition in left for replica in going[partition]], self.epoch
             ),
-            tell=lambda partition: self._tell_others(partition, going[partition]),
+            inform=lambda partition: self._inform_others(partition, going[partition]),
         )
         move_replicas(self.context, replicas, ReplicaStatus.OFFLINE, self.batch)
 
-    def _tell_others(self, partition: TopicPartition, going: Collection[Replica]) -> None:
-        """Inform all but the replicas that stop: they would follow in the epoch that begins without them."""
+    def _inform_others(self, partition: TopicPartition, going: Collection[Replica]) -> None:
+        """Inform all replicas except those that stop, which would otherwise follow the leader in the new epoch."""
         brokers = {replica.broker for replica in going}
         online = self.context.online_replicas(partition, or_shutting_down=True)
         self.batch.leader_and_isr([broker for broker in online if broker not in brokers], partition)
@@ -219,16 +222,16 @@ class Reign:
         plan_for: Callable[[Collection[TopicPartition]], Plan],
         *,
         is_new: bool = False,
-        tell: Tell | None = None,
+        inform: Inform | None = None,
     ) -> Plan:
-        """Plan, write and update the context; plan again where someone else changed the state. Returns the obstacles
-        left.
+        """Write planned states and update the context. If a state was changed meanwhile, plan again. Returns the
+        remaining obstacles.
 
-        `tell` adds the requests about a written state to the batch; by default every online replica is informed.
+        `inform` adds the requests about a written state to the batch. By default every online replica is informed.
         """
         result = Plan()
         for some in slices(partitions):
-            result.obstacles |= await self._write(some, plan_for, is_new=is_new, tell=tell)
+            result.obstacles |= await self._write(some, plan_for, is_new=is_new, inform=inform)
         return result
 
     async def _write(
@@ -237,7 +240,7 @@ class Reign:
         plan_for: Callable[[Collection[TopicPartition]], Plan],
         *,
         is_new: bool,
-        tell: Tell | None,
+        inform: Inform | None,
     ) -> dict[TopicPartition, Obstacle]:
         left = partitions
         obstacles: dict[TopicPartition, Obstacle] = {}
@@ -246,15 +249,17 @@ class Reign:
             obstacles |= plan.obstacles
             if not plan.writes:
                 return obstacles
-            left = await self.carry_out(plan.writes, is_new=is_new, tell=tell)
+            left = await self.carry_out(plan.writes, is_new=is_new, inform=inform)
             if not left:
                 return obstacles
             if is_new:
-                # An earlier controller elected a leader: from now on they are like any other partition.
-                self.tell(left)
+                # An earlier controller elected a leader, so these partitions are no longer new.
+                self.inform(left)
                 await self.elect([part for part in left if self.context.has_offline_leader(part)], Cause.OFFLINE)
                 return obstacles
-        log.error("%d partitions keep changing and are left to the next event", len(left))
+        log.error(
+            "%d partitions were not written because others keep changing them; the next event tries again", len(left)
+        )
         return obstacles | dict.fromkeys(left, Obstacle.CONTENDED)
 
     async def carry_out(
@@ -263,13 +268,13 @@ class Reign:
         *,
         is_new: bool = False,
         by_leader: bool = False,
-        tell: Tell | None = None,
+        inform: Inform | None = None,
     ) -> list[TopicPartition]:
         """Write states, and update the context with those that succeeded. Returns the partitions whose znode had
         changed.
 
-        Their states were read again. `by_leader`: the leader requested the change and learns of it from its response,
-        so the replicas are not informed.
+        The states of these partitions were read again. With `by_leader`, the replicas are not informed: the leader
+        requested the change and learns of it from the response.
         """
         results = await self.store.write_states(list(writes))
         conflicts, done = [], []
@@ -279,16 +284,16 @@ class Reign:
                 plans.apply_write(self.context, write, result.partition_epoch)
                 self._follow_leader(partition)
                 done.append(write)
-                if tell is not None:
-                    tell(partition)
+                if inform is not None:
+                    inform(partition)
                 elif by_leader:
                     self.batch.update_metadata([partition])
                 else:
-                    self.tell([partition], is_new=is_new)
+                    self.inform([partition], is_new=is_new)
                 continue
             conflicts.append(partition)
             if result.found is None:
-                log.warning("the state of %s is gone", partition)
+                log.warning("the znode with the state of %s was deleted", partition)
                 self.context.leaderships.pop(partition, None)
             else:
                 self.context.leaderships[partition] = result.found
@@ -311,12 +316,13 @@ class Reign:
             for reason, count in Counter(write.reason for write in writes).items():
                 log.info("%d partitions have new states: %s", count, reason)
 
-    async def look_again(self, replicas: Iterable[Replica]) -> None:
-        """Read states again in which the replicas that go offline are not in sync, or no other replica is.
+    async def reread_doubtful(self, replicas: Iterable[Replica]) -> None:
+        """Read again the states in which a replica that goes offline is not in the ISR, or no member of the ISR is
+        alive.
 
         Below inter-broker protocol 2.7-IV2, leaders write the ISR to ZooKeeper themselves and notify the controller
-        later. A replica that has joined since would stay in the ISR although its broker is dead, or would not be
-        elected. Other states need no check, because their writes are conditional on the version of the znode.
+        later. A replica that has joined the ISR since then would stay in it although its broker is dead, or would not
+        be elected. Other states are not read, because their writes are conditional on the version of the znode.
         """
         unsure: set[TopicPartition] = set()
         for replica in replicas:
@@ -326,10 +332,10 @@ class Reign:
             members = set(known.state.isr)
             if replica.broker not in members or members.isdisjoint(self.context.brokers):
                 unsure.add(replica.partition)
-        self.take_over(await self.store.leaderships(sorted(unsure)))
+        self.update_states(await self.store.leaderships(sorted(unsure)))
 
-    def take_over(self, states: Mapping[TopicPartition, Leadership]) -> None:
-        """Update the context with states that others wrote."""
+    def update_states(self, states: Mapping[TopicPartition, Leadership]) -> None:
+        """Read states that others wrote, and update the context."""
         self.context.leaderships |= states
         self.moved |= self.context.reassigning & states.keys()
 
@@ -339,7 +345,7 @@ class Reign:
         online = self.context.leader(partition) != NO_BROKER
         move_partitions(self.context, [partition], PartitionStatus.ONLINE if online else PartitionStatus.OFFLINE)
 
-    def tell(self, partitions: Iterable[TopicPartition], *, is_new: bool = False) -> None:
+    def inform(self, partitions: Iterable[TopicPartition], *, is_new: bool = False) -> None:
         """Inform every online replica of the states of these partitions."""
         for partition in partitions:
             online = self.context.online_replicas(partition, or_shutting_down=True)
@@ -347,6 +353,6 @@ class Reign:
 
 
 def _some(partitions: Collection[TopicPartition]) -> str:
-    """Return the names of the first partitions, and the number of the others."""
+    """Return the names of the first partitions and the number of the others."""
     names = ", ".join(str(partition) for partition in sorted(partitions)[:_NAMED])
     return names if len(partitions) <= _NAMED else f"{names} and {len(partitions) - _NAMED} others"

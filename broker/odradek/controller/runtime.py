@@ -1,9 +1,9 @@
-"""The controller's runtime: the event queue, and this broker's part in the controller election.
+"""The controller's runtime: the event queue, and this broker's participation in the controller election.
 
 Watches, session events, answers of brokers and calls of request handlers enter the queue, which handles one event at a
-time. Every broker has a runtime; the broker that owns `/controller` also has an `ActiveController`. Invariants: an
-error that an event does not handle ends the reign but not the runtime; every call of a handler is answered; a call that
-fails before it changes anything does not end the reign.
+time. Every broker has a runtime, and the broker that owns `/controller` also has an `ActiveController`. Invariants: an
+error that an event handler does not catch ends the reign but not the runtime; every call of a request handler gets a
+result; a call that fails before it changes anything does not end the reign.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from odradek.controller.events import (
 )
 from odradek.controller.features import FeatureUpdate
 from odradek.controller.reassignment.reassigner import Targets
-from odradek.controller.reign import Surroundings
+from odradek.controller.reign import Environment
 from odradek.controller.topics.topic_deletion import REASON_FAILED_REPLICA
 from odradek.metrics.quantiles import Quantiles
 from odradek.protocol.messages.internal import AlterPartitionRequest, LeaderAndIsrResponse, StopReplicaResponse
@@ -65,14 +65,15 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 RETRY_MS: Final = 1_000
-"""Milliseconds between the end of a reign by an error and this broker's next attempt to become the controller."""
+"""Milliseconds between an error that ends a reign and this broker's next attempt to become the controller."""
 
 FIRST_REBALANCE_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ControllerCall(Event):
-    """A request handler calls the active controller: `work` runs in the queue's order, and `answer` gets its result."""
+    """A call of a request handler to the active controller. `work` runs in the order of the queue, and `answer` gets
+    its result."""
 
     work: Callable[[ActiveController], Awaitable[Any]]
     answer: asyncio.Future[Any]
@@ -93,11 +94,12 @@ class ControllerCounts:
     topics_to_delete: int = 0
     reassigning_partitions: int = 0
     unclean_elections: int = 0
-    """Number since this broker started."""
+    """Number of unclean elections since this broker started."""
 
 
 class ControllerRuntime:
-    """The controller of one broker. `start` after the broker has registered; `close` before its session ends."""
+    """The controller of one broker. Call `start` after the broker has registered and `close` before its session
+    ends."""
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class ControllerRuntime:
             protocol=config.inter_broker_protocol_version,
         )
         self._dispatcher.on_response(lambda request, response: self._post(Answered(request, response)))
-        self._around = Surroundings(
+        self._environment = Environment(
             zk=zk, clock=clock, config=config, broker_id=config.broker_id, dispatcher=self._dispatcher
         )
         self._zk = zk
@@ -133,11 +135,11 @@ class ControllerRuntime:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self.state = ControllerState.IDLE
-        """What the controller is doing, for metrics."""
+        """The activity of the controller, for metrics."""
         self.broker_change_ms: Final = Quantiles()
         """Durations of broker changes in milliseconds, including the elections of new leaders."""
 
-    # For the rest of the broker
+    # For the other parts of the broker
 
     @property
     def is_active(self) -> bool:
@@ -146,12 +148,12 @@ class ControllerRuntime:
 
     @property
     def epoch(self) -> int:
-        """The controller epoch of this broker, -1 if it is not the controller."""
+        """The controller epoch of this broker; -1 if it is not the controller."""
         return NO_EPOCH if self._active is None else self._active.reign.epoch
 
     @property
     def controller_id(self) -> int:
-        """The controller according to the last read of `/controller`, -1 if there is none."""
+        """The controller according to the last read of `/controller`; -1 if there is none."""
         return self._controller_id
 
     def counts(self) -> ControllerCounts:
@@ -179,7 +181,7 @@ class ControllerRuntime:
         self._post(ControllerChanged())
 
     async def close(self) -> None:
-        """Resign, answer all pending calls, and stop. Idempotent."""
+        """Resign, end all pending calls with an error, and stop. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -203,7 +205,7 @@ class ControllerRuntime:
             return refused_by_non_controller()
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move leadership away from a broker. Returns the partitions that it still leads.
+        """Move leadership away from a broker that stops. Returns the partitions that it still leads.
 
         Raises `NotControllerError`, `StaleBrokerEpochError`, `BrokerNotAvailableError`.
         """
@@ -221,9 +223,9 @@ class ControllerRuntime:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
     ) -> dict[TopicPartition, int | ProtocolError]:
-        """Elect leaders for partitions, for all if None. Returns the leader or the error of each.
+        """Elect leaders of partitions, or of all if None. Returns the leader or the error of each.
 
-        Raises `NotControllerError`. Requests to the brokers are sent, but not yet answered when this returns.
+        Raises `NotControllerError`. When this returns, the brokers may not have answered the requests yet.
         """
         wanted = None if partitions is None else tuple(partitions)
         return await self._ask(
@@ -233,7 +235,8 @@ class ControllerRuntime:
     async def alter_reassignments(self, targets: Targets) -> dict[TopicPartition, ProtocolError | None]:
         """Start, replace or (with None) cancel reassignments. Returns the error of each partition.
 
-        Raises `NotControllerError`. Returns when they have started; `list_reassignments` returns those in progress.
+        Raises `NotControllerError`. Returns when the reassignments have started. `list_reassignments` returns those in
+        progress.
         """
         return await self._ask(
             lambda active: active.reassigner.request(targets), ControllerState.ALTER_PARTITION_REASSIGNMENT
@@ -310,7 +313,7 @@ class ControllerRuntime:
             await self._step_down(f"ZooKeeper: {error}")
             self._retry(event)
         except Exception:
-            # A bug ends this reign, but not the queue: otherwise this broker could never become the controller again.
+            # A bug ends the reign but not the queue. Otherwise this broker could never become the controller again.
             log.exception("the controller failed while it handled %s", type(event).__name__)
             await self._step_down("an unexpected error")
             self._retry(event)
@@ -354,9 +357,9 @@ class ControllerRuntime:
             return
         match event:
             case TopicChanged():
-                await active.topics_grew(self._take_topics(event))
+                await active.partitions_added(self._take_topics(event))
             case RebalanceDue():
-                self._later(self._around.config.leader_imbalance_check_interval_seconds * 1000, event)
+                self._later(self._environment.config.leader_imbalance_check_interval_seconds * 1000, event)
                 await active.rebalance_due()
             case TopicSettingsChanged(topic):
                 await active.topic_settings_changed(topic)
@@ -366,7 +369,7 @@ class ControllerRuntime:
                 await _serve(active, event)
 
     def _take_topics(self, first: TopicChanged) -> list[str]:
-        """Take further events of this type from the head of the queue, so that their topics are read together."""
+        """Remove the next events of this type from the queue, so that their topics are read together."""
         topics = [first.topic]
         while self._queue and isinstance(self._queue[0], TopicChanged):
             event = self._queue.popleft()
@@ -375,7 +378,7 @@ class ControllerRuntime:
             topics.append(event.topic)
         return topics
 
-    # Being controller
+    # Reigns
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
@@ -384,7 +387,7 @@ class ControllerRuntime:
             self._post(SessionEstablished())
 
     async def _controller_changed(self) -> None:
-        """Read who the controller is, and try to become it if there is none."""
+        """Read the id of the controller. If there is no controller, try to become it."""
         found = await self._zk.get_or_none(layout.CONTROLLER)
         mine = found is not None and found[1].ephemeral_owner == self._zk.session_id
         if self._active is not None:
@@ -392,28 +395,31 @@ class ControllerRuntime:
                 return
             await self._step_down(f"{layout.CONTROLLER} belongs to another broker")
         if found is None or mine:
-            await self._stand()
+            await self._become_controller()
         self._controller_id = await election.current_controller(self._zk)
 
-    async def _stand(self) -> None:
-        seat = await election.stand(self._zk, self._clock, self._around.broker_id)
-        if seat is None:
+    async def _become_controller(self) -> None:
+        election_result = await election.become_controller(self._zk, self._clock, self._environment.broker_id)
+        if election_result is None:
             return
-        log.info("broker %d is controller with epoch %d", self._around.broker_id, seat.epoch)
+        log.info("broker %d is the controller, with epoch %d", self._environment.broker_id, election_result.epoch)
         self._drop_events_of_reign()
-        self._active = ActiveController(self._around, seat, self._post)
-        self._controller_id = self._around.broker_id
+        self._active = ActiveController(self._environment, election_result, self._post)
+        self._controller_id = self._environment.broker_id
         await self._active.start()
-        if self._around.config.auto_leader_rebalance_enable:
+        if self._environment.config.auto_leader_rebalance_enable:
             self._later(FIRST_REBALANCE_MS, RebalanceDue())
 
     async def _step_down(self, reason: str) -> None:
-        """End the reign if there is one, first in memory, then in ZooKeeper."""
+        """End the reign, if there is one, first in memory and then in ZooKeeper."""
         active, self._active = self._active, None
         if active is None:
             return
         log.info(
-            "broker %d is no longer controller of epoch %d: %s", self._around.broker_id, active.reign.epoch, reason
+            "broker %d is no longer the controller of epoch %d: %s",
+            self._environment.broker_id,
+            active.reign.epoch,
+            reason,
         )
         self._unclean_elections += active.reign.unclean_elections
         active.stop()
@@ -426,11 +432,12 @@ class ControllerRuntime:
         try:
             await election.resign(self._zk)
         except ZkError as error:
-            # Without a connection the znode stays until the session ends or this broker runs for controller again.
+            # Without a connection, the znode remains until the session ends or this broker takes part in an election
+            # again.
             log.warning("cannot delete %s: %s", layout.CONTROLLER, error)
 
     def _drop_events_of_reign(self) -> None:
-        """Drop the events of the reign that ended: the next reign reads everything again."""
+        """Drop the events of the reign that ended. The next reign reads the whole state again."""
         kept = [event for event in self._queue if isinstance(event, (ControllerCall, *_OUTSIDE_REIGN))]
         self._queue = deque(kept)
         self._queued = set(kept)
@@ -472,21 +479,21 @@ _HANDLERS: Final[dict[type[Event], Callable[[ActiveController], Coroutine[Any, A
     BrokersChanged: ActiveController.brokers_changed,
     TopicsChanged: ActiveController.topics_changed,
     DeletionsChanged: ActiveController.deletions_changed,
-    PreferredElectionRequested: ActiveController.preferred_election_wanted,
-    ReassignmentsRequested: ActiveController.reassignments_wanted,
+    PreferredElectionRequested: ActiveController.preferred_election_requested,
+    ReassignmentsRequested: ActiveController.reassignments_requested,
     IsrNoticesChanged: ActiveController.isr_notices_changed,
     LogDirNoticesChanged: ActiveController.log_dir_notices_changed,
 }
 
 
 async def _serve(active: ActiveController, event: ControllerCall) -> None:
-    """Answer a call. Raises errors that must end the reign.
+    """Run a call and set its result. Raises errors that must end the reign.
 
-    A protocol error is an answer. Any other error before the first change only fails the call: otherwise the client
-    would send the same request to the next controller and end one reign after another. After the first change the
+    A protocol error is a result. Any other error before the first change only makes the call fail: otherwise the client
+    would send the same request to the next controller and end one reign after another. After the first change, the
     context may differ from ZooKeeper, so the reign must end. In both cases the client gets an error that it does not
-    retry. Without ZooKeeper, or after another broker took over, this broker cannot be the controller, and the client
-    asks the next one.
+    retry. If ZooKeeper does not answer, or another broker has become the controller, this broker cannot be the
+    controller, and the client sends the request to the next one.
     """
     changes = active.reign.changes
     try:
@@ -500,8 +507,8 @@ async def _serve(active: ActiveController, event: ControllerCall) -> None:
     except (ZkError, ControllerMovedError):
         raise
     except Exception:
-        # A bug: the client gets an error, and the log has the details.
-        _fail(event, UnknownServerError("The controller failed to handle the request; its log has the details."))
+        # It is a bug. The client gets an error, and the log has the details.
+        _fail(event, UnknownServerError("The controller failed to handle the request: see its log."))
         if active.reign.changes != changes:
             raise
         log.exception("a request failed before it changed anything; this broker remains the controller")
@@ -516,6 +523,6 @@ def _fail(event: ControllerCall, error: Exception) -> None:
 
 
 def _refuse(event: ControllerCall) -> None:
-    """Answer a call that nobody has answered: this broker is not the controller."""
+    """End a call that has no result yet: this broker is not the controller."""
     if not event.answer.done():
         event.answer.set_exception(NotControllerError("this broker is not the controller"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from odradek.base.types import BrokerEpoch, TopicPartition
 from odradek.controller.context import Leadership, LiveBroker, slices
-from odradek.controller.controller_election import ControllerMovedError, Seat
+from odradek.controller.controller_election import ControllerMovedError, Election
 from odradek.controller.plans import StateWrite
 from odradek.zk import layout
 from odradek.zk.layout import (
@@ -43,35 +43,36 @@ from odradek.zk.port import (
 log = logging.getLogger(__name__)
 
 _DELETES_PER_TRANSACTION = 500
-"""A transaction must stay well below ZooKeeper's limit of 1 MiB."""
+"""Number of operations that keeps a transaction well below ZooKeeper's limit of 1 MiB."""
 _STATES_PER_TRANSACTION = 50
-"""States per transaction: each transaction costs both sides about 200 µs, even if it is small."""
+"""States per transaction. Each transaction, even a small one, costs both sides about 200 µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A state was written. Its znode now has this version."""
+    """The result of a successful write, with the new version of the znode."""
 
     partition_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A state was not written because the znode had changed. `found` is its state, None if there is no znode."""
+    """The result of a write that failed because the znode had changed. `found` is its state, or None without a
+    znode."""
 
     found: Leadership | None
 
 
 class Store:
-    """ZooKeeper as the controller of one reign uses it: every write is fenced by the controller epoch."""
+    """The access of one reign to ZooKeeper. The controller epoch fences every write."""
 
-    def __init__(self, zk: ZkClient, seat: Seat) -> None:
-        """`seat` is the result of the controller election."""
+    def __init__(self, zk: ZkClient, election_result: Election) -> None:
+        """`election_result` is the result of the controller election."""
         self._zk = zk
-        self._seat = seat
-        self._fence = Check(layout.CONTROLLER_EPOCH, seat.epoch_version)
+        self._election = election_result
+        self._fence = Check(layout.CONTROLLER_EPOCH, election_result.epoch_version)
         self.transactions = 0
-        """Number of write transactions sent, including those in flight."""
+        """Number of write transactions that were sent, including those in flight."""
 
     # Reading
 
@@ -96,7 +97,7 @@ class Store:
         return await self._zk.children_or_none(layout.TOPICS) or []
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicAssignment]:
-        """Read ids and assignments of topics. Leaves out topics that are gone or whose znode is invalid."""
+        """Read ids and assignments of topics. Topics that do not exist or whose znode is invalid are omitted."""
         paths = {layout.topic_path(name): name for name in names}
         topics = {}
         for path, found in (await self._zk.get_many(paths)).items():
@@ -109,7 +110,7 @@ class Store:
         return topics
 
     async def leaderships(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Leadership]:
-        """Read the states of partitions that have one. Raises `ControllerMovedError` if a later controller wrote
+        """Read the states of those partitions that have one. Raises `ControllerMovedError` if a later controller wrote
         one."""
         states: dict[TopicPartition, Leadership] = {}
         for some in slices(partitions):
@@ -127,7 +128,7 @@ class Store:
             except LayoutError as error:
                 log.error("ignoring an invalid partition state: %s", error)
                 continue
-            if state.controller_epoch > self._seat.epoch:
+            if state.controller_epoch > self._election.epoch:
                 raise ControllerMovedError(f"{path} was written by a controller of epoch {state.controller_epoch}")
             states[paths[path]] = Leadership(state, found[1].version)
         return states
@@ -145,7 +146,7 @@ class Store:
         return settings
 
     async def preferred_elections(self) -> frozenset[TopicPartition] | None:
-        """Read the partitions in `/admin/preferred_replica_election`. Returns None if there is no such znode."""
+        """Read the partitions in `/admin/preferred_replica_election`. Returns None if the znode does not exist."""
         found = await self._zk.get_or_none(layout.PREFERRED_ELECTION)
         if found is None:
             return None
@@ -156,7 +157,8 @@ class Store:
             return frozenset()
 
     async def reassignments(self) -> dict[TopicPartition, tuple[int, ...]] | None:
-        """Read `/admin/reassign_partitions`. Returns None if there is no such znode, nothing if it is invalid."""
+        """Read `/admin/reassign_partitions`. Returns None if the znode does not exist, an empty mapping if it is
+        invalid."""
         found = await self._zk.get_or_none(layout.REASSIGN_PARTITIONS)
         return None if found is None else _decoded_reassignments(found[0])
 
@@ -172,12 +174,13 @@ class Store:
         return merged
 
     async def feature(self) -> tuple[Feature, int] | None:
-        """Read the finalized features and the version of their znode. Returns None if there is no such znode."""
+        """Read the finalized features and the version of their znode. Returns None if the znode does not exist."""
         found = await self._zk.get_or_none(layout.FEATURE)
         return None if found is None else (Feature.decode(found[0]), found[1].version)
 
     async def notices(self, parent: str) -> dict[str, bytes]:
-        """Read the children of `/isr_change_notification` or `/log_dir_event_notification`, by path."""
+        """Read the children of `/isr_change_notification` or `/log_dir_event_notification`. Returns their data by
+        path."""
         names = await self._zk.children_or_none(parent) or []
         found = await self._zk.get_many(f"{parent}/{name}" for name in names)
         return {path: value[0] for path, value in found.items() if value is not None}
@@ -187,8 +190,7 @@ class Store:
     async def write_states(self, writes: Sequence[StateWrite]) -> dict[TopicPartition, Written | Conflict]:
         """Create or change states, each only if its znode has the expected version.
 
-        States are written in groups, because conflicts are rare. The states of a group that failed are written one by
-        one.
+        States are written in groups, because conflicts are rare. If a group fails, its states are written separately.
         """
         new = sorted({write.partition.topic for write in writes if write.expected_epoch is None})
         await self._make_all([layout.partitions_path(topic) for topic in new])
@@ -207,7 +209,7 @@ class Store:
 
     async def _write_each(self, writes: Sequence[StateWrite]) -> dict[TopicPartition, Written | Conflict]:
         outcomes = await self._transact([_operations(write) for write in writes])
-        # The parent may exist without a state if a Kafka controller stopped in between.
+        # The parent may exist without a state, if a Kafka controller stopped after it created the parent.
         again = [
             index
             for index, (write, outcome) in enumerate(zip(writes, outcomes, strict=True))
@@ -238,8 +240,8 @@ class Store:
     ) -> dict[str, NoNode | TooLarge]:
         """Change only the assignments of these partitions. Returns the error of each topic that failed.
 
-        A topic fails if it is gone, its znode is invalid, or it becomes too large for ZooKeeper. Each write is
-        conditional on the version that was read, so partitions that others add at the same time are kept.
+        A topic fails if it does not exist, its znode is invalid, or the znode would become too large for ZooKeeper.
+        Each write is conditional on the version that was read, so partitions that others add at the same time are kept.
         """
         by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
         for partition, assignment in changes.items():
@@ -256,7 +258,7 @@ class Store:
                     again.add(topic)
                 elif isinstance(outcome, ZkError):
                     raise outcome
-            failed |= {topic: NoNode("the topic is gone", layout.topic_path(topic)) for topic in missing}
+            failed |= {topic: NoNode("the topic does not exist", layout.topic_path(topic)) for topic in missing}
             by_topic = {topic: by_topic[topic] for topic in again}
         return failed
 
@@ -300,7 +302,7 @@ class Store:
             return
 
     async def put_feature(self, feature: Feature, version: int | None) -> None:
-        """Replace `/feature` if it has this version; create it if `version` is None. Raises `BadVersion`,
+        """Replace `/feature` if it has this version, or create it if `version` is None. Raises `BadVersion`,
         `NodeExists`."""
         data = feature.encode()
         change = Create(layout.FEATURE, data) if version is None else SetData(layout.FEATURE, data, version)
@@ -313,14 +315,14 @@ class Store:
     async def delete_topic(self, topic: str) -> None:
         """Remove a topic's znodes, its configuration and its deletion mark.
 
-        The last three are removed in one transaction: a topic of the same name that is created right after keeps its
-        configuration, and the next controller does not apply the mark to it.
+        The last three are removed in one transaction. So a topic with the same name that is created immediately after
+        keeps its configuration, and the next controller does not apply the mark to it.
         """
         while not (await self._delete_partitions(topic) and await self._delete_root(topic)):
-            log.debug("topic %s changed while it was being removed", topic)
+            log.debug("the znodes of topic %s changed while they were removed", topic)
 
     async def _delete_partitions(self, topic: str) -> bool:
-        """Return False if the znodes changed meanwhile and must be read again."""
+        """Try to remove the znodes. Return False if they changed meanwhile and must be read again."""
         partitions = layout.partitions_path(topic)
         numbers = await self._zk.children_or_none(partitions)
         below = [f"{partitions}/{number}" for number in numbers or []]
@@ -345,7 +347,7 @@ class Store:
         return True
 
     async def delete_each(self, paths: Iterable[str]) -> None:
-        """Remove znodes one by one. Ignores znodes that do not exist."""
+        """Remove znodes, each in its own transaction. Ignores znodes that do not exist."""
         for outcome in await self._transact([[Delete(path)] for path in paths]):
             if isinstance(outcome, ZkError) and not isinstance(outcome, NoNode):
                 raise outcome
@@ -366,12 +368,14 @@ class Store:
         outcomes = await self._zk.multi_many([self._fence, *operations] for operations in transactions)
         for outcome in outcomes:
             if isinstance(outcome, ZkError) and outcome.path == layout.CONTROLLER_EPOCH:
-                raise ControllerMovedError(f"another controller has replaced the one of epoch {self._seat.epoch}")
+                raise ControllerMovedError(
+                    f"another controller has replaced the controller of epoch {self._election.epoch}"
+                )
         return outcomes
 
 
 def _decoded_settings(path: str, data: bytes) -> dict[str, str]:
-    """Decode the overrides in a znode. An invalid znode has none: it must not end the reign."""
+    """Decode the overrides in a znode. An invalid znode counts as empty, so that it does not end the reign."""
     try:
         return layout.decode_config(path, data)
     except LayoutError as error:
@@ -398,7 +402,7 @@ def _operations(write: StateWrite) -> list[Operation]:
 
 
 def _written(writes: Sequence[StateWrite], results: Sequence[Result]) -> dict[TopicPartition, Written]:
-    """Return the results of a transaction; the first result is that of the epoch check."""
+    """Run a transaction and return its results. The first result belongs to the epoch check."""
     position, written = 0, {}
     for write in writes:
         position += _OPERATIONS_TO_MAKE if write.expected_epoch is None else 1
@@ -407,10 +411,10 @@ def _written(writes: Sequence[StateWrite], results: Sequence[Result]) -> dict[To
 
 
 def _version(result: Result) -> Written:
-    """Return the new version: 0 for a created znode, else that of the result."""
+    """Return the new version of a znode: 0 if it was created, otherwise the version in the result."""
     return Written(result.version if isinstance(result, ZnodeStat) else 0)
 
 
 def topics_without_id(topics: Mapping[str, TopicAssignment]) -> list[TopicAssignment]:
-    """Return the topics without an id, from Kafka before 2.8; the controller gives them one."""
+    """Return the topics without an id, which Kafka before 2.8 created. The controller gives each an id."""
     return [topic for topic in topics.values() if topic.topic_id is None]

@@ -1,9 +1,9 @@
 """Handlers of requests between brokers and the controller.
 
-LeaderAndIsr, UpdateMetadata and StopReplica change this broker's roles and its metadata image. They are refused from a
-replaced controller, from the controller of another cluster, and for an earlier epoch of this broker.
-ControlledShutdown, AlterPartition and AllocateProducerIds are answered by the controller in this process, if it is the
-active one.
+LeaderAndIsr, UpdateMetadata and StopReplica change this broker's roles and its metadata image. They are refused if they
+come from a replaced controller or from the controller of another cluster, or if they are for an earlier broker epoch.
+The controller in this process answers ControlledShutdown, AlterPartition and AllocateProducerIds, if it is the active
+one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 SECURITY_PROTOCOLS: Final = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 ENDPOINTS_SINCE: Final = 1
-"""First UpdateMetadata version with endpoints; before it, a broker has one host and port."""
+"""First UpdateMetadata version with endpoints. In earlier versions, a broker has one host and port."""
 
 LISTENER_NAMES_SINCE: Final = 3
 """First UpdateMetadata version that names listeners (KIP-103)."""
@@ -51,13 +51,13 @@ LISTENER_NAMES_SINCE: Final = 3
 ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
 TOPIC_STATES_SINCE: Final = 5
-"""LeaderAndIsr responses group errors by topic id from this version on."""
+"""First LeaderAndIsr version whose response groups errors by topic id."""
 RETRY_MS: Final = 1000
 """Milliseconds before the settings of new topics are read from ZooKeeper again."""
 
 
 class Controller(Protocol):
-    """What the controller in this process does for these handlers."""
+    """The port of these handlers to the controller in this process."""
 
     async def alter_partition(self, request: AlterPartitionRequest) -> Message:
         """Commit ISR changes. Raises `NotControllerError` if another broker is the controller."""
@@ -89,10 +89,10 @@ class ControlHandlers:
         registered: asyncio.Event | None = None,
         controllers: ControllerCheck | None = None,
     ) -> None:
-        """`image_changed` is called with the partitions of an UpdateMetadata request after the image was replaced.
+        """`image_changed` is called with the partitions of each UpdateMetadata request, after the image was replaced.
 
-        `registered` is set when `broker_epoch` is known; requests of the controller wait until then. None: it is known.
-        `controllers` verifies the sender; None: every sender is accepted.
+        `registered` is set when `broker_epoch` is known, and requests of the controller wait until then. With None,
+        they do not wait. `controllers` verifies senders. With None, every sender is accepted.
         """
         self._replicas = replicas
         self._configs = configs
@@ -120,8 +120,9 @@ class ControlHandlers:
     async def _admit(self, request: ControllerRequest) -> None:
         """Refuse stale requests and requests of other clusters.
 
-        Listeners open before the broker is registered. A request that arrives then is either for its earlier epoch,
-        whose session has not ended yet, or for the new epoch, which is not known yet; only the epoch tells them apart.
+        Listeners open before the broker is registered. A request that arrives before the registration is either for the
+        earlier broker epoch, whose session has not ended yet, or for the new one, which is not known yet. Only the
+        epoch distinguishes the two.
         """
         if self._registered is not None:
             await self._registered.wait()
@@ -140,7 +141,9 @@ class ControlHandlers:
         epoch = request.broker_epoch
         own = self._broker_epoch()
         if epoch > NO_EPOCH and (epoch < own or own == NO_EPOCH):
-            raise StaleBrokerEpochError(f"The request is for an earlier life of this broker: epoch {epoch}, now {own}.")
+            raise StaleBrokerEpochError(
+                f"The request is for broker epoch {epoch}, but the epoch of this broker is {own}."
+            )
         self._replicas.roles.check_controller(request.controller_epoch)
 
     async def leader_and_isr(self, context: RequestContext, request: LeaderAndIsrRequest) -> Message:
@@ -148,10 +151,10 @@ class ControlHandlers:
         await self._admit(request)
         states = list(_leader_and_isr_states(request))
         self._view.image = self._view.image.with_announced({topic_id: tp.topic for tp, topic_id, _ in states})
-        # A log is created with its topic's settings, so read those of topics that are new here. The metadata image does
-        # not help: a new topic causes no config change notification.
+        # A log is created with its topic's settings, so read those of topics that are new to this broker: a new topic
+        # causes no config change notification.
         await self._load_settings(request, {tp.topic for tp, _, _ in states if tp not in self._replicas.table.online})
-        self._replicas.roles.check_controller(request.controller_epoch)  # another one may have come meanwhile
+        self._replicas.roles.check_controller(request.controller_epoch)  # there may be another controller by now
         codes = self._replicas.roles.apply(states)
         if context.api_version < TOPIC_STATES_SINCE:
             return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
@@ -170,9 +173,10 @@ class ControlHandlers:
         }
 
     async def _load_settings(self, request: LeaderAndIsrRequest, topics: Collection[str]) -> None:
-        """Read the settings of topics; waits while ZooKeeper does not answer.
+        """Read the settings of topics. Waits while ZooKeeper does not answer.
 
-        The controller would not repeat a role that was refused, and a log with wrong settings may lose records.
+        The request cannot be refused, because the controller would not repeat it. A log with wrong settings may lose
+        records.
         """
         while topics:
             try:
@@ -222,7 +226,7 @@ class ControlHandlers:
 def _leader_and_isr_states(
     request: LeaderAndIsrRequest,
 ) -> Iterator[tuple[TopicPartition, UUID, LeaderAndIsrState]]:
-    """(partition, id of its topic, state), whether the version groups partitions by topic or not."""
+    """Yield the partition, its topic id and its state, in all versions of the request."""
     for topic in request.topic_states:
         for item in topic.partition_states:
             yield TopicPartition(topic.topic_name, item.partition_index), topic.topic_id, _leader_and_isr_state(item)
@@ -245,7 +249,7 @@ def _leader_and_isr_state(item: LeaderAndIsrRequestPartitionState) -> LeaderAndI
 
 
 def _partition_states(request: UpdateMetadataRequest) -> Iterator[tuple[TopicPartition, UUID, PartitionState]]:
-    """(partition, id of its topic, state), whether the version groups partitions by topic or not."""
+    """Yield the partition, its topic id and its state, in all versions of the request."""
     for topic in request.topic_states:
         for item in topic.partition_states:
             yield TopicPartition(topic.topic_name, item.partition_index), topic.topic_id, _partition_state(item)
@@ -297,7 +301,7 @@ def _broker(item: UpdateMetadataRequestBroker, version: int) -> Broker:
 def _security_protocol(number: int) -> str:
     name = SECURITY_PROTOCOLS.get(number)
     if name is None:
-        raise InvalidRequestError(f"security protocol {number} is unknown")
+        raise InvalidRequestError(f"the security protocol with the number {number} is unknown")
     return name
 
 

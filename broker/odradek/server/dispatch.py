@@ -1,10 +1,10 @@
 """Routes requests to handlers, and errors to responses.
 
-`network/connection` calls `Dispatcher.handle` with each request. Direct handlers of Produce and Fetch decode, act and
-answer without a task. Requests of all other APIs are decoded here at once, because the memory of a frame is borrowed;
-a coroutine handles them and returns a `Message`, which is encoded here. Handlers raise `base/errors`, and
-`server/failures` builds the response. Any other exception is a bug: it is logged, answered with UNKNOWN_SERVER_ERROR,
-and does not affect other requests.
+`network/connection` calls `Dispatcher.handle` with each request. Direct handlers of Produce and Fetch decode the
+request and send the response without a task. Requests of all other APIs are decoded here at once, because the buffer of
+a frame is only valid during the call. A coroutine handles them and returns a `Message`, which is encoded here. If a
+handler raises an error of `base/errors`, `server/failures` builds the response. Any other exception is a bug: it is
+logged, answered with UNKNOWN_SERVER_ERROR, and does not affect other requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RequestContext:
 
 
 Handler = Callable[[RequestContext, Any], Awaitable[Message]]
-"""Handles a decoded request, which is of its API's request class, and returns the message of the response."""
+"""Handles a decoded request, an object of the API's request class, and returns the message of the response."""
 
 _Request = TypeVar("_Request", bound=ApiMessage)
 
@@ -48,12 +48,12 @@ _Request = TypeVar("_Request", bound=ApiMessage)
 def route(
     request_type: type[_Request], handler: Callable[[RequestContext, _Request], Awaitable[Message]]
 ) -> tuple[ApiKey, Handler]:
-    """An API with its handler. The type checker sees that the handler takes the requests that the codec gives it."""
+    """Return an API with its handler. The types ensure that the handler accepts the API's request class."""
     return request_type.API_KEY, handler
 
 
 DirectHandler = Callable[[Request], None]
-"""Decodes a request, acts and answers, synchronously or in a callback."""
+"""Decodes and handles a request, and sends the response before it returns or in a callback."""
 
 
 class Dispatcher:
@@ -70,7 +70,7 @@ class Dispatcher:
     ) -> None:
         """Raises `ValueError` unless the handlers cover exactly the API table.
 
-        `inter_broker` decides on which listeners internal APIs are served; None: on all.
+        `inter_broker` decides on which listeners internal APIs are served. With None, they are served on all listeners.
         """
         served = set(handlers) | set(direct)
         if served != set(API_TABLE):
@@ -85,7 +85,7 @@ class Dispatcher:
         """Number of requests whose handlers have not started yet."""
 
     def handle(self, request: Request) -> None:
-        """Handle one request; called by the connection.
+        """Handle one request. Called by the connection.
 
         Raises `MalformedFrameError` for an invalid frame, which closes the connection.
         """
@@ -115,7 +115,7 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
 
     def _is_refused(self, request: Request) -> bool:
-        """Whether an internal request arrived on a client listener. It is then answered without decoding."""
+        """Refuse an internal request on a client listener, without decoding it. Return whether it was refused."""
         if self._inter_broker is None:
             return False
         name = API_TABLE[request.api_key].name
@@ -143,8 +143,8 @@ class Dispatcher:
             request.fail("the broker is stopping")
             raise
         except Exception:
-            # No response can be built at all. Without this, the connection would wait for it forever.
-            logger.exception("%s: no answer could be made", request)
+            # No response can be built. Without this call, the connection would wait for one forever.
+            logger.exception("%s: the response cannot be built", request)
             answer = None
         if answer is None:
             request.fail("the request cannot be answered")
@@ -153,7 +153,8 @@ class Dispatcher:
         request.respond([answer])
 
     async def _answer(self, request: Request, context: RequestContext, decoded: object) -> bytes | None:
-        """Return the response frame, also for a failure; None if the protocol has no response for it."""
+        """Return the frame of the response, also if the request failed; None if the protocol has no response for the
+        failure."""
         try:
             work = self._handlers[context.api_key](context, decoded)
             message = await (work if request.sample is None else _FirstStep(work, request.sample, self._clock))
@@ -166,7 +167,7 @@ class Dispatcher:
         except Exception:
             # A bug in a handler only fails its own request.
             logger.exception("%s: the handler failed", request)
-            error = UnknownServerError("The broker failed; its log says why.")
+            error = UnknownServerError("The broker failed to handle the request: see its log.")
         return self._failed(request, decoded, error)
 
     def _count_errors(self, api_key: ApiKey, message: Message) -> None:
@@ -186,8 +187,8 @@ class Dispatcher:
         return codec.encode_response(request.api_key, request.api_version, request.correlation_id, message)
 
     def _answer_unknown_api_versions(self, request: Request) -> None:
-        # The network refuses unsupported versions, except for this API (KIP-511): a newer client learns the supported
-        # range from a version 0 response.
+        # `network` refuses unsupported versions, except of this API (KIP-511): a response of version 0 informs a newer
+        # client of the supported versions.
         api = API_TABLE[ApiKey.API_VERSIONS]
         message: Message = {
             "error_code": UnsupportedVersionError.code,
@@ -205,7 +206,7 @@ class Dispatcher:
 
 
 class _FirstStep(Awaitable[Message]):
-    """Awaits a handler and notes when it first suspends: local time until then, remote time after."""
+    """Awaits a handler and records when it first suspends: the time before is local time, the rest remote time."""
 
     def __init__(self, work: Awaitable[Message], sample: RequestSample, clock: Clock) -> None:
         self._work = work
@@ -223,7 +224,7 @@ class _FirstStep(Awaitable[Message]):
 
 
 def _going_on(steps: Generator[Any, Any, Message], waited_for: object) -> Generator[Any, Any, Message]:
-    """Continue a coroutine that was already started: await what it waits for, then run the rest."""
+    """Continue a coroutine that has already been started: await what it waits for, then run the rest."""
     try:
         yield waited_for
     except BaseException as error:  # noqa: BLE001 - a cancellation, mostly: the coroutine's, which may take it or go on
@@ -237,11 +238,11 @@ def _going_on(steps: Generator[Any, Any, Message], waited_for: object) -> Genera
 
 _DEEPEST: Final = 3
 _ERROR_DEPTH: Final = {ApiKey.METADATA: 1, ApiKey.DESCRIBE_LOG_DIRS: 1}
-"""Nesting depth in which error codes are counted. Responses of these APIs have them above the partitions."""
+"""Maximum nesting depth in which error codes are counted, for APIs whose error codes are above the partitions."""
 
 
 def error_codes(message: Mapping[str, object], depth: int) -> Iterator[int]:
-    """Yield the non-zero error codes of a response, down to this nesting depth."""
+    """Yield the non-zero error codes of a response, down to a nesting depth."""
     for name, value in message.items():
         if name == "error_code":
             if value:

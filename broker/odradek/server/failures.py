@@ -1,7 +1,8 @@
 """Builds the response of each API to a request that failed as a whole, and maps internal errors to protocol errors.
 
 Most responses have one error code. Others have one for each item of the request, so the response is built from the
-request. Only `server/dispatch` calls `failure`; handlers that answer each item separately use `wire_error`, too.
+request. Only `server/dispatch` calls `failure`. Handlers whose responses have an error for each item also use
+`wire_error`.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _Request = TypeVar("_Request", bound=ApiMessage)
 def wire_error(error: OdradekError) -> ProtocolError:
     """Return the protocol error for an internal error that is not a bug.
 
-    If ZooKeeper does not answer, it is unknown whether a request took effect: the client gets REQUEST_TIMED_OUT and
-    tries again. Errors without a protocol error become `UnknownServerError`.
+    If ZooKeeper does not answer, it is unknown whether a request took effect, so the client gets REQUEST_TIMED_OUT and
+    tries again. Errors that have no protocol error become `UnknownServerError`.
     """
     if isinstance(error, ProtocolError):
         return error
@@ -77,14 +78,15 @@ def failure(api_key: ApiKey, version: int, request: object, error: ProtocolError
 
 
 def _empty(item: FieldSchema) -> object:
-    """Return the value of a required field without a default in a failed response."""
+    """Return a value, for a failed response, of a required field without a default."""
     if item.is_array:
         return ()
     return {"string": "", "bytes": b""}.get(item.kind, 0)
 
 
 def _topics(topics: Iterable[tuple[str, Iterable[int]]], error: ProtocolError, **fields: object) -> Message:
-    """Return an error for each partition of each topic. `fields`: the other fields of a partition in the response."""
+    """Return an error for each partition of each topic. `fields` are the other fields of a partition in the
+    response."""
     return {
         "throttle_time_ms": 0,
         "topics": [
@@ -97,7 +99,7 @@ def _topics(topics: Iterable[tuple[str, Iterable[int]]], error: ProtocolError, *
     }
 
 
-def _told(error: ProtocolError, **fields: object) -> dict[str, object]:
+def _item(error: ProtocolError, **fields: object) -> dict[str, object]:
     return {**fields, "error_code": error.code, "error_message": str(error)}
 
 
@@ -110,23 +112,23 @@ def _metadata(request: MetadataRequest, error: ProtocolError) -> Message:
 
 
 def _create_topics(request: CreateTopicsRequest, error: ProtocolError) -> Message:
-    topics = [_told(error, name=topic.name, topic_id=ZERO_UUID, configs=[]) for topic in request.topics]
+    topics = [_item(error, name=topic.name, topic_id=ZERO_UUID, configs=[]) for topic in request.topics]
     return {"throttle_time_ms": 0, "topics": topics}
 
 
 def _delete_topics(request: DeleteTopicsRequest, error: ProtocolError) -> Message:
-    responses = [_told(error, name=topic.name, topic_id=topic.topic_id) for topic in request.topics]
-    responses += [_told(error, name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+    responses = [_item(error, name=topic.name, topic_id=topic.topic_id) for topic in request.topics]
+    responses += [_item(error, name=name, topic_id=ZERO_UUID) for name in request.topic_names]
     return {"throttle_time_ms": 0, "responses": responses}
 
 
 def _create_partitions(request: CreatePartitionsRequest, error: ProtocolError) -> Message:
-    return {"throttle_time_ms": 0, "results": [_told(error, name=topic.name) for topic in request.topics]}
+    return {"throttle_time_ms": 0, "results": [_item(error, name=topic.name) for topic in request.topics]}
 
 
 def _describe_configs(request: DescribeConfigsRequest, error: ProtocolError) -> Message:
     results = [
-        _told(error, resource_type=item.resource_type, resource_name=item.resource_name, configs=[])
+        _item(error, resource_type=item.resource_type, resource_name=item.resource_name, configs=[])
         for item in request.resources
     ]
     return {"throttle_time_ms": 0, "results": results}
@@ -134,7 +136,7 @@ def _describe_configs(request: DescribeConfigsRequest, error: ProtocolError) -> 
 
 def _alter_configs(request: AlterConfigsRequest | IncrementalAlterConfigsRequest, error: ProtocolError) -> Message:
     responses = [
-        _told(error, resource_type=item.resource_type, resource_name=item.resource_name) for item in request.resources
+        _item(error, resource_type=item.resource_type, resource_name=item.resource_name) for item in request.resources
     ]
     return {"throttle_time_ms": 0, "responses": responses}
 
@@ -183,7 +185,7 @@ def _delete_groups(request: DeleteGroupsRequest, error: ProtocolError) -> Messag
 
 
 def _offset_fetch(request: OffsetFetchRequest, error: ProtocolError) -> Message:
-    # Depending on its version, a request has one group or a list; the encoder leaves the other form out.
+    # Depending on its version, a request has one group or a list. The encoder omits the other form.
     topics = ((topic.name, topic.partition_indexes) for topic in request.topics or ())
     groups = [{"group_id": group.group_id, "topics": (), "error_code": error.code} for group in request.groups]
     single = _topics(topics, error, committed_offset=-1, metadata="")
@@ -197,7 +199,7 @@ def _find_coordinator(request: FindCoordinatorRequest, error: ProtocolError) -> 
 
 
 def _describe_log_dirs(request: DescribeLogDirsRequest, error: ProtocolError) -> Message:
-    # Before version 3 only a directory has an error code.
+    # Before version 3, only a directory has an error code.
     result = {"error_code": error.code, "log_dir": "", "topics": ()}
     return {"throttle_time_ms": 0, "error_code": error.code, "results": [result]}
 
@@ -232,7 +234,7 @@ def _elect_leaders(request: ElectLeadersRequest, error: ProtocolError) -> Messag
     results = [
         {
             "topic": topic.topic,
-            "partition_result": [_told(error, partition_id=number) for number in topic.partitions],
+            "partition_result": [_item(error, partition_id=number) for number in topic.partitions],
         }
         for topic in request.topic_partitions or ()
     ]

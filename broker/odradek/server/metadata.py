@@ -1,7 +1,7 @@
 """Handlers of ApiVersions, Metadata and DescribeCluster.
 
-They answer from the metadata image. Topics that do not exist are created through `TopicCreator` if both the client and
-the broker allow it.
+The responses are built from the metadata image. A requested topic that does not exist is created by `TopicCreator` if
+both the client and the broker allow it.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ SOFTWARE_SINCE: Final = 3
 
 BROKER_ENDPOINTS: Final = 1
 CONTROLLER_ENDPOINTS: Final = 2
-"""DescribeCluster's endpoint types (KIP-919); there are no separate controller endpoints."""
+"""DescribeCluster's endpoint types (KIP-919). There are no separate controller endpoints here."""
 MISMATCHED_ENDPOINT_TYPE: Final = 114
 UNSUPPORTED_ENDPOINT_TYPE: Final = 115
 
 CLUSTER_OPERATIONS: Final = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
-"""Everything that may be done to the cluster, as bits by ACL operation: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, the
-two of configs, IDEMPOTENT_WRITE (KIP-430). Without an authorizer, everybody may."""
+"""All operations on the cluster, as bits by ACL operation: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS,
+ALTER_CONFIGS, IDEMPOTENT_WRITE (KIP-430). Without an authorizer, everyone may perform them."""
 NOT_ASKED: Final = -(1 << 31)
-"""Value if the client did not request the authorized operations."""
+"""Value of the authorized operations if the client did not request them."""
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid software names and versions of clients (KIP-511)."""
@@ -61,7 +61,7 @@ class TopicCreator(Protocol):
     """Creates topics that clients request."""
 
     async def auto_create(self, names: Iterable[str]) -> None:
-        """Start to create topics with the broker's defaults. Returns those that can be created."""
+        """Start to create topics with the broker's defaults. Returns the topics that can be created."""
         ...
 
 
@@ -75,7 +75,7 @@ class Identity:
 
 
 class MetadataHandlers:
-    """Handlers that answer from the metadata image."""
+    """Handlers that use the metadata image."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class MetadataHandlers:
         creator: TopicCreator,
         finalized: Callable[[], Finalized] = lambda: NOTHING_FINALIZED,
     ) -> None:
-        """`view` has the current image, `finalized` returns the features; both are read for each request."""
+        """`view` holds the current image, and `finalized` returns the features. Both are read for each request."""
         self._identity = identity
         self._view = view
         self._creator = creator
@@ -103,7 +103,7 @@ class MetadataHandlers:
         )
 
     async def api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> Message:
-        """Handle ApiVersions: the supported versions of all APIs (KIP-35, KIP-511) and the finalized features
+        """Handle ApiVersions: return the supported versions of all APIs (KIP-35, KIP-511) and the finalized features
         (KIP-584).
 
         Raises `InvalidRequestError` if the name or version of the client software is invalid.
@@ -129,7 +129,7 @@ class MetadataHandlers:
         }
 
     async def metadata(self, context: RequestContext, request: MetadataRequest) -> Message:
-        """Handle Metadata: brokers, the controller, and all or the requested topics."""
+        """Handle Metadata: return the brokers, the controller, and the requested topics or all."""
         image, wanted = self._view.image, request.topics
         form = Form(
             version=context.api_version,
@@ -164,14 +164,17 @@ class MetadataHandlers:
             await self._creator.auto_create(missing)
 
     async def describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> Message:
-        """Handle DescribeCluster: brokers and controller, for admin clients (KIP-700)."""
+        """Handle DescribeCluster: return the brokers and the controller, for admin clients (KIP-700)."""
         image = self._view.image
         endpoints = request.endpoint_type
         error_code, message = NONE, None
         if endpoints == CONTROLLER_ENDPOINTS:
-            error_code, message = MISMATCHED_ENDPOINT_TYPE, "Controllers are brokers here: ask for those of brokers."
+            error_code, message = (
+                MISMATCHED_ENDPOINT_TYPE,
+                "The controller is a broker and has no other endpoints: request the endpoints of brokers.",
+            )
         elif endpoints != BROKER_ENDPOINTS:
-            error_code, message = UNSUPPORTED_ENDPOINT_TYPE, f"There is no endpoint type {endpoints}."
+            error_code, message = UNSUPPORTED_ENDPOINT_TYPE, f"Endpoint type {endpoints} does not exist."
         return {
             "throttle_time_ms": 0,
             "error_code": error_code,
@@ -186,7 +189,7 @@ class MetadataHandlers:
 
 def _check_software(field: str, value: str) -> None:
     if _SOFTWARE.fullmatch(value) is None:
-        raise InvalidRequestError(f"{field} has characters that are not allowed")
+        raise InvalidRequestError(f"{field} contains characters that are not allowed")
 
 
 def _check_named(wanted: Iterable[MetadataRequestTopic], version: int) -> None:
@@ -194,9 +197,9 @@ def _check_named(wanted: Iterable[MetadataRequestTopic], version: int) -> None:
     for item in wanted:
         topic_id = item.topic_id
         if topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
-            raise InvalidRequestError(f"Topics cannot be asked for by id in version {version}.")
+            raise InvalidRequestError(f"Topics cannot be requested by id in version {version}.")
         if item.name is None and topic_id == ZERO_UUID:
-            raise InvalidRequestError("A topic is asked for without a name.")
+            raise InvalidRequestError("A topic is requested without a name.")
 
 
 def _found(image: ClusterImage, name: str | None, topic_id: UUID) -> Topic | Absent:
@@ -222,7 +225,7 @@ def _cluster_operations(request: MetadataRequest | DescribeClusterRequest) -> in
 
 
 def broker_entries(image: ClusterImage, listener: str, id_field: str) -> list[dict[str, object]]:
-    """Return the live brokers that have the listener of the request."""
+    """Return the live brokers that have a listener with the name of the request's listener."""
     entries: list[dict[str, object]] = []
     for broker in image.brokers.values():
         endpoint = broker.endpoint(listener)

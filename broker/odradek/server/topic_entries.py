@@ -1,8 +1,8 @@
 """Caches the encoded topics of Metadata responses. Used by `server/metadata`.
 
-With thousands of partitions most clients request the same bytes, especially when a broker fails and all clients refresh
-their metadata at once. Invariant: an encoded topic is used only while the image has the same topic object and the same
-live brokers. Each request sees one image, however long it takes.
+With thousands of partitions, most responses have the same bytes, especially when a broker fails and all clients refresh
+their metadata at once. Invariants: an encoded topic is used only while the image has the same topic object and the same
+live brokers, and a request uses the same image from its beginning to its end.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ LISTENER_ERRORS_SINCE: Final = 6
 """First Metadata version whose clients know LISTENER_NOT_FOUND (KIP-103 follow-up)."""
 
 OFFLINE_REPLICAS_SINCE: Final = 1
-"""Version 0 of Metadata lists replicas only if they are alive; later ones list all."""
+"""First Metadata version that lists all replicas. Version 0 lists only those on live brokers."""
 
 TOPIC_OPERATIONS: Final = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
 """All operations on a topic, as bits by ACL operation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE,
 DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430). Without an authorizer, everyone may perform them."""
 
 FORMS: Final = 8
-"""Number of forms that are cached; the clients of a cluster use few versions and listeners."""
+"""Maximum number of forms in the cache. The clients of a cluster use few versions and listeners."""
 
 PARTITIONS_AT_A_TIME: Final = 1_000
-"""Partitions that are encoded in about 5 ms, before other tasks run."""
+"""Number of partitions that are encoded before other tasks run. This takes about 5 ms."""
 
 
 class Form(NamedTuple):
-    """What the encoding depends on besides the image."""
+    """Everything except the image on which the encoding depends."""
 
     version: int
     listener: str
@@ -51,7 +51,7 @@ class Form(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """A requested topic that does not exist."""
+    """A topic that was requested but does not exist."""
 
     name: str | None
     topic_id: UUID
@@ -68,7 +68,7 @@ class _Kept:
 
 
 class TopicEntries:
-    """Encoded topics by form. Used on the event loop only."""
+    """Encoded topics by form. Used only on the event loop."""
 
     def __init__(self) -> None:
         """Start with an empty cache."""
@@ -104,12 +104,12 @@ class TopicEntries:
         return EncodedElements(len(pieces), b"".join(pieces))
 
     def _kept(self, image: ClusterImage, form: Form) -> _Kept:
-        """Return the cache of this form for this image. The most recently used forms are kept."""
+        """Return the cache of a form for an image. Only the most recently used forms are kept."""
         kept = self._forms.pop(form, None)
         if kept is None or kept.brokers != image.brokers:
             kept = _Kept(image.brokers)
         elif len(kept.topics) > 2 * len(image.topics):
-            # Drop deleted topics.
+            # Remove deleted topics.
             kept.topics = {name: entry for name, entry in kept.topics.items() if name in image.topics}
         self._forms[form] = kept
         if len(self._forms) > FORMS:

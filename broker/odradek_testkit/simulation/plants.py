@@ -201,15 +201,15 @@ def _mark_above_log(right: Any, bite: Bite) -> Any:
 # Controller
 
 
-def _same_seat(right: Any, bite: Bite) -> Any:
-    async def stand(zk: Any, clock: Any, broker_id: int) -> Any:
-        seat = await right(zk, clock, broker_id)
-        if seat is None:
+def _same_election(right: Any, bite: Bite) -> Any:
+    async def become_controller(zk: Any, clock: Any, broker_id: int) -> Any:
+        election_result = await right(zk, clock, broker_id)
+        if election_result is None:
             return None
         bite()
-        return replace(seat, epoch=1)
+        return replace(election_result, epoch=1)
 
-    return stand
+    return become_controller
 
 
 def _same_leader_epoch(right: Any, bite: Bite) -> Any:
@@ -342,7 +342,7 @@ PLANTS: Final = (
         name="two controllers of one epoch",
         seed=0,
         finds=frozenset({"one-controller"}),
-        patches=((election, "stand", _same_seat),),
+        patches=((election, "become_controller", _same_election),),
     ),
     Plant(
         name="two leaders of one epoch",

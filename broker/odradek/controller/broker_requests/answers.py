@@ -1,4 +1,4 @@
-"""Reads the error codes of partitions from the responses of brokers, in all versions. Pure; called by the runtime."""
+"""Reads the error codes of partitions from the responses of brokers, in all versions. Pure. The runtime calls it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.protocol.messages.internal import (
 
 
 def leader_and_isr_errors(response: LeaderAndIsrResponse, topic_names: Mapping[UUID, str]) -> dict[TopicPartition, int]:
-    """Return the error codes in a LeaderAndIsr response. It has topic ids from version 5, and names before."""
+    """Return the error codes in a LeaderAndIsr response. It has topic names up to version 4, and topic ids later."""
     errors = _by_name(response.partition_errors)
     for topic in response.topics:
         name = topic_names.get(topic.topic_id)
@@ -26,7 +26,7 @@ def leader_and_isr_errors(response: LeaderAndIsrResponse, topic_names: Mapping[U
 
 
 def stop_replica_errors(response: StopReplicaResponse, asked: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the error code of each partition of the request. An error of the whole request applies to each."""
+    """Return the error code of each partition of the request. An error of the whole request applies to all of them."""
     if response.error_code:
         return dict.fromkeys(asked, response.error_code)
     answered = _by_name(response.partition_errors)

@@ -1,8 +1,8 @@
 """Combines the requests that wait for a slow broker.
 
-Requests wait while a broker does not answer, and the controller continues. Only the last state of each partition
-matters, so the waiting requests are replaced by at most five requests, whose size depends on the cluster and not on the
-length of the outage:
+While a broker does not answer, its requests wait, and the controller continues. Only the last state of each partition
+matters, so the waiting requests are replaced by at most five requests. Their size depends on the size of the cluster,
+not on the duration of the outage:
 
         StopReplica      partitions that are deleted and then assigned again
         LeaderAndIsr     the last role of each partition that is not stopped later
@@ -30,7 +30,7 @@ Entries = dict[TopicPartition, tuple[UUID, State]]
 
 
 def coalesce(requests: Sequence[BrokerRequest]) -> list[BrokerRequest]:
-    """Return requests that have the same result on the broker as these requests in order."""
+    """Return requests that have the same effect on the broker as these requests in order."""
     waiting = _Waiting()
     take: dict[ApiKey, Callable[[BrokerRequest], None]] = {
         ApiKey.LEADER_AND_ISR: waiting.take_roles,
@@ -75,7 +75,7 @@ class _Waiting:
             self._metadata[partition] = (topic_id, state)
 
     def _forget_topic(self, topic: str) -> None:
-        """Drop the states of an earlier topic with this name, except those of partitions that no longer exist."""
+        """Drop the states of an earlier topic with the same name, except those of partitions that no longer exist."""
         for partition in [partition for partition in self._metadata if partition.topic == topic]:
             entry = self._metadata.pop(partition)
             if entry[1]["leader"] == LEADER_DURING_DELETE:
@@ -94,7 +94,7 @@ class _Waiting:
         yield from self._request(ApiKey.LEADER_AND_ISR, self._roles, live_leaders=list(self._leaders.values()))
         again = {part: entry for part, entry in self._removed_before.items() if part not in self._metadata}
         yield from self._request(ApiKey.UPDATE_METADATA, again)
-        # Even without partitions: the list of brokers may have changed.
+        # Sent even without partitions, because the list of brokers may have changed.
         yield from self._request(ApiKey.UPDATE_METADATA, self._metadata, even_empty=True)
         yield from self._request(ApiKey.STOP_REPLICA, self._stops)
 
@@ -114,7 +114,8 @@ class _Waiting:
 
 
 def _merged_stop(before: State, after: State) -> State:
-    """Combine two stops: a deletion stays a deletion, and the epoch of a deleted topic overrides every other."""
+    """Combine two stops: the result deletes if one of them does, and the epoch of a deleted topic overrides any
+    other."""
     epochs = (before["leader_epoch"], after["leader_epoch"])
     return {
         **after,

@@ -1,8 +1,9 @@
-"""Sends requests from the controller to brokers: in order, and again until the broker answers or is gone.
+"""Sends requests from the controller to brokers, in order. Repeats each until the broker answers or disappears.
 
 Each live broker has a queue and a task with one connection. A request belongs to one broker epoch: when the broker
 registers again, its queue is dropped. Queues are bounded: requests to a broker that does not answer are coalesced.
-Answers go to `on_response` with their requests. The controller's own broker is reached over its listener, too.
+`on_response` is called with each response and its request. The controller also connects to the listener of its own
+broker.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from odradek.base.errors import NetworkError, OdradekError, ProtocolError, Reque
 from odradek.base.ports import Buffer, Clock
 from odradek.base.types import Endpoint
 from odradek.controller.broker_requests.coalescing import coalesce
-from odradek.controller.broker_requests.old_versions import forms, is_grouped
+from odradek.controller.broker_requests.old_versions import is_grouped, messages_for
 from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.controller.context import LiveBroker
 from odradek.controller.events import Response
@@ -29,12 +30,12 @@ from odradek.protocol.release_versions import highest_version
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
-"""Milliseconds between a failed attempt and the next, as in Kafka."""
+"""Milliseconds between a failed attempt and the next one, as in Kafka."""
 
 NEWEST_PROTOCOL: Final = "3.9"
 
 WAITING_LIMIT: Final = 32
-"""Number of requests that may wait for one broker, besides those of one event, before they are coalesced."""
+"""Number of requests, in addition to those of one event, that may wait for one broker before they are coalesced."""
 
 
 class BrokerChannel(Protocol):
@@ -85,7 +86,7 @@ class Dispatcher:
         self._on_response: OnResponse = lambda request, response: None
 
     def on_response(self, callback: OnResponse) -> None:
-        """Set the callback for answers; it replaces an earlier one."""
+        """Set the callback for responses. It replaces the previous one."""
         self._on_response = callback
 
     def put_broker(self, broker: LiveBroker) -> None:
@@ -145,7 +146,8 @@ class _BrokerQueue:
         self._channel: BrokerChannel | None = None
         self._failing = False
         self._largest = 1
-        """Most requests of one event: thousands of partitions need many, without the broker being slow."""
+        """Largest number of requests of one event. Thousands of partitions need many requests even if no broker is
+        slow."""
         self._task = asyncio.create_task(self._run(), name=f"controller-to-broker-{broker_id}")
 
     def put(self, requests: Collection[BrokerRequest]) -> None:
@@ -153,11 +155,11 @@ class _BrokerQueue:
         self.pending.extend(requests)
         self._largest = max(self._largest, len(requests))
         if len(self.pending) > WAITING_LIMIT + self._largest:
-            self._shorten()
+            self._coalesce_waiting()
         if self.pending:
             self._wanted.set()
 
-    def _shorten(self) -> None:
+    def _coalesce_waiting(self) -> None:
         """Coalesce the waiting requests, except the first one, which may be in flight."""
         first = self.pending.popleft()
         waiting = coalesce(self.pending)
@@ -177,7 +179,7 @@ class _BrokerQueue:
                     await self._deliver(self.pending[0])
                     self.pending.popleft()
         finally:
-            await self._hang_up()
+            await self._disconnect()
 
     async def _deliver(self, request: BrokerRequest) -> None:
         """Return when the broker has answered, or if it supports no version of the request."""
@@ -185,21 +187,21 @@ class _BrokerQueue:
             try:
                 channel = await self._connected()
             except (OdradekError, OSError) as error:
-                # Whatever the error is, the broker must get its roles once it can be reached.
-                await self._rest(request, error)
+                # Try again after any error, because the broker must get its roles when it can be reached.
+                await self._pause_after(request, error)
                 continue
             try:
                 response = await self._attempt(channel, request)
             except (NetworkError, RequestTimedOutError, OSError) as error:
-                await self._rest(request, error)
+                await self._pause_after(request, error)
                 continue
             except ProtocolError as error:
                 log.error("cannot send %s to broker %d: %s", request.api_key.name, self._broker_id, error)
-                await self._hang_up()
+                await self._disconnect()
                 return
             except Exception:
-                # A request that cannot be encoded is a bug; the requests after it must still reach the broker.
-                log.exception("dropped the request %s to broker %d", request.api_key.name, self._broker_id)
+                # It is a bug that the request cannot be encoded. The requests after it must still reach the broker.
+                log.exception("the request %s to broker %d was dropped", request.api_key.name, self._broker_id)
                 return
             self._failing = False
             self._dispatcher._on_response(request, response)
@@ -210,12 +212,18 @@ class _BrokerQueue:
             self._channel = await self._dispatcher._connect(self.endpoint)
         return self._channel
 
-    async def _rest(self, request: BrokerRequest, error: Exception) -> None:
-        # Only once for each outage, and not at first: a broker registers a moment before it listens.
+    async def _pause_after(self, request: BrokerRequest, error: Exception) -> None:
+        # Warn only once for each outage.
         level = logging.DEBUG if self._failing else logging.WARNING
         self._failing = True
-        log.log(level, "broker %d does not take %s yet: %s", self._broker_id, request.api_key.name, error)
-        await self._hang_up()
+        log.log(
+            level,
+            "broker %d has not received %s, which is sent again: %s",
+            self._broker_id,
+            request.api_key.name,
+            error,
+        )
+        await self._disconnect()
         await self._dispatcher._clock.sleep_ms(RETRY_MS)
 
     async def _attempt(self, channel: BrokerChannel, request: BrokerRequest) -> Response:
@@ -223,7 +231,8 @@ class _BrokerQueue:
         version = min(channel.pick(api_key), highest_version(api_key, self._dispatcher._protocol))
         if shared is None or not is_grouped(api_key, version):
             answers: list[Response] = [
-                await channel.ask(api_key, version, message) for message in forms(api_key, version, request.message)
+                await channel.ask(api_key, version, message)
+                for message in messages_for(api_key, version, request.message)
             ]
             return answers[-1]
         frame = await channel.call(
@@ -232,7 +241,7 @@ class _BrokerQueue:
         answer: Response = decode_response(api_key, version, frame)
         return answer
 
-    async def _hang_up(self) -> None:
+    async def _disconnect(self) -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
             with contextlib.suppress(OdradekError):

@@ -1,7 +1,7 @@
 """Converts the controller's requests to old versions, in which partitions are not grouped by topic.
 
-Old versions are used while `inter.broker.protocol.version` is an old release. Pure; `dispatch` calls it with a message
-of `request_batch` and a version, and gets the messages to send: mostly the message itself.
+Old versions are used while `inter.broker.protocol.version` is an old release. Pure. `dispatch` calls it with a message
+of `request_batch` and a version, and gets the messages to send. Usually this is the same message.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _LATER: Final = frozenset({"adding_replicas", "removing_replicas", "leader_recov
 
 
 def is_grouped(api_key: ApiKey, version: int) -> bool:
-    """Whether the version groups partitions by topic. Such versions also have broker epochs (KIP-380)."""
+    """Return whether the version groups partitions by topic. Such versions also have broker epochs (KIP-380)."""
     return version >= _GROUPED_SINCE[api_key]
 
 
-def forms(api_key: ApiKey, version: int, message: Message) -> list[Message]:
-    """Return the messages to send in order instead of this one.
+def messages_for(api_key: ApiKey, version: int, message: Message) -> list[Message]:
+    """Return the messages to send, in order, instead of this one.
 
-    Only StopReplica can become two, because old versions have one `delete_partitions` flag for all partitions. The
-    deletions come last, so that the last answer is the one to evaluate.
+    Only StopReplica can become two messages, because old versions have one `delete_partitions` flag for all partitions.
+    The message with the deletions is the last one, because the caller evaluates only the last response.
     """
     if is_grouped(api_key, version):
         return [message]

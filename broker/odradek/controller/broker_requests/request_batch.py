@@ -1,4 +1,4 @@
-"""Collects during an event what brokers must be informed of, and builds the requests.
+"""Collects the changes of an event of which brokers must be informed, and builds the requests.
 
 State transitions add partitions to the batch. After the event, `take` reads the context once and returns the requests
 for each broker in the order that brokers expect: LeaderAndIsr, UpdateMetadata, StopReplica. A partition that was added
@@ -22,10 +22,11 @@ LEADER_DURING_DELETE: Final = -2
 """Leader in UpdateMetadata of a partition whose topic is being deleted."""
 
 EPOCH_DURING_DELETE: Final = -2
-"""Leader epoch in StopReplica of such a partition: it overrides every other epoch (KIP-570)."""
+"""Leader epoch in StopReplica of such a partition. It overrides any other epoch (KIP-570)."""
 
 PARTITIONS_PER_REQUEST: Final = 1_000
-"""Partitions per LeaderAndIsr request: a broker applies it at once, which blocks its event loop for about 20 ms."""
+"""Partitions per LeaderAndIsr request. A broker applies a request in one step, which blocks its event loop for about
+20 ms."""
 NEW_PARTITIONS_PER_REQUEST: Final = 100
 """Partitions per LeaderAndIsr request if each of them needs a new log."""
 
@@ -33,12 +34,12 @@ _SECURITY_PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL
 
 
 class SharedBody:
-    """A message to many brokers that differs only in the broker epoch: encoded once for each version."""
+    """A message to many brokers that differs only in the broker epoch. It is encoded once for each version."""
 
     __slots__ = ("_api_key", "_bodies", "_message")
 
     def __init__(self, api_key: ApiKey, message: Message) -> None:
-        """`message` has every field; its broker epoch is ignored."""
+        """`message` has every field. Its broker epoch is ignored."""
         self._api_key = api_key
         self._message = message
         self._bodies: dict[int, bytes] = {}
@@ -46,7 +47,7 @@ class SharedBody:
     def frame(self, version: int, correlation_id: int, client_id: str | None, broker_epoch: int) -> tuple[bytes, ...]:
         """Return a request frame in pieces. Raises `ValueError` if the message does not fit the API.
 
-        Only for versions with broker epochs: those of inter-broker protocol 2.7 and later.
+        Supports only versions with broker epochs, which are used from inter-broker protocol 2.7 on.
         """
         body = self._bodies.get(version)
         if body is None:
@@ -93,7 +94,7 @@ class BrokerRequest:
     api_key: ApiKey
     message: Message = field(repr=False)
     deleting: frozenset[TopicPartition] = frozenset()
-    """Partitions that a StopReplica request asks to delete."""
+    """The partitions that a StopReplica request deletes."""
     shared: SharedBody | None = field(default=None, repr=False, compare=False)
     """The message that is shared with other brokers, if there is one."""
 
@@ -108,7 +109,7 @@ class Sender:
 
 
 class RequestBatch:
-    """What brokers must be informed of after one event. `take` empties it."""
+    """The changes of one event of which brokers must be informed. `take` empties it."""
 
     def __init__(self, context: ControllerContext, sender: Sender) -> None:
         """`context` is read by `take`, except for the leader epochs of stopped replicas."""
@@ -131,7 +132,7 @@ class RequestBatch:
         self.update_metadata([partition])
 
     def stop_replica(self, broker: int, partition: TopicPartition, *, delete: bool) -> None:
-        """Stop the replica, and delete its log if `delete`, which a later stop does not cancel."""
+        """Stop the replica, and delete its log if `delete` is set. A later stop does not cancel the deletion."""
         leadership = self._context.leaderships.get(partition)
         if self._context.is_being_deleted(partition.topic):
             epoch = EPOCH_DURING_DELETE
@@ -151,13 +152,15 @@ class RequestBatch:
 
     def take(self) -> list[BrokerRequest]:
         """Return the requests in the order in which each broker must get them, and empty the batch."""
-        return [request for lot in self.lots() for request in lot]
+        return [request for group in self.groups() for request in group]
 
-    def lots(self) -> Iterator[list[BrokerRequest]]:
-        """Yield the requests in lots that take a few milliseconds each. The context must not change before the last.
+    def groups(self) -> Iterator[list[BrokerRequest]]:
+        """Yield the requests in groups that take a few milliseconds each. The context must not change before the last
+        group.
 
-        Many partitions become several requests, so that none blocks the event loop of a broker for long. The metadata
-        for a broker that has just registered stays in one request: a part would look like the whole cluster.
+        Many partitions are divided into several requests, so that none blocks the event loop of a broker for long. The
+        metadata for a broker that has just registered is in one request: a part of it would look like the whole
+        cluster.
         """
         live = self._context.brokers
         roles, stops = self._leader_and_isr, self._stop
@@ -169,7 +172,7 @@ class RequestBatch:
         if full:
             yield self._metadata_requests(full, self._context.leaderships)
         if everybody - full:
-            # Even without partitions: the list of brokers may have changed.
+            # Sent even without partitions, because the list of brokers may have changed.
             for some in list(slices(partitions, PARTITIONS_PER_REQUEST)) or [[]]:
                 yield self._metadata_requests(everybody - full, some)
         yield [self._stop_request(live[broker], noted) for broker, noted in stops.items() if broker in live]
@@ -186,7 +189,7 @@ class RequestBatch:
     def _leader_and_isr_requests(
         self, brokers: Sequence[int], noted: Mapping[TopicPartition, bool]
     ) -> Iterator[list[BrokerRequest]]:
-        # A new partition needs a new log, which takes about thirty times as long as a change of roles.
+        # A new partition needs a new log. To create one takes about thirty times as long as a change of roles.
         for is_new, limit in ((True, NEW_PARTITIONS_PER_REQUEST), (False, PARTITIONS_PER_REQUEST)):
             wanted = (partition for partition, new in noted.items() if new is is_new)
             for some in slices(wanted, limit):
@@ -225,7 +228,8 @@ class RequestBatch:
         }
 
     def _node(self, broker: LiveBroker) -> Message:
-        """Return the address of a leader on the inter-broker listener; empty if it has no such listener."""
+        """Return the address of a leader on the inter-broker listener; an empty one if it does not have the
+        listener."""
         for endpoint in broker.registration.endpoints:
             if endpoint.listener == self._sender.listener:
                 return {
@@ -327,7 +331,8 @@ class RequestBatch:
 def _audiences(
     live: Container[int], roles: Mapping[int, Mapping[TopicPartition, bool]]
 ) -> list[tuple[list[int], Mapping[TopicPartition, bool]]]:
-    """Group the live brokers by the partitions that they must get, so that equal requests are shared."""
+    """Group the live brokers by the partitions to send to them, so that brokers with the same partitions share a
+    request."""
     audiences: list[tuple[list[int], Mapping[TopicPartition, bool]]] = []
     for broker, noted in roles.items():
         if broker not in live:

@@ -1,7 +1,7 @@
-"""The partitions for which an election is held: on request (KIP-460) and by the automatic leader balance.
+"""Selects partitions for elections on request (KIP-460) and for the automatic leader balance.
 
-Pure: takes the context and partitions; returns the partitions to elect for and the errors of the others.
-`leader_elections` runs the elections.
+Pure: takes the context and partitions, and returns the partitions for which a leader is elected and the errors of the
+others. `leader_elections` holds the elections.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ElectionKind(IntEnum):
     PREFERRED = 0
     """Elect preferred leaders."""
     UNCLEAN = 1
-    """Elect any live replica where there is no leader; records may be lost."""
+    """Elect any live replica of partitions without a leader. Records may be lost."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Candidates:
 
 
 def candidates(context: ControllerContext, partitions: Iterable[TopicPartition], kind: ElectionKind) -> Candidates:
-    """Separate partitions that can have an election from those that cannot."""
+    """Separate the partitions for which an election is possible from the others."""
     sorted_out = Candidates()
     for partition in partitions:
         error = _refusal(context, partition, kind)
@@ -93,9 +93,9 @@ def outcomes(
 def imbalanced_partitions(context: ControllerContext, tolerated_percentage: int) -> list[TopicPartition]:
     """Return the partitions for the automatic leader balance (`auto.leader.rebalance.enable`).
 
-    The imbalance of a broker is the percentage of the partitions with it as preferred leader that it does not lead. If
-    it is above `tolerated_percentage`, all of these are returned whose preferred leader is alive and in sync.
-    Partitions that are being deleted or reassigned are left out.
+    The imbalance of a broker is the percentage, of the partitions whose preferred leader it is, that it does not lead.
+    If it is above `tolerated_percentage`, the result has those that it does not lead and for which it is alive and in
+    sync. Partitions that are being deleted or reassigned are not counted.
     """
     preferring: defaultdict[int, int] = defaultdict(int)
     elsewhere: defaultdict[int, list[TopicPartition]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The rules of leader elections, one function for each cause.
+"""The rules of leader elections, with one function for each cause.
 
 Pure: takes the assignment, the ISR and the live replicas, and returns the leader and the next ISR, or the obstacle.
 Invariant: without unclean elections, the new leader was in the ISR, so it has every record that was acknowledged with
@@ -15,7 +15,7 @@ from odradek.zk.layout import PartitionState
 
 
 class Cause(Enum):
-    """Why an election is held."""
+    """The reason for an election."""
 
     OFFLINE = "the leader is offline"
     PREFERRED = "the preferred leader is elected"
@@ -30,7 +30,7 @@ class Elected:
     leader: int
     isr: tuple[int, ...]
     unclean: bool = False
-    """The leader was not in sync: records may be lost. It reports when it has recovered (KIP-704)."""
+    """Whether the leader was not in sync, so that records may be lost. It reports when it has recovered (KIP-704)."""
     reason: str
 
     def next_state(self, current: PartitionState, controller_epoch: int) -> PartitionState:
@@ -45,7 +45,7 @@ class Elected:
 
 
 class Obstacle(Enum):
-    """Why no leader is elected."""
+    """The reason why no leader was elected."""
 
     NO_LIVE_REPLICA = "no replica is alive"
     NO_IN_SYNC_REPLICA = "no in-sync replica is alive"
@@ -64,7 +64,8 @@ def elect_first(live: Sequence[int], controller_epoch: int) -> PartitionState | 
 def elect_offline(
     assignment: Sequence[int], isr: Collection[int], live: Collection[int], *, unclean: bool
 ) -> Elected | Obstacle:
-    """Elect the first live replica that is in sync; else, if `unclean`, the first live replica, alone in the ISR."""
+    """Elect the first live replica that is in sync. If there is none and `unclean` is set, elect the first live
+    replica, as the only member of the ISR."""
     for replica in assignment:
         if replica in live and replica in isr:
             return Elected(
@@ -101,7 +102,8 @@ def elect_reassigned(target: Sequence[int], isr: Collection[int], live: Collecti
 def elect_for_shutdown(
     assignment: Sequence[int], isr: Collection[int], live: Collection[int], *, shutting_down: Collection[int]
 ) -> Elected | Obstacle:
-    """Elect the first live in-sync replica whose broker is not shutting down; those shutting down leave the ISR.
+    """Elect the first live in-sync replica whose broker is not shutting down, and remove replicas on brokers that are
+    shutting down from the ISR.
 
     `live` includes brokers that are shutting down.
     """

@@ -1,4 +1,4 @@
-"""Elections without a failure: on request (KIP-460), by `/admin/preferred_replica_election`, and for leader balance.
+"""Elections without a failure: on request (KIP-460 or `/admin/preferred_replica_election`) and for leader balance.
 
 `active` calls it. `candidates` decides for which partitions an election is held.
 """
@@ -19,16 +19,16 @@ log = logging.getLogger(__name__)
 
 
 class LeaderElections:
-    """The requested elections of one reign."""
+    """The elections without a failure of one reign."""
 
     def __init__(self, reign: Reign) -> None:
-        """`reign` carries the elections out."""
+        """`reign` carries out the elections."""
         self._reign = reign
 
     async def elect(
         self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
     ) -> dict[TopicPartition, int | ProtocolError]:
-        """Elect leaders of these partitions, of all if None. Returns the leader or the error of each."""
+        """Elect leaders of these partitions, or of all if None. Returns the leader or the error of each."""
         context = self._reign.context
         asked = candidates(context, list(context.partitions()) if partitions is None else partitions, kind)
         if kind is ElectionKind.PREFERRED:
@@ -53,5 +53,5 @@ class LeaderElections:
         """Elect preferred leaders where the imbalance of a broker is too high."""
         partitions = imbalanced_partitions(self._reign.context, tolerated_percentage)
         if partitions:
-            log.info("%d partitions go back to their preferred leaders", len(partitions))
+            log.info("leader balance: preferred leaders are elected for %d partitions", len(partitions))
             await self.elect(partitions, ElectionKind.PREFERRED)

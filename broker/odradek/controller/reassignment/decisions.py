@@ -3,9 +3,9 @@
     ORS  original replicas: `ReplicaAssignment.origin`      TRS  target replicas: `.target`
     RS   both, targets first: `.replicas`                   AR   RS - ORS: `.adding`      RR   RS - TRS: `.removing`
 
-New replicas are added and catch up before old ones are dropped; docs/design/0007 describes the steps. Pure: takes the
-context and returns assignments, plans of conditional writes, and errors. `reassigner` carries them out. Invariant: a
-plan that drops replicas leaves a live leader that is in sync.
+New replicas are added and catch up before old ones are dropped. docs/design/0007 describes the steps. Pure: takes the
+context and returns assignments, plans of conditional writes, and errors. `reassigner` carries them out. Invariant:
+after a plan that drops replicas, the partition has a live leader that is in sync.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def reassigned(current: ReplicaAssignment, target: Iterable[int]) -> ReplicaAssi
 def requested_assignment(
     context: ControllerContext, partition: TopicPartition, target: Sequence[int] | None, *, must_live: bool
 ) -> ReplicaAssignment:
-    """Validate a request and return the next assignment. `target` None cancels a reassignment.
+    """Validate a request and return the next assignment. If `target` is None, the reassignment is cancelled.
 
-    `must_live`: brokers that get a new replica must be alive. Raises `UnknownTopicOrPartitionError`,
+    With `must_live`, brokers that get a new replica must be alive. Raises `UnknownTopicOrPartitionError`,
     `InvalidReplicaAssignmentError`, `NoReassignmentInProgressError`.
     """
     current = context.assignment(partition)
@@ -59,7 +59,9 @@ def requested_assignment(
     assignment = reassigned(current, target)
     dead = [replica for replica in assignment.adding if replica not in context.eligible_brokers]
     if must_live and dead:
-        raise InvalidReplicaAssignmentError(f"Brokers {dead} are not alive; replicas can be added on live ones only.")
+        raise InvalidReplicaAssignmentError(
+            f"Brokers {dead} are not alive, and replicas can only be added on live brokers."
+        )
     _check_copies(context, partition, assignment)
     return assignment
 
@@ -74,7 +76,7 @@ def _check_target(target: Sequence[int]) -> None:
 
 
 def _check_copies(context: ControllerContext, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-    """Refuse to drop all in-sync replicas at once: their records would be lost."""
+    """Raise an error if all in-sync replicas would be dropped at once, because records would be lost."""
     gone = dropped(context, partition, assignment)
     leadership = context.leaderships.get(partition)
     if not gone or leadership is None or not set(gone) & set(leadership.state.isr):
@@ -83,17 +85,17 @@ def _check_copies(context: ControllerContext, partition: TopicPartition, assignm
         member in assignment.replicas and context.is_online(member, partition) for member in leadership.state.isr
     ):
         raise InvalidReplicaAssignmentError(
-            f"Only the brokers {list(leadership.state.isr)} have all records: keep one of them."
+            f"Keep one of the brokers {list(leadership.state.isr)}: no other replica has all records."
         )
 
 
 def dropped(context: ControllerContext, partition: TopicPartition, assignment: ReplicaAssignment) -> tuple[int, ...]:
-    """Return the replicas that are dropped at once when a reassignment is replaced or cancelled."""
+    """Return the replicas that are dropped immediately when a reassignment is replaced or cancelled."""
     return tuple(replica for replica in context.assignment(partition).replicas if replica not in assignment.replicas)
 
 
 def is_complete(context: ControllerContext, partition: TopicPartition) -> bool:
-    """Whether the old replicas can be dropped: all target replicas are in sync and at least one of them is alive."""
+    """Return whether the old replicas can be dropped: all target replicas are in sync, and at least one is alive."""
     assignment = context.assignment(partition)
     if not assignment.is_being_reassigned:
         return True
@@ -105,7 +107,7 @@ def is_complete(context: ControllerContext, partition: TopicPartition) -> bool:
 
 
 def epoch_bumps(context: ControllerContext, partitions: Iterable[TopicPartition], controller_epoch: int) -> Plan:
-    """Plan the next leader epoch of partitions that have a state, so that brokers apply the new assignment."""
+    """Plan a new leader epoch for partitions that have a state, so that brokers apply the new assignment."""
     plan = Plan()
     for partition in partitions:
         current = context.leaderships.get(partition)
@@ -130,11 +132,11 @@ def epoch_bumps(context: ControllerContext, partitions: Iterable[TopicPartition]
     return plan
 
 
-def narrowed(context: ControllerContext, kept: Mapping[TopicPartition, Sequence[int]], controller_epoch: int) -> Plan:
-    """Plan a leader and an ISR within the replicas that are kept, in a new leader epoch.
+def restricted(context: ControllerContext, kept: Mapping[TopicPartition, Sequence[int]], controller_epoch: int) -> Plan:
+    """Plan a leader and an ISR among the replicas that are kept, in a new leader epoch.
 
-    The leader stays if it is kept and alive; otherwise the first kept replica that is alive and in sync becomes the
-    leader. If there is none, the partition has an obstacle.
+    The leader does not change if it is kept and alive. Otherwise the first kept replica that is alive and in sync
+    becomes the leader. If there is none, the partition has an obstacle.
     """
     plan = Plan()
     for partition, replicas in kept.items():

@@ -1,8 +1,8 @@
 """Carries out reassignments in the steps that docs/design/0007 describes. `decisions` makes the decisions.
 
 `active` calls it for requests, for the znode `/admin/reassign_partitions`, when a reign begins, when brokers return,
-and after every event to complete reassignments that have caught up. Everything that the next controller needs is in
-ZooKeeper before brokers are informed, so it continues where this one stopped.
+and after every event to complete reassignments whose replicas have caught up. The state is written to ZooKeeper before
+brokers are informed, so the next controller can continue at any step.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _DROPPED: Final = (
     ReplicaStatus.DELETION_SUCCESSFUL,
     ReplicaStatus.NON_EXISTENT,
 )
-"""States of a dropped replica: its broker is asked to delete it. As in Kafka, the answer is not awaited."""
+"""The states through which a dropped replica passes. As in Kafka, the deletion on its broker is not awaited."""
 
 Errors = dict[TopicPartition, ProtocolError | None]
-"""The error of each partition, None if its request was accepted."""
+"""The error of each partition; None if its request was accepted."""
 
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
 """The requested replicas of partitions. None cancels a reassignment."""
@@ -47,7 +47,7 @@ class Reassigner:
     """The reassignments of one reign."""
 
     def __init__(self, reign: Reign, deleter: TopicDeleter) -> None:
-        """`deleter` is called when a topic has no reassignment left."""
+        """`deleter` is called when the last reassignment of a topic is complete."""
         self._reign = reign
         self._context = reign.context
         self._deleter = deleter
@@ -58,7 +58,7 @@ class Reassigner:
     async def request(self, targets: Targets) -> Errors:
         """Start, replace or cancel reassignments. Returns the error of each partition.
 
-        The latest request applies: entries of `/admin/reassign_partitions` for these partitions are removed.
+        The latest request applies, so entries of `/admin/reassign_partitions` for these partitions are removed.
         """
         accepted, results = self._validate(targets, must_live=True)
         await self._drop_requested(lambda partition, _: partition in accepted)
@@ -78,12 +78,12 @@ class Reassigner:
         errors |= await self._begin(news)
         for partition, error in errors.items():
             if error is not None:
-                log.warning("%s is not reassigned: %s", partition, error)
+                log.warning("the reassignment of %s was refused: %s", partition, error)
         await self._drop_requested(self._is_over)
         return set(news)
 
     async def _drop_requested(self, is_over: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
-        # A znode that is created meanwhile causes another event.
+        # If the znode is created again meanwhile, there is another event.
         if self._has_znode:
             await self._reign.store.drop_reassignments(is_over)
 
@@ -106,11 +106,11 @@ class Reassigner:
         return accepted, refused
 
     def _is_new(self, partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
-        """Whether an entry of the znode, which is read again whenever it changes, has not started yet."""
+        """Return whether an entry of the znode has not been started yet. The znode is read again after every change."""
         return self._context.assignment(partition) != assignment
 
     def _is_over(self, partition: TopicPartition, target: tuple[int, ...]) -> bool:
-        """Whether an entry of the znode is complete, was refused, or was replaced by another request."""
+        """Return whether an entry of the znode is complete, was refused, or was replaced by another request."""
         assignment = self._context.assignment(partition)
         return not assignment.is_being_reassigned or assignment.target != target
 
@@ -121,7 +121,7 @@ class Reassigner:
         errors: Errors = dict.fromkeys(assignments)
         unneeded = {part: reassignment.dropped(context, part, assignment) for part, assignment in assignments.items()}
         gone = {part: replicas for part, replicas in unneeded.items() if replicas}
-        kept = await self._narrow({partition: assignments[partition].replicas for partition in gone})
+        kept = await self._restrict({partition: assignments[partition].replicas for partition in gone})
         for partition in gone.keys() - kept:
             errors[partition] = InvalidReplicaAssignmentError(
                 "None of the replicas that are kept is alive and in sync."
@@ -133,9 +133,14 @@ class Reassigner:
             errors[partition] = _write_error(failed[partition.topic])
             del todo[partition]
         for partition, assignment in todo.items():
-            log.info("%s: moving from replicas %s to %s", partition, list(assignment.origin), list(assignment.target))
+            log.info(
+                "%s: reassignment from replicas %s to %s starts",
+                partition,
+                list(assignment.origin),
+                list(assignment.target),
+            )
             context.set_assignment(partition, assignment)
-        self._reign.tell([part for part in gone if part in kept])
+        self._reign.inform([part for part in gone if part in kept])
         self._drop({part: gone[part] for part in todo if part in gone})
         await self._continue(todo)
         return errors
@@ -163,15 +168,15 @@ class Reassigner:
         """Inform all replicas of the assignment, and start the new replicas."""
         context, batch = self._context, self._reign.batch
 
-        def tell(partition: TopicPartition) -> None:
+        def inform(partition: TopicPartition) -> None:
             online = context.online_replicas(partition, or_shutting_down=True)
             adding = context.assignment(partition).adding
             batch.leader_and_isr([broker for broker in online if broker not in adding], partition)
-            # A new replica may be created in any online directory; an old one would have to be where it was.
+            # A new replica may be created in any online directory. The log of an old one must already exist.
             batch.leader_and_isr([broker for broker in online if broker in adding], partition, is_new=True)
 
         await self._reign.write(
-            partitions, lambda left: reassignment.epoch_bumps(context, left, self._reign.epoch), tell=tell
+            partitions, lambda left: reassignment.epoch_bumps(context, left, self._reign.epoch), inform=inform
         )
         new = [
             replica
@@ -186,13 +191,14 @@ class Reassigner:
         await self._reign.elect_first([part for part in partitions if part not in context.leaderships])
 
     async def _complete(self, partitions: Collection[TopicPartition]) -> None:
-        """Make the target replicas the replicas of the partition, and drop the others."""
+        """Complete reassignments: the target replicas become the replicas of the partition, and the others are
+        dropped."""
         if not partitions:
             return
         context = self._context
         assignments = {partition: context.assignment(partition) for partition in partitions}
         never_led = [partition for partition in partitions if partition not in context.leaderships]
-        done = await self._narrow({part: assignments[part].target for part in partitions if part not in never_led})
+        done = await self._restrict({part: assignments[part].target for part in partitions if part not in never_led})
         finished = {part: ReplicaAssignment(replicas=assignments[part].target) for part in [*sorted(done), *never_led]}
         if not finished:
             return
@@ -200,31 +206,32 @@ class Reassigner:
             context.set_assignment(partition, assignment)
             self._reign.batch.leader_and_isr(context.online_replicas(partition, or_shutting_down=True), partition)
         self._drop({partition: assignments[partition].removing for partition in finished})
-        # Brokers first: while the znode contains the old replicas, the next controller would still delete them.
+        # Send the requests first: while the znode has the old replicas, the next controller can still delete them.
         self._reign.flush()
         for error in (await self._reign.store.set_assignments(finished)).values():
             if isinstance(error, TooLarge):
                 raise error
         await self._drop_requested(self._is_over)
         for partition, assignment in finished.items():
-            log.info("%s: moved to replicas %s", partition, list(assignment.replicas))
+            log.info("%s: reassignment to replicas %s is complete", partition, list(assignment.replicas))
         self._reign.batch.update_metadata(finished)
-        await self._deleter.undefer({partition.topic for partition in finished})
+        await self._deleter.start_deferred({partition.topic for partition in finished})
 
-    async def _narrow(self, kept: Mapping[TopicPartition, Collection[int]]) -> set[TopicPartition]:
-        """Limit leader and ISR to the kept replicas, without informing brokers. Returns where it was possible."""
+    async def _restrict(self, kept: Mapping[TopicPartition, Collection[int]]) -> set[TopicPartition]:
+        """Limit leader and ISR to the kept replicas, without informing brokers. Returns the partitions for which it was
+        possible."""
         context = self._context
         led = {partition: tuple(left) for partition, left in kept.items() if partition in context.leaderships}
         plan = await self._reign.write(
             led,
-            lambda left: reassignment.narrowed(context, {part: led[part] for part in left}, self._reign.epoch),
-            tell=lambda partition: None,
+            lambda left: reassignment.restricted(context, {part: led[part] for part in left}, self._reign.epoch),
+            inform=lambda partition: None,
         )
         vanished = led.keys() - context.leaderships.keys()
         return set(kept) - plan.obstacles.keys() - vanished
 
     def _drop(self, gone: Mapping[TopicPartition, Collection[int]]) -> None:
-        """Stop and delete replicas that are neither leader nor in sync, and remove them from the context."""
+        """Stop and delete replicas that are neither leaders nor in sync, and remove them from the context."""
         replicas = [Replica(partition, broker) for partition, brokers in gone.items() for broker in brokers]
         known = [replica for replica in replicas if replica in self._context.replica_status]
         for status in _DROPPED:

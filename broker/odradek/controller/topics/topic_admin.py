@@ -1,8 +1,8 @@
 """Writes new topics, new partitions and deletion marks to ZooKeeper, for the handlers of the admin APIs.
 
-The controller sees the znodes through its watches and acts on them, as on those of Kafka's tools and of the operator.
-As in Kafka, the configuration is written before the topic, so that whoever sees a topic also sees its configuration. A
-handler that waits for the result watches the metadata of its broker.
+The controller watches the znodes and handles them, in the same way as those that Kafka's tools or the operator write.
+As in Kafka, the configuration is written before the topic, so that every process that reads a topic also finds its
+configuration. A handler that waits for the result waits for the metadata image of its broker.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ async def create_topic(
         raise TopicAlreadyExistsError(f"topic {name} already exists")
     other = colliding_topic(name, existing)
     if other is not None:
-        raise InvalidTopicError(f"topic {name} would have the same metric names as topic {other}")
+        raise InvalidTopicError(
+            f"topic {name} collides with topic {other}: in names of metrics, '.' and '_' are the same"
+        )
     topic = TopicAssignment(
         topic=name, topic_id=None if topic_id == ZERO_UUID else topic_id, partitions=_assignments(assignment)
     )
     settings = layout.encode_config(configs)
     path = layout.config_path("topics", name)
-    # Replace a configuration that is left from a creation that was interrupted.
+    # Replace the configuration that an interrupted creation may have left.
     left = await zk.get_or_none(path)
     first: Operation = Create(path, settings) if left is None else SetData(path, settings, left[1].version)
     try:
@@ -55,7 +57,7 @@ async def create_topic(
 
 
 async def create_partitions(zk: ZkClient, name: str, additions: Mapping[int, Sequence[int]]) -> None:
-    """Add partitions, numbered after the last one.
+    """Add partitions. Their numbers must follow the last one.
 
     Raises `UnknownTopicOrPartitionError`, `ReassignmentInProgressError`, `InvalidPartitionsError` and
     `InvalidReplicaAssignmentError`. Raises `NotControllerError`, which clients retry, if the topic was changed at the
@@ -67,7 +69,7 @@ async def create_partitions(zk: ZkClient, name: str, additions: Mapping[int, Seq
     topic = TopicAssignment.decode(name, found[0])
     if any(assignment.is_being_reassigned for assignment in topic.partitions.values()):
         raise ReassignmentInProgressError(
-            f"Partitions of topic {name} are being reassigned: add partitions when that is complete."
+            f"Partitions of topic {name} are being reassigned: wait until the reassignment is complete."
         )
     present = len(topic.partitions)
     if sorted(additions) != list(range(present, present + len(additions))) or not additions:

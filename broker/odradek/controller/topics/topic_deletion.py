@@ -1,4 +1,4 @@
-"""Deletion of topics: decides which steps are possible, and carries them out.
+"""Deletion of topics: decides which steps are possible and carries them out.
 
 `active` calls `TopicDeleter` when topics are marked for deletion, when brokers have deleted replicas, and when brokers
 register or disappear. `next_steps` and `replicas_to_delete` only read the context.
@@ -22,14 +22,14 @@ REASON_FAILED_REPLICA = "a replica could not be deleted"
 
 @dataclass(slots=True)
 class DeletionSteps:
-    """The steps that are possible now."""
+    """The steps of all deletions that are possible now."""
 
     finished: list[str] = field(default_factory=list)
     """Topics whose replicas are all deleted: their znodes are removed."""
     retried: list[Replica] = field(default_factory=list)
-    """Replicas whose deletion failed and is tried again, because nothing blocks their topic."""
+    """Replicas whose deletion failed and is tried again, because their topic is not blocked."""
     started: list[str] = field(default_factory=list)
-    """Topics whose replicas are deleted now."""
+    """Topics whose replicas can be deleted."""
 
 
 def next_steps(context: ControllerContext) -> DeletionSteps:
@@ -49,7 +49,7 @@ def next_steps(context: ControllerContext) -> DeletionSteps:
 
 @dataclass(slots=True)
 class ReplicasToDelete:
-    """The replicas of a topic that is being deleted, on live and on dead brokers."""
+    """The replicas of a topic that are still to be deleted, on live and on dead brokers."""
 
     alive: list[Replica] = field(default_factory=list)
     dead: list[Replica] = field(default_factory=list)
@@ -74,8 +74,8 @@ class TopicDeleter:
         self._reign = reign
         self._on_deleted = on_deleted
 
-    def take_up(self, topics: Iterable[str]) -> None:
-        """Add topics to those being deleted. Topics that are being reassigned wait until that is complete."""
+    def begin_or_defer(self, topics: Iterable[str]) -> None:
+        """Start the deletion of topics. Topics that are being reassigned wait until the reassignment is complete."""
         context = self._reign.context
         for topic in topics:
             if not context.is_being_reassigned(topic):
@@ -86,11 +86,11 @@ class TopicDeleter:
 
     async def enqueue(self, topics: Collection[str]) -> None:
         """Delete topics."""
-        self.take_up(topics)
+        self.begin_or_defer(topics)
         await self.resume()
 
-    async def undefer(self, topics: Iterable[str]) -> None:
-        """Delete those of these topics that waited for their reassignments, which are complete."""
+    async def start_deferred(self, topics: Iterable[str]) -> None:
+        """Start the deletions that waited for the reassignments of these topics, which are complete."""
         context = self._reign.context
         ready = [
             topic for topic in topics if topic in context.deferred_deletions and not context.is_being_reassigned(topic)
@@ -100,7 +100,7 @@ class TopicDeleter:
             await self.enqueue(ready)
 
     async def unblock(self, topics: Iterable[str]) -> None:
-        """Try the deletion of these topics again: what blocked it may have changed."""
+        """Try the deletion of these topics again, because the reason why it was blocked may no longer exist."""
         for topic in topics:
             self._reign.context.blocked_deletions.pop(topic, None)
         await self.resume()
@@ -108,7 +108,7 @@ class TopicDeleter:
     async def fail(self, replicas: Collection[Replica], reason: str) -> None:
         """Block the deletion of the topics of replicas that could not be deleted."""
         context = self._reign.context
-        # A replica that a reassignment dropped no longer belongs to the topic.
+        # A replica that was dropped in a reassignment no longer belongs to the topic.
         failed = [
             replica
             for replica in replicas
@@ -140,7 +140,7 @@ class TopicDeleter:
             self._on_deleted(topic)
             await self._reign.store.delete_topic(topic)
             context.remove_topic(topic)
-            log.info("topic %s is deleted", topic)
+            log.info("topic %s was deleted", topic)
         move_replicas(context, steps.retried, ReplicaStatus.OFFLINE, batch)
         for topic in steps.started:
             self._start(topic)

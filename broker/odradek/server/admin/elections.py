@@ -1,7 +1,7 @@
-"""ElectLeaders (KIP-183, KIP-460): elections on request, answered once the elected leaders are known.
+"""ElectLeaders (KIP-183, KIP-460): elections on request, answered when the elected leaders are known.
 
-The controller in this process elects. The handler then waits until this broker's metadata image shows the new leaders,
-which takes a moment, or until the timeout of the request.
+The controller in this process elects the leaders. The handler then waits until this broker's metadata image has the new
+leaders, or until the timeout of the request.
 """
 
 from __future__ import annotations
@@ -21,37 +21,39 @@ from odradek.protocol.messages.replicas import ElectLeadersRequest, ElectLeaders
 from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.timer.purgatory import DelayedOperation, Purgatory
 
-Outcome = int | ProtocolError
-"""The elected leader, or why none was elected."""
+ElectionResult = int | ProtocolError
+"""The elected leader, or the error if none was elected."""
 
-_TIMED_OUT: Final = RequestTimedOutError("A leader was elected, but did not take over in time.")
+_TIMED_OUT: Final = RequestTimedOutError(
+    "A leader was elected, but this broker did not learn of it within the timeout of the request."
+)
 
 
 class Elector(Protocol):
-    """What the controller in this process does for this handler."""
+    """The port of this handler to the controller in this process."""
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
-    ) -> dict[TopicPartition, Outcome]:
-        """Elect in these partitions, or in all for None. Raises `NotControllerError` if another broker is the
-        controller."""
+    ) -> dict[TopicPartition, ElectionResult]:
+        """Elect leaders of these partitions, or of all partitions for None. Raises `NotControllerError` if another
+        broker is the controller."""
         ...
 
 
 class LeadersWait(DelayedOperation):
-    """Waits until the image shows these leaders, or until its timeout."""
+    """Waits until the image has these leaders, or until the timeout."""
 
     __slots__ = ("_leaders", "_view", "missing")
 
     def __init__(self, view: ClusterView, leaders: Mapping[TopicPartition, int], timeout_ms: float) -> None:
-        """`missing` gets the partitions whose leaders the image does not show at the end."""
+        """`missing` is set at the end of the wait to the partitions whose leaders the image does not have."""
         super().__init__(timeout_ms)
         self._view = view
         self._leaders = leaders
         self.missing: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
 
     def try_complete(self) -> bool:
-        """Whether the image shows all leaders."""
+        """Return whether the image has all leaders."""
         return not self._missing()
 
     def on_complete(self) -> None:
@@ -69,7 +71,7 @@ class ElectionHandlers:
     """The handler of ElectLeaders."""
 
     def __init__(self, *, controller: Elector, view: ClusterView, clock: Clock) -> None:
-        """`view` has the image with the leaders."""
+        """`view` holds the metadata image."""
         self._controller = controller
         self._view = view
         self._waits: Purgatory[LeadersWait] = Purgatory(clock, "ElectLeader")
@@ -77,7 +79,7 @@ class ElectionHandlers:
 
     @property
     def purgatory(self) -> Purgatory[LeadersWait]:
-        """Number of requests that wait for leaders, for metrics."""
+        """The requests that wait for leaders, for metrics."""
         return self._waits
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -85,7 +87,7 @@ class ElectionHandlers:
         return dict([route(ElectLeadersRequest, self.elect_leaders)])
 
     def image_changed(self, partitions: Iterable[TopicPartition]) -> None:
-        """The image of these partitions changed. Called after each UpdateMetadata."""
+        """Check the waits for these partitions. Called after each UpdateMetadata."""
         for partition in partitions:
             self._waits.check(partition)
 
@@ -94,11 +96,11 @@ class ElectionHandlers:
         self._waits.close()
 
     async def elect_leaders(self, context: RequestContext, request: ElectLeadersRequest) -> Message:
-        """Elect in the requested partitions, or in all."""
+        """Handle ElectLeaders for the requested partitions, or for all."""
         deadline_ms = self._clock.monotonic_ms() + request.timeout_ms
         number = request.election_type
         if number not in list(ElectionKind):
-            raise InvalidRequestError(f"There is no election type {number}.")
+            raise InvalidRequestError(f"Election type {number} does not exist.")
         wanted = None if request.topic_partitions is None else list(_named(request.topic_partitions))
         outcomes = await self._controller.elect_leaders(wanted, ElectionKind(number))
         elected = {partition: leader for partition, leader in outcomes.items() if not isinstance(leader, ProtocolError)}
@@ -108,7 +110,7 @@ class ElectionHandlers:
             for partition, outcome in outcomes.items()
         }
         if wanted is None:
-            # A client that requests all partitions gets those in which an election was needed.
+            # If a client requests all partitions, the response has those that needed an election.
             errors = {part: error for part, error in errors.items() if not isinstance(error, ElectionNotNeededError)}
         return {"throttle_time_ms": 0, "error_code": NONE, "replica_election_results": _results(errors)}
 

@@ -32,14 +32,14 @@ class Finalized(NamedTuple):
 
 
 NOTHING_FINALIZED: Final = Finalized(-1, {})
-"""Features are disabled by the inter-broker protocol, or not read yet."""
+"""The value while the inter-broker protocol disables features, or before they are read."""
 
 
 class FinalizedFeatures:
     """Watches `/feature`."""
 
     def __init__(self, zk: ZkClient, clock: Clock) -> None:
-        """Nothing is known before `start`."""
+        """Create the view without features; `start` reads them."""
         self._zk = zk
         self._clock = clock
         self.current = NOTHING_FINALIZED
@@ -76,19 +76,20 @@ class FinalizedFeatures:
         try:
             feature = Feature.decode(found[0])
         except LayoutError as error:
-            logger.error("finalized features are unknown: %s", error)
+            logger.error("the finalized features cannot be read and count as unknown: %s", error)
             self.current = NOTHING_FINALIZED
             return
         self.current = Finalized(found[1].version, feature.features) if feature.enabled else NOTHING_FINALIZED
 
 
 class FeatureUpdater(Protocol):
-    """What the controller in this process does for this handler."""
+    """The port of this handler to the controller in this process."""
 
     async def update_features(
         self, updates: Collection[FeatureUpdate], *, validate_only: bool
     ) -> dict[str, ProtocolError | None]:
-        """Change finalized features. Returns the error of each. Raises `NotControllerError`, `InvalidRequestError`."""
+        """Change finalized features. Returns the error of each; raises `NotControllerError` and
+        `InvalidRequestError`."""
         ...
 
 
@@ -104,7 +105,8 @@ class FeatureHandlers:
         return dict([route(UpdateFeaturesRequest, self.update_features)])
 
     async def update_features(self, context: RequestContext, request: UpdateFeaturesRequest) -> Message:
-        """Finalize, downgrade or delete features, each independently."""
+        """Handle UpdateFeatures: finalize, downgrade or delete features. The failure of one does not affect the
+        others."""
         updates = [
             FeatureUpdate(
                 feature=item.feature,
@@ -130,7 +132,7 @@ class FeatureHandlers:
 
 
 def _upgrade_type(item: UpdateFeaturesRequestFeatureUpdateKey, version: int) -> int:
-    """Return whether a downgrade is allowed; version 0 has only this flag."""
+    """Return whether the update may be a downgrade. Version 0 has a flag for it, later versions a type of update."""
     if version == 0:
         return UpgradeType.SAFE_DOWNGRADE if item.allow_downgrade else UpgradeType.UPGRADE
     return item.upgrade_type

@@ -24,7 +24,7 @@ class LogDirHandlers:
     """Handlers for the log directories of this broker."""
 
     def __init__(self, *, logs: LogManager, replicas: ReplicaManager) -> None:
-        """Both are queried for each request."""
+        """Create the handlers. They query both for each request."""
         self._logs = logs
         self._replicas = replicas
 
@@ -38,8 +38,8 @@ class LogDirHandlers:
         )
 
     async def alter_replica_log_dirs(self, context: RequestContext, request: AlterReplicaLogDirsRequest) -> Message:
-        """Start to move replicas between directories. If a replica occurs twice, the last directory counts, as in
-        Kafka."""
+        """Start to move replicas between directories. If a replica is requested twice, the last directory is used, as
+        in Kafka."""
         requested = {
             TopicPartition(topic.name, number): directory.path
             for directory in request.dirs
@@ -53,11 +53,11 @@ class LogDirHandlers:
         return {"throttle_time_ms": 0, "results": results}
 
     async def describe_log_dirs(self, context: RequestContext, request: DescribeLogDirsRequest) -> Message:
-        """Return sizes and lags of all or the requested replicas, and the space in their directories."""
+        """Return the sizes and lags of the requested replicas, or of all, and the space in their directories."""
         wanted = None
         if request.topics is not None:
             wanted = {TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions}
-        # Measured now, because a client may have just freed or filled a disk.
+        # The space is measured for each request, because a client may have just freed or filled a disk.
         await self._logs.space.look(self._logs.online_directories)
         results = [
             {
@@ -87,7 +87,8 @@ class LogDirHandlers:
         return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
 
     def _lag(self, topic_partition: TopicPartition, *, is_future: bool) -> int:
-        """Number of committed records that a replica lacks; of a future log, those that the current log has."""
+        """Return the number of committed records that a replica lacks. A future log is compared with the current
+        log."""
         current, future = self._logs.get(topic_partition), self._logs.future(topic_partition)
         if current is None:
             return UNKNOWN_LAG

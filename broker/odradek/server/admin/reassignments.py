@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments and ListPartitionReassignments (KIP-455): moving partitions, and the moves in progress.
+"""AlterPartitionReassignments and ListPartitionReassignments (KIP-455): start, cancel and list reassignments.
 
-The controller in this process carries them out. A reassignment continues after its response: clients list
-reassignments to see when it ends.
+The controller in this process carries them out. A reassignment continues after the response: clients list the
+reassignments to find out when it is complete.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from odradek.zk.layout import ReplicaAssignment
 
 
 class Reassigner(Protocol):
-    """What the controller in this process does; it raises `NotControllerError` if another broker is the controller."""
+    """The port to the controller in this process. It raises `NotControllerError` if another broker is the
+    controller."""
 
     async def alter_reassignments(self, targets: Targets) -> dict[TopicPartition, ProtocolError | None]:
-        """Start, replace or, with None, cancel reassignments. Returns the error of each partition."""
+        """Start or replace reassignments, or cancel those whose value is None. Returns the error of each partition."""
         ...
 
     async def list_reassignments(
@@ -50,7 +51,8 @@ class ReassignmentHandlers:
         )
 
     async def alter(self, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> Message:
-        """Start or replace reassignments; a partition without replicas has its reassignment cancelled."""
+        """Start or replace reassignments. If a partition has no replicas in the request, its reassignment is
+        cancelled."""
         targets = {
             TopicPartition(topic.name, part.partition_index): (None if part.replicas is None else part.replicas)
             for topic in request.topics
@@ -73,7 +75,7 @@ class ReassignmentHandlers:
         }
 
     async def list(self, context: RequestContext, request: ListPartitionReassignmentsRequest) -> Message:
-        """Return the reassignments in progress, of the requested or of all partitions."""
+        """Return the reassignments in progress of the requested partitions, or of all."""
         wanted = None
         if request.topics is not None:
             wanted = [

@@ -1,8 +1,8 @@
-"""CreateTopics, DeleteTopics and CreatePartitions, and the creation of topics that clients request metadata of.
+"""CreateTopics, DeleteTopics and CreatePartitions, and the automatic creation of topics on Metadata requests.
 
 The handlers validate, write to ZooKeeper through `controller/topics/topic_admin`, and wait in a purgatory until the
-metadata image shows the result, or until the timeout. Only the active controller handles these requests, so that one of
-two concurrent requests is rejected. A missing topic may be created by any broker, because its znode is created once.
+metadata image has the result, or until the timeout. Only the active controller handles these requests, so that one of
+two conflicting requests is rejected. Any broker may create a topic automatically, because its znode is created once.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from odradek.zk.port import ZkClient
 logger = logging.getLogger(__name__)
 
 BROKER_DEFAULT: Final = -1
-"""Number of partitions or replication factor that stands for the broker's default (KIP-464)."""
+"""Number of partitions or replication factor that means the broker's default (KIP-464)."""
 
 MAX_NEW_PARTITIONS: Final = 10_000
 """Maximum number of new partitions per topic in a request, as in Kafka with KRaft. Without a limit, one number in a
@@ -77,19 +77,19 @@ Assignment = Mapping[int, Sequence[int]]
 
 
 class ImageWait(DelayedOperation):
-    """Waits until the metadata image satisfies a condition, or until its timeout."""
+    """Waits until the metadata image satisfies a condition, or until the timeout."""
 
     __slots__ = ("_condition", "_view", "outcome")
 
     def __init__(self, view: ClusterView, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> None:
-        """`outcome` gets whether the condition was satisfied in time."""
+        """`outcome` is set at the end of the wait to whether the image satisfies the condition."""
         super().__init__(timeout_ms)
         self._view = view
         self._condition = condition
         self.outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def try_complete(self) -> bool:
-        """Whether the image satisfies the condition."""
+        """Return whether the image satisfies the condition."""
         return self._condition(self._view.image)
 
     def on_complete(self) -> None:
@@ -121,7 +121,7 @@ class TopicHandlers:
 
     @property
     def purgatory(self) -> Purgatory[ImageWait]:
-        """Number of requests that wait for the image, for metrics."""
+        """The requests that wait for the image, for metrics."""
         return self._waits
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -135,7 +135,7 @@ class TopicHandlers:
         )
 
     def image_changed(self, topics: Iterable[str]) -> None:
-        """The image of these topics changed. Called after each UpdateMetadata."""
+        """Check the waits for these topics. Called after each UpdateMetadata."""
         for topic in topics:
             self._waits.check(topic)
 
@@ -153,12 +153,12 @@ class TopicHandlers:
 
     def _require_controller(self) -> None:
         if not self._is_controller():
-            raise NotControllerError("Another broker is the controller: send this request there.")
+            raise NotControllerError("This broker is not the controller: send the request to the controller.")
 
     # Creation
 
     async def create_topics(self, context: RequestContext, request: CreateTopicsRequest) -> Message:
-        """Create topics with a given or a generated assignment (KIP-4, KIP-464, KIP-525)."""
+        """Handle CreateTopics, with given or generated assignments (KIP-4, KIP-464, KIP-525)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
         results = await asyncio.gather(
@@ -181,12 +181,14 @@ class TopicHandlers:
             return _not_created(topic.name, error)
 
     def _checked(self, topic: CreateTopicsRequestCreatableTopic) -> tuple[dict[str, str], TopicConfig, Assignment]:
-        """Return overrides, effective settings and assignment of a new topic. Checks are in Kafka's order, so that of
-        several errors the same one is returned: whether the topic exists, the assignment, the name, then the
-        settings."""
+        """Return overrides, effective settings and assignment of a new topic.
+
+        The checks are in Kafka's order, so that a request with several errors gets the same one as from Kafka: whether
+        the topic exists, the assignment, the name, then the settings.
+        """
         image = self._view.image
         if topic.name in image.topics:
-            raise TopicAlreadyExistsError(f"Topic {topic.name} exists already.")
+            raise TopicAlreadyExistsError(f"Topic {topic.name} already exists.")
         overrides = {entry.name: entry.value for entry in topic.configs if entry.value is not None}
         if any(entry.value is None for entry in topic.configs):
             raise InvalidConfigError(f"A setting of topic {topic.name} has no value.")
@@ -195,7 +197,7 @@ class TopicHandlers:
         other = colliding_topic(topic.name, list(image.topics))
         if other is not None:
             raise InvalidTopicError(
-                f"Topic {topic.name} would share its metrics' names with {other}: '.' and '_' are one there."
+                f"Topic {topic.name} collides with topic {other}: in names of metrics, '.' and '_' are the same."
             )
         check_assignment(assignment, list(image.brokers))
         try:
@@ -204,10 +206,12 @@ class TopicHandlers:
             raise InvalidConfigError(str(error)) from error
 
     def _assignment(self, topic: CreateTopicsRequestCreatableTopic) -> Assignment:
-        """Return the given assignment, not validated yet, or a generated one."""
+        """Return the assignment of the request, which is not validated yet, or a generated one."""
         if topic.assignments:
             if topic.num_partitions != BROKER_DEFAULT or topic.replication_factor != BROKER_DEFAULT:
-                raise InvalidRequestError("Give either an assignment, or a number of partitions and a factor.")
+                raise InvalidRequestError(
+                    "Give either an assignment, or a number of partitions and a replication factor."
+                )
             chosen = {entry.partition_index: list(entry.broker_ids) for entry in topic.assignments}
             if len(chosen) != len(topic.assignments):
                 raise InvalidReplicaAssignmentError(f"A partition of topic {topic.name} is assigned twice.")
@@ -216,18 +220,18 @@ class TopicHandlers:
             self._settings.config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
         )
         factor = topic.replication_factor
-        return self._drawn(
+        return self._generated(
             partitions, self._settings.config.default_replication_factor if factor == BROKER_DEFAULT else factor
         )
 
-    def _drawn(self, partitions: int, factor: int, existing: Assignment | None = None) -> Assignment:
+    def _generated(self, partitions: int, factor: int, existing: Assignment | None = None) -> Assignment:
         if partitions > MAX_NEW_PARTITIONS:
             raise PolicyViolationError(
-                f"At most {MAX_NEW_PARTITIONS} partitions can be made at once, not {partitions}."
+                f"A request can create at most {MAX_NEW_PARTITIONS} partitions per topic, not {partitions}."
             )
         brokers = {broker.broker_id: broker.rack for broker in self._view.image.brokers.values()}
         if not brokers:
-            raise InvalidReplicationFactorError("No broker is known to be alive yet: try again.")
+            raise InvalidReplicationFactorError("This broker does not know the live brokers yet: try again.")
         start, shift = (int(self._clock.random() * len(brokers)) for _ in range(2))
         if existing:
             start = shift = growth_start(list(brokers), existing)
@@ -246,17 +250,19 @@ class TopicHandlers:
             )
 
         if not await self._wait(name, has_leaders, timeout_ms):
-            raise RequestTimedOutError(f"Topic {name} was made, but not all its leaders were elected in time.")
+            raise RequestTimedOutError(
+                f"Topic {name} was created, but not all partitions have leaders within the timeout."
+            )
         return topic_id
 
     def _new_id(self) -> UUID:
-        """The topic id; `ZERO_UUID` below the inter-broker protocol with topic ids."""
+        """Return a new topic id; `ZERO_UUID` if the inter-broker protocol has no topic ids."""
         if not has_topic_ids(self._settings.config.inter_broker_protocol_version):
             return ZERO_UUID
         return UUID(bytes=self._clock.token_bytes(16), version=4)
 
     async def auto_create(self, names: Iterable[str]) -> None:
-        """Start to create topics with the broker's defaults. Topics that cannot be created are omitted, and logged."""
+        """Start to create topics with the broker's defaults. Failures are logged."""
         for name in names:
             if name in self._creating:
                 continue
@@ -264,18 +270,18 @@ class TopicHandlers:
             try:
                 await self.ensure_topic(name)
             except OdradekError as error:
-                logger.warning("topic %s, which a client asked for, cannot be made: %s", name, error)
+                logger.warning("topic %s, which a client requested, cannot be created: %s", name, error)
             finally:
                 self._creating.discard(name)
 
     async def ensure_topic(self, name: str) -> None:
-        """Create a topic if it does not exist; an internal one with its own settings. Raises why it cannot be
-        created."""
+        """Create a topic if it does not exist. An internal topic gets the settings for it. Raises the error if it
+        cannot be created."""
         if name in self._view.image.topics:
             return
         check_topic_name(name)
         if name == TRANSACTION_STATE_TOPIC:
-            raise InvalidTopicError(f"{name} is made when transactions are; this broker has none.")
+            raise InvalidTopicError(f"{name} cannot be created: this broker does not support transactions.")
         overrides: dict[str, str] = {}
         partitions, factor = self._settings.config.num_partitions, self._settings.config.default_replication_factor
         if name == GROUP_METADATA_TOPIC:
@@ -290,20 +296,20 @@ class TopicHandlers:
             await topic_admin.create_topic(
                 self._zk,
                 name,
-                self._drawn(partitions, factor),
+                self._generated(partitions, factor),
                 configs=overrides,
                 topic_id=self._new_id(),
             )
         except TopicAlreadyExistsError:
-            logger.debug("topic %s was made by another broker meanwhile", name)
+            logger.debug("another broker has created topic %s", name)
 
     # Deletion
 
     async def delete_topics(self, context: RequestContext, request: DeleteTopicsRequest) -> Message:
-        """Delete topics by name or, from version 6, by id (KIP-516)."""
+        """Handle DeleteTopics, by name or, from version 6, by topic id (KIP-516)."""
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
         if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
-            raise InvalidRequestError("A topic is to be given by its name or by its id, not by both.")
+            raise InvalidRequestError("Give the name or the id of a topic, not both.")
         wanted += [(name, ZERO_UUID) for name in request.topic_names]
         self._require_controller()
         if not self._settings.config.delete_topic_enable:
@@ -321,22 +327,24 @@ class TopicHandlers:
             if name is None:
                 name = image.topic_names.get(topic_id)
                 if name is None:
-                    raise UnknownTopicIdError(f"There is no topic with id {topic_id}.")
+                    raise UnknownTopicIdError(f"A topic with id {topic_id} does not exist.")
             elif name not in image.topics:
-                raise UnknownTopicOrPartitionError(f"There is no topic {name}.")
+                raise UnknownTopicOrPartitionError(f"Topic {name} does not exist.")
             topic_id = image.topic_id(name)
             await topic_admin.delete_topic(self._zk, name)
             gone = name
             if not await self._wait(gone, lambda image: gone not in image.topics, timeout_ms):
-                raise RequestTimedOutError(f"Topic {gone} is marked for deletion, but was not gone in time.")
+                raise RequestTimedOutError(
+                    f"Topic {gone} is marked for deletion, but was not deleted within the timeout."
+                )
         except OdradekError as error:
-            error_code, message = _told(error)
+            error_code, message = _code_and_message(error)
         return {"name": name, "topic_id": topic_id, "error_code": error_code, "error_message": message}
 
-    # Growth
+    # New partitions
 
     async def create_partitions(self, context: RequestContext, request: CreatePartitionsRequest) -> Message:
-        """Add partitions to topics (KIP-195)."""
+        """Handle CreatePartitions: add partitions to topics (KIP-195)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
         results = await asyncio.gather(
@@ -353,17 +361,17 @@ class TopicHandlers:
                 raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
             await self._grow(topic, request.timeout_ms, validate_only=request.validate_only)
         except OdradekError as error:
-            error_code, message = _told(error)
+            error_code, message = _code_and_message(error)
         return {"name": topic.name, "error_code": error_code, "error_message": message}
 
     async def _grow(self, topic: CreatePartitionsRequestTopic, timeout_ms: float, *, validate_only: bool) -> None:
         known = self._view.image.topics.get(topic.name)
         if known is None:
-            raise UnknownTopicOrPartitionError(f"There is no topic {topic.name}.")
+            raise UnknownTopicOrPartitionError(f"Topic {topic.name} does not exist.")
         present = len(known.partitions)
         if topic.count <= present:
             raise InvalidPartitionsError(
-                f"Topic {topic.name} has {present} partitions: {topic.count} would not be more, and none can go."
+                f"Topic {topic.name} has {present} partitions. The number can only increase, not become {topic.count}."
             )
         existing = {number: state.replicas for number, state in known.partitions.items()}
         added = self._added(topic, existing)
@@ -378,27 +386,31 @@ class TopicHandlers:
             )
 
         if not await self._wait(topic.name, has_grown, timeout_ms):
-            raise RequestTimedOutError(f"Partitions of {topic.name} were made, but not all have leaders in time.")
+            raise RequestTimedOutError(
+                f"Partitions of {topic.name} were created, but not all have leaders within the timeout."
+            )
 
     def _added(self, topic: CreatePartitionsRequestTopic, existing: Assignment) -> Assignment:
         present, factor = len(existing), len(existing[min(existing)])
         if topic.assignments is None:
-            return self._drawn(topic.count - present, factor, existing)
+            return self._generated(topic.count - present, factor, existing)
         chosen = [list(entry.broker_ids) for entry in topic.assignments]
         if len(chosen) != topic.count - present:
             raise InvalidReplicaAssignmentError(
-                f"{topic.count - present} partitions are to be added, but {len(chosen)} are assigned."
+                f"The request adds {topic.count - present} partitions, but has assignments of {len(chosen)}."
             )
         added = {max(existing) + 1 + index: replicas for index, replicas in enumerate(chosen)}
         check_replicas(added, list(self._view.image.brokers))
         if any(len(replicas) != factor for replicas in chosen):
-            raise InvalidReplicaAssignmentError(f"Each new partition must have {factor} replicas, as the others have.")
+            raise InvalidReplicaAssignmentError(
+                f"Each new partition must have {factor} replicas, like the existing ones."
+            )
         return added
 
 
 def _created(name: str, topic_id: UUID, assignment: Assignment, entries: Iterable[Entry]) -> dict[str, object]:
-    told = ("name", "value", "read_only", "config_source", "is_sensitive")
-    configs = [{key: entry[key] for key in told} for entry in entries]
+    fields = ("name", "value", "read_only", "config_source", "is_sensitive")
+    configs = [{key: entry[key] for key in fields} for entry in entries]
     return {
         "name": name,
         "topic_id": topic_id,
@@ -410,8 +422,8 @@ def _created(name: str, topic_id: UUID, assignment: Assignment, entries: Iterabl
     }
 
 
-def _told(error: OdradekError) -> tuple[int, str]:
-    """Return code and message of an error."""
+def _code_and_message(error: OdradekError) -> tuple[int, str]:
+    """Return the code and the message of an error in the response."""
     known = wire_error(error)
     if known is not error:
         logger.warning("%s", error)
@@ -419,7 +431,7 @@ def _told(error: OdradekError) -> tuple[int, str]:
 
 
 def _not_created(name: str, error: OdradekError) -> dict[str, object]:
-    error_code, message = _told(error)
+    error_code, message = _code_and_message(error)
     return {
         "name": name,
         "topic_id": ZERO_UUID,

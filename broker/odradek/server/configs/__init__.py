@@ -1,1 +1,1 @@
-"""Settings of brokers and topics: handlers, values in force and their store."""
+"""Settings of brokers and topics: handlers, effective values and their store."""

@@ -31,7 +31,7 @@ LISTENERS: Final = ("listeners", "advertised.listeners", "listener.security.prot
 """Settings that are validated together."""
 
 GRADUAL: Final = ("log.cleaner.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers")
-"""Numbers of threads: as in Kafka, a change may at most double or halve them, to limit the effect of a typo."""
+"""Numbers of threads. As in Kafka, one change can at most double or halve them, to limit the effect of a typo."""
 
 
 class Source(IntEnum):
@@ -46,7 +46,7 @@ class Source(IntEnum):
 
 
 class Origin(NamedTuple):
-    """One value of a setting, effective or overridden."""
+    """A value of a setting at one level, which may be overridden at another."""
 
     setting: Setting
     value: str | None
@@ -57,7 +57,7 @@ class BrokerSettings:
     """The effective settings of this broker, and their sources."""
 
     def __init__(self, zk: ZkClient, static: BrokerConfig, properties: Mapping[str, str]) -> None:
-        """`static` was parsed from `properties` and is effective until `load`."""
+        """`static` is the configuration in `properties`. It is effective until `load`."""
         self._zk = zk
         self._static = static
         self._given = dict(properties)
@@ -65,17 +65,18 @@ class BrokerSettings:
             self._given.setdefault("log.dirs", properties["log.dir"])
         self.config = static
         self.own: Mapping[str, str] = {}
-        """The settings of this broker in ZooKeeper as text, including those without an effect."""
+        """The settings for this broker in ZooKeeper as text, including those without an effect."""
         self.defaults: Mapping[str, str] = {}
-        """The settings of all brokers in ZooKeeper."""
+        """The settings for all brokers in ZooKeeper."""
         self._complaints = Complaints(logger)
         self._subscribers: list[Callable[[BrokerConfig], None]] = []
-        self.dry_run: Callable[[BrokerConfig], Awaitable[None]] = _nothing_to_try
-        """Raises `ConfigError` for a problem that only an attempt can find, such as an address that is in use."""
+        self.dry_run: Callable[[BrokerConfig], Awaitable[None]] = _accept
+        """Tries to apply settings without a lasting change. Raises `ConfigError`, for example if an address is in
+        use."""
 
     @property
     def name(self) -> str:
-        """Name of this broker as a configuration entity."""
+        """The name of this broker as a configuration entity."""
         return str(self._static.broker_id)
 
     def subscribe(self, reconfigure: Callable[[BrokerConfig], None]) -> None:
@@ -83,7 +84,7 @@ class BrokerSettings:
         self._subscribers.append(reconfigure)
 
     async def load(self) -> None:
-        """Read both levels from ZooKeeper and apply them."""
+        """Read the settings for all brokers and for this one from ZooKeeper, and apply them."""
         levels = {name: layout.config_path("brokers", name) for name in (layout.DEFAULT_ENTITY, self.name)}
         found = await self._zk.get_many(list(levels.values()))
         nodes = {name: found.get(path) for name, path in levels.items()}
@@ -91,7 +92,7 @@ class BrokerSettings:
         self._put(values[layout.DEFAULT_ENTITY], values[self.name])
 
     async def reload(self, entity: str) -> None:
-        """The settings of a broker, or of all, changed; those of another broker are ignored."""
+        """Read and apply the changed settings of an entity. Those of another broker are ignored."""
         if entity in (layout.DEFAULT_ENTITY, self.name):
             await self.load()
 
@@ -111,8 +112,8 @@ class BrokerSettings:
             reconfigure(config)
 
     def _tolerant(self, config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
-        """Return settings with overrides applied. Values that this broker rejects are logged and ignored."""
-        # They are validated together, so they are applied together or not at all.
+        """Return the settings with overrides applied. A value that this broker rejects is logged and ignored."""
+        # The settings of listeners are validated together, so either all or none of them are applied.
         of_listeners = {name: values[name] for name in LISTENERS if name in values}
         try:
             config = config.with_dynamic(of_listeners)
@@ -132,10 +133,10 @@ class BrokerSettings:
         return config
 
     def _common(self, values: Mapping[str, str]) -> Mapping[str, str]:
-        """The defaults of all brokers, without settings that are only allowed per broker."""
+        """Return the defaults for all brokers, without settings that are only allowed per broker."""
         kept = {name: value for name, value in values.items() if not _is_per_broker(name)}
         for name in values.keys() - kept.keys():
-            self._complaints.warn(f"{name} has no effect as the default of all brokers: give it for each broker")
+            self._complaints.warn(f"{name} has no effect as a default for all brokers: set it for each broker")
         return kept
 
     def _warn_without_effect(self, name: str) -> None:
@@ -145,9 +146,9 @@ class BrokerSettings:
     # Description
 
     def origins(self, names: Collection[str]) -> list[Origin]:
-        """Return all values given under these names of one setting; the first is effective.
+        """Return the values of a setting at all levels, under any of its `names`. The first one is effective.
 
-        Unknown names have none.
+        An unknown name has no values.
         """
         settings = [setting for name in names if (setting := broker_setting(name)) is not None]
         levels = (
@@ -169,22 +170,22 @@ class BrokerSettings:
         return found + defaults
 
     def given_names(self) -> list[str]:
-        """Return the settings of this broker in the file or ZooKeeper, with or without an effect."""
+        """Return the settings of this broker in the file and in ZooKeeper, including those without an effect."""
         return list({**self._given, **self.defaults, **self.own})
 
     @staticmethod
     def _accepted(values: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the settings of a level that this broker accepts."""
+        """Return those settings of a level that this broker accepts."""
         return {key: value for key, value in values.items() if _is_acceptable(key, value)}
 
     # Changes
 
     def check(self, entity: str, changed: Mapping[str, str], names: Collection[str]) -> BrokerConfig:
-        """Return the effective settings if an entity's settings become `changed`, of which `names` are new.
+        """Return the settings that are effective after an entity's settings become `changed`, of which `names` are new.
 
         Raises `InvalidRequestError` if they are invalid.
 
-        As in Kafka, an unknown name can be set, because it may belong to a plug-in; it has no effect here.
+        As in Kafka, an unknown name can be set, because it may belong to a plug-in. It has no effect here.
         """
         for name in names:
             _check_change(name, changed[name], is_default=entity == layout.DEFAULT_ENTITY)
@@ -205,7 +206,9 @@ class BrokerSettings:
             attribute = BROKER_SETTINGS[name].attribute
             now, wanted = getattr(self.config, attribute), getattr(config, attribute)
             if not now // 2 <= wanted <= now * 2:
-                raise InvalidRequestError(f"{name}={wanted} is too far from {now}: double or halve it at most, at once")
+                raise InvalidRequestError(
+                    f"{name}={wanted} differs too much from {now}: one change can at most double or halve it"
+                )
         return config
 
     async def try_out(self, config: BrokerConfig) -> None:
@@ -224,7 +227,7 @@ class BrokerSettings:
         await self.reload(entity)
 
 
-async def _nothing_to_try(config: BrokerConfig) -> None:
+async def _accept(config: BrokerConfig) -> None:
     return None
 
 
@@ -235,20 +238,22 @@ def _is_per_broker(name: str) -> bool:
 
 def _check_change(name: str, value: str, *, is_default: bool) -> None:
     if name.startswith(LISTENER_PREFIX):
-        raise InvalidRequestError(f"{name}: settings of one listener cannot be changed while brokers run")
+        raise InvalidRequestError(
+            f"{name} cannot be set: settings for a single listener cannot be changed while brokers run"
+        )
     setting = broker_setting(name)
     if name.endswith(SECRETS) or (setting is not None and setting.sensitive):
         raise InvalidRequestError(
-            f"{name} is a secret, and secrets are not stored in ZooKeeper: give it in server.properties and restart"
+            f"{name} is a secret and is not stored in ZooKeeper: set it in server.properties and restart the broker"
         )
     if setting is None:
         return
     if setting.dynamic is Update.READ_ONLY:
         raise InvalidRequestError(
-            f"{name} cannot be changed while the broker runs: give it in server.properties and restart"
+            f"{name} cannot be changed while the broker runs: set it in server.properties and restart the broker"
         )
     if is_default and setting.dynamic is Update.PER_BROKER:
-        raise InvalidRequestError(f"{name} can be given for each broker only, not as the default of all")
+        raise InvalidRequestError(f"{name} can only be set for each broker, not as a default for all brokers")
     try:
         check_allowed(name, value)
         setting.parse(value)

@@ -1,7 +1,6 @@
 """Settings in the form of DescribeConfigs and CreateTopics: effective values, sources, descriptions.
 
-It converts `BrokerSettings` and a topic's overrides into the `configs` of a response, without secret values. Reads and
-changes nothing else.
+Converts `BrokerSettings` and a topic's overrides into the `configs` of a response, without secret values. Pure.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ SYNONYMS: Final[Mapping[str, Sequence[str]]] = {
     "roll_ms": ("log.roll.ms", "log.roll.hours"),
     "roll_jitter_ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
 }
-"""Settings of the broker that determine one attribute together; the first that is set counts."""
+"""Settings of the broker that determine one attribute together, in order of precedence."""
 
 _OF_BROKER: Final = {names[0]: names for names in SYNONYMS.values()}
-"""The same by the setting with precedence."""
+"""The same groups of settings, by the first setting of each."""
 
 
 def topic_entries(
     settings: BrokerSettings, overrides: Mapping[str, str], in_force: TopicConfig, *, explain: bool = False
 ) -> list[Entry]:
-    """Return all settings of a topic, including those of Kafka without an effect here."""
+    """Return all settings of a topic, including Kafka's settings that have no effect here."""
     entries = []
     for setting in (*TOPIC_SETTINGS.values(), *IDLE_TOPIC_SETTINGS.values()):
         origins = []
@@ -50,10 +49,10 @@ def topic_entries(
 
 
 def broker_entries(settings: BrokerSettings, *, explain: bool = False) -> list[Entry]:
-    """Return all settings of this broker and of Kafka, including values set under other names."""
+    """Return all settings of this broker, including Kafka's settings that have no effect here and unknown ones."""
     entries = []
     for setting in BROKER_SETTINGS.values():
-        # A value under a synonym has lower precedence, and alone is not a value of this name.
+        # Values of synonyms are listed only after a value of this name itself.
         origins = list(
             dropwhile(
                 lambda origin, own=setting: origin.setting is not own,  # type: ignore[misc]
@@ -70,7 +69,7 @@ def broker_entries(settings: BrokerSettings, *, explain: bool = False) -> list[E
 
 
 def default_entries(settings: BrokerSettings, *, explain: bool = False) -> list[Entry]:
-    """Return the settings of all brokers that are set."""
+    """Return the defaults for all brokers that are set."""
     entries = []
     for name, value in settings.defaults.items():
         setting = broker_setting(name)
@@ -83,7 +82,7 @@ def default_entries(settings: BrokerSettings, *, explain: bool = False) -> list[
 
 
 def _idle_entries(settings: BrokerSettings, *, explain: bool) -> list[Entry]:
-    """Return settings of Kafka without an effect here, with their values."""
+    """Return Kafka's settings that have no effect here, with their values."""
     shown = [name for name in IDLE_BROKER_SETTINGS if name not in INTERNAL_SETTINGS]
     given = [name for name in settings.given_names() if name not in BROKER_SETTINGS]
     entries = []
@@ -120,7 +119,7 @@ def _synonym(origin: Origin) -> Entry:
 
 
 def _unknown(name: str, source: Source) -> Entry:
-    """An unknown setting: as in Kafka it is listed without its value, which may be a secret."""
+    """Return the entry of an unknown setting. As in Kafka, it has no value, because that may be a secret."""
     return {
         "name": name,
         "value": None,

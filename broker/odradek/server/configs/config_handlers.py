@@ -1,9 +1,9 @@
 """DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: read and change settings of topics, brokers and loggers.
 
-Overrides are in ZooKeeper: `server/configs/config_store` reads and writes those of topics,
-`server/configs/broker_configs` those of brokers. Logger levels (`server/configs/logger_levels`) are in the process. As
-in ZooKeeper mode of Kafka, any broker handles requests for topics, and each broker those for itself and for the
-defaults of all brokers. This module validates the requests.
+Overrides are stored in ZooKeeper: `server/configs/config_store` reads and writes those of topics,
+`server/configs/broker_configs` those of brokers. Logger levels (`server/configs/logger_levels`) are kept in memory. As
+in Kafka's ZooKeeper mode, any broker handles requests for topics and for the defaults of all brokers. Requests for one
+broker must be sent to it. This module validates the requests.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ConfigHandlers:
     """Handlers for the settings of topics, of this broker and of all brokers."""
 
     def __init__(self, *, settings: BrokerSettings, view: ClusterView, store: ConfigStore) -> None:
-        """`settings` are those of this broker; `store` has those of topics."""
+        """`settings` has the settings of this broker, `store` those of topics."""
         self._settings = settings
         self._view = view
         self._store = store
@@ -90,7 +90,7 @@ class ConfigHandlers:
     # Reading
 
     async def describe_configs(self, context: RequestContext, request: DescribeConfigsRequest) -> Message:
-        """Return effective values, their sources and descriptions (KIP-133, KIP-226, KIP-569)."""
+        """Handle DescribeConfigs: return effective values, sources and descriptions (KIP-133, KIP-226, KIP-569)."""
         synonyms, explain = request.include_synonyms, request.include_documentation
         topics = {resource.resource_name for resource in request.resources if resource.resource_type == TOPIC}
         await self._store.load_unread(topics & self._view.image.topics.keys())
@@ -140,12 +140,12 @@ class ConfigHandlers:
 
     def _check_topic(self, topic: str) -> None:
         if topic not in self._view.image.topics:
-            raise UnknownTopicOrPartitionError(f"There is no topic {topic}.")
+            raise UnknownTopicOrPartitionError(f"Topic {topic} does not exist.")
 
     def _check_broker(self, name: str) -> None:
         if name != self._settings.name:
             raise InvalidRequestError(
-                f"Broker {name!r} tells and changes its settings itself; this is broker {self._settings.name}."
+                f"Send requests for the settings of broker {name!r} to it; this is broker {self._settings.name}."
             )
 
     # Changing
@@ -153,11 +153,11 @@ class ConfigHandlers:
     async def incremental_alter_configs(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> Message:
-        """Set, delete, append to and subtract from settings (KIP-339)."""
+        """Handle IncrementalAlterConfigs: set and delete settings, append to and subtract from lists (KIP-339)."""
         return await self._alter_each(request.resources, partial(self._alter, validate_only=request.validate_only))
 
     async def alter_configs(self, context: RequestContext, request: AlterConfigsRequest) -> Message:
-        """Replace all settings of topics and brokers (KIP-133)."""
+        """Handle AlterConfigs: replace all settings of topics and brokers (KIP-133)."""
         return await self._alter_each(request.resources, partial(self._replace, validate_only=request.validate_only))
 
     async def _alter_each(
@@ -169,12 +169,16 @@ class ConfigHandlers:
             error_code, error_message = NONE, None
             try:
                 if counts[resource.resource_type, resource.resource_name] > 1:
-                    raise InvalidRequestError("Each resource may be named only once in a request.")
+                    raise InvalidRequestError("A resource is named more than once in the request.")
                 _check_names(resource)
                 await alter(resource)
             except OdradekError as caught:
                 error = wire_error(caught)
-                logger.info("settings of %s are not changed: %s", resource.resource_name or "all brokers", caught)
+                logger.info(
+                    "a request to change settings of %s was rejected: %s",
+                    resource.resource_name or "all brokers",
+                    caught,
+                )
                 error_code, error_message = error.code, str(error)
             responses.append(
                 {
@@ -214,8 +218,8 @@ class ConfigHandlers:
     async def _change(
         self, resource: _AnyResource, change: Callable[[Values, object], Values], *, validate_only: bool
     ) -> None:
-        """Change a topic or broker. Other existing settings are not validated: other tools may have written settings
-        that this broker does not know."""
+        """Change the settings of a topic or broker. Only the changed settings are validated: other tools may have
+        written settings that this broker does not know."""
         names = [entry.name for entry in resource.configs]
         if resource.resource_type == TOPIC:
             await self._change_topic(resource.resource_name, change, names, validate_only=validate_only)
@@ -228,7 +232,9 @@ class ConfigHandlers:
         self, topic: str, change: Callable[[Values, object], Values], names: list[str], *, validate_only: bool
     ) -> None:
         if not topic:
-            raise InvalidRequestError("Topics have no common settings but the brokers' own.")
+            raise InvalidRequestError(
+                "Give the name of a topic: the defaults for all topics are settings of the brokers."
+            )
         self._check_topic(topic)
         await self._store.load_unread([topic])
 
@@ -264,12 +270,12 @@ class ConfigHandlers:
 def _check_names(resource: _AnyResource) -> None:
     names = [entry.name for entry in resource.configs]
     if len(set(names)) != len(names):
-        raise InvalidRequestError(f"A setting of {resource.resource_name!r} is named twice in one request.")
+        raise InvalidRequestError(f"A setting of {resource.resource_name!r} is named more than once in the request.")
 
 
 def _no_such_type(resource_type: int) -> ProtocolError:
     return InvalidRequestError(
-        f"Resource type {resource_type} has no settings here: 2 (topic), 4 (broker) and 8 (broker logger) do."
+        f"Resource type {resource_type} is not supported: it must be 2 (topic), 4 (broker) or 8 (broker logger)."
     )
 
 
@@ -279,7 +285,7 @@ def _topic_setting(name: str) -> Setting | None:
 
 def _value_of(entry: IncrementalAlterConfigsRequestAlterableConfig) -> str:
     if entry.value is None:
-        raise InvalidRequestError(f"{entry.name} has no value: give one, or delete the key.")
+        raise InvalidRequestError(f"{entry.name} has no value: give one, or delete the setting.")
     return entry.value
 
 
@@ -289,10 +295,12 @@ def altered(
     in_force: object,
     find: Callable[[str], Setting | None],
 ) -> dict[str, str]:
-    """Return the values after the operations. `in_force` returns the list to which APPEND and SUBTRACT apply.
+    """Return the values after the operations. `in_force` has the effective settings, to which APPEND and SUBTRACT
+    apply.
 
-    `find` returns the declaration of a key, or None for a key that may be set without one. Raises its errors,
-    `InvalidConfigError` for an operation that does not fit the key, `InvalidRequestError` for an unknown operation.
+    `find` returns the declaration of a setting, or None for an undeclared setting that may be set. Raises the errors of
+    `find`, `InvalidConfigError` for an operation that the setting does not support, and `InvalidRequestError` for an
+    unknown operation.
     """
     changed = dict(values)
     for entry in operations:
@@ -304,18 +312,18 @@ def altered(
             changed[entry.name] = _value_of(entry)
         elif entry.config_operation in (Operation.APPEND, Operation.SUBTRACT):
             if setting is None or setting.kind is not Kind.LIST:
-                raise InvalidConfigError(f"{entry.name} is not a list: it can be set or deleted only.")
+                raise InvalidConfigError(f"{entry.name} is not a list: it can only be set or deleted.")
             present = [part for part in changed.get(entry.name, "").split(",") if part]
             if entry.name not in changed:
                 present = list(_in_force(in_force, setting))
             changed[entry.name] = ",".join(_combined(present, _value_of(entry).split(","), entry.config_operation))
         else:
-            raise InvalidRequestError(f"Operation {entry.config_operation} is none of 0 to 3.")
+            raise InvalidRequestError(f"Operation {entry.config_operation} does not exist: it must be between 0 and 3.")
     return changed
 
 
 def _in_force(settings: object, setting: Setting) -> Iterable[str]:
-    """Return the effective list; that of a setting without an effect is its default."""
+    """Return the effective list, or the default for a setting without an effect here."""
     return getattr(settings, setting.attribute, None) or cast(tuple[str, ...], setting.default or ())
 
 

@@ -23,19 +23,19 @@ from odradek.zk.registration import announce_config_change
 logger = logging.getLogger(__name__)
 
 MAX_CONFLICTS: Final = 10
-"""Conditional writes that may fail because of concurrent changes before the change is rejected."""
+"""Maximum number of attempts to write a change. An attempt fails if another change was written meanwhile."""
 
 RETRY_MS: Final = 1000
-"""Pause before ZooKeeper is read again."""
+"""Milliseconds before ZooKeeper is read again after a failure."""
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 MAX_COMPLAINTS: Final = 10_000
-"""Number of warnings that are remembered; further ones are logged each time."""
+"""Maximum number of warnings that are remembered. Further ones are logged each time."""
 
 
 class Complaints:
-    """Logs each warning about stored settings once: the settings are parsed again with every change."""
+    """Logs each warning about stored settings once, although the settings are parsed again after every change."""
 
     def __init__(self, log: logging.Logger) -> None:
         """`log` is called with the warnings."""
@@ -55,7 +55,7 @@ class ConfigStore:
     """The overrides of all topics, and the effective settings."""
 
     def __init__(self, zk: ZkClient, broker_config: BrokerConfig) -> None:
-        """Nothing is read yet; topics have the broker's defaults until `load`."""
+        """Create a store that has read nothing. Topics have the broker's defaults until `load_all`."""
         self._zk = zk
         self._broker_config = broker_config
         self._defaults = TopicConfig.of(broker_config, {})
@@ -65,9 +65,9 @@ class ConfigStore:
         self._read: set[str] = set()
         """Topics whose overrides were read, even if they have none; notifications keep them up to date."""
         self.on_change: Callable[[str, TopicConfig], None] | None = None
-        """Called with topic and settings after each change."""
+        """Called with the topic and its settings after each change."""
         self.on_new_defaults: Callable[[], None] = lambda: None
-        """Called when the settings of any topic may have changed, because the broker's did."""
+        """Called after a change of the broker's settings, which may change the settings of every topic."""
 
     def overrides(self, topic: str) -> Mapping[str, str]:
         """Return the overrides of the topic as text."""
@@ -82,8 +82,8 @@ class ConfigStore:
         await self.load(await self._zk.children_or_none(f"{layout.CONFIG}/topics") or [])
 
     async def load(self, topics: Iterable[str]) -> None:
-        """Read the overrides of these topics; a topic without a znode has none."""
-        # An invalid name (a peer may send anything) would be the path of something else.
+        """Read the overrides of these topics. A topic without a znode has none."""
+        # Names come from requests. An invalid one could be the path of a znode that has another purpose.
         paths = {layout.config_path("topics", topic): topic for topic in topics if _is_topic_name(topic)}
         found = await self._zk.get_many(list(paths))
         for path, topic in paths.items():
@@ -92,7 +92,7 @@ class ConfigStore:
             self._read.add(topic)
 
     async def load_unread(self, topics: Iterable[str]) -> None:
-        """Read the overrides of those of these topics that were not read yet.
+        """Read the overrides of these topics, unless they were read before.
 
         There is no notification for the overrides of a new topic, so a broker without a replica does not know them.
         """
@@ -101,13 +101,13 @@ class ConfigStore:
             await self.load(unread)
 
     async def reload(self, topic: str) -> None:
-        """Read a topic's overrides again and notify their users."""
+        """Read a topic's overrides again and call `on_change`."""
         await self.load([topic])
         if self.on_change is not None:
             self.on_change(topic, self.topic_config(topic))
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Remove a deleted topic from the cache."""
         self._put(topic, {})
         self._read.discard(topic)
 
@@ -120,7 +120,8 @@ class ConfigStore:
         self._in_force[topic] = self._tolerant(topic, overrides)
 
     def _tolerant(self, topic: str, overrides: Mapping[str, str]) -> TopicConfig:
-        """Return the effective settings; an invalid key or value (written by another tool) is logged and ignored."""
+        """Return the effective settings. An invalid key or value that another tool has written is logged and
+        ignored."""
         kept: dict[str, str] = {}
         for key, value in overrides.items():
             try:
@@ -136,7 +137,7 @@ class ConfigStore:
         await self.reload(topic)
 
     def reconfigure(self, broker_config: BrokerConfig) -> None:
-        """The broker's settings changed, and with them the defaults of topics: notify their users."""
+        """Apply changed settings of the broker, which are the defaults of topics."""
         self._broker_config = broker_config
         self._defaults = TopicConfig.of(broker_config, {})
         self._in_force = {topic: self._tolerant(topic, overrides) for topic, overrides in self._overrides.items()}
@@ -144,12 +145,12 @@ class ConfigStore:
 
 
 async def persist(read: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Read changed settings, retrying while ZooKeeper is down: the notification is not repeated."""
+    """Read changed settings. Retry while ZooKeeper does not answer, because the notification is not repeated."""
     while True:
         try:
             await read()
         except (ConnectionLost, SessionExpired) as error:
-            logger.warning("settings that changed are not read yet: %s", error)
+            logger.warning("changed settings cannot be read from ZooKeeper yet; the broker tries again: %s", error)
             await clock.sleep_ms(RETRY_MS)
         else:
             return
@@ -158,8 +159,8 @@ async def persist(read: Callable[[], Awaitable[None]], clock: Clock) -> None:
 async def change_entity(zk: ZkClient, kind: str, name: str, change: Change) -> None:
     """Write `change(current values)` to `/config/KIND/NAME` and notify all brokers.
 
-    `change` is called again after a concurrent write. Raises its errors, and `RequestTimedOutError` after ten such
-    conflicts.
+    After a concurrent write, `change` is called again with the new values. Raises the errors of `change`, and
+    `RequestTimedOutError` after ten such conflicts.
     """
     path = layout.config_path(kind, name)
     for _ in range(MAX_CONFLICTS):
@@ -175,7 +176,9 @@ async def change_entity(zk: ZkClient, kind: str, name: str, change: Change) -> N
             continue
         await announce_config_change(zk, f"{kind}/{name}")
         return
-    raise RequestTimedOutError(f"The settings of {kind}/{name} kept changing; nothing was written. Try again.")
+    raise RequestTimedOutError(
+        f"The settings of {kind}/{name} were not changed because of concurrent changes: try again."
+    )
 
 
 def _is_topic_name(name: str) -> bool:
@@ -187,7 +190,7 @@ def _is_topic_name(name: str) -> bool:
 
 
 def decoded(path: str, data: bytes) -> dict[str, str]:
-    """Return the overrides in a znode; as in Kafka, none if it is invalid, so that a broker can start."""
+    """Return the overrides in a znode. As in Kafka, an invalid znode counts as empty, so that a broker can start."""
     try:
         return layout.decode_config(path, data)
     except layout.LayoutError as error:

@@ -23,7 +23,7 @@ DELETE: Final = 1
 
 
 def logger_entries() -> list[dict[str, object]]:
-    """Return all loggers and logger packages with their effective levels."""
+    """Return all loggers, including those of packages, with their effective levels."""
     return [
         {
             "name": name,
@@ -41,12 +41,12 @@ def logger_entries() -> list[dict[str, object]]:
 
 
 def level_name(level: int) -> str:
-    """Return Kafka's name of a level; one between two has the name of the lower one."""
+    """Return Kafka's name of a level. A level between two of them has the name of the lower one."""
     return max((number, name) for name, number in LEVELS.items() if number <= max(level, LEVELS["TRACE"]))[1]
 
 
 def alter_levels(operations: Iterable[IncrementalAlterConfigsRequestAlterableConfig], *, validate_only: bool) -> None:
-    """Set levels, or delete them so that the parent logger decides.
+    """Set levels, or delete them. A logger without a level has the level of its parent.
 
     Raises `InvalidRequestError` for an unsupported operation or resource, `InvalidConfigError` for an unknown logger or
     level.
@@ -54,18 +54,18 @@ def alter_levels(operations: Iterable[IncrementalAlterConfigsRequestAlterableCon
     known, wanted = set(_names()), []
     for entry in operations:
         if entry.config_operation not in (SET, DELETE):
-            raise InvalidRequestError(f"{entry.name}: a level can be set or deleted only.")
+            raise InvalidRequestError(f"The level of logger {entry.name} can only be set or deleted.")
         if entry.name not in known:
-            raise InvalidConfigError(f"There is no logger {entry.name}.")
+            raise InvalidConfigError(f"Logger {entry.name} does not exist.")
         if entry.config_operation == DELETE:
             if entry.name == ROOT:
-                raise InvalidRequestError("The root logger must have a level.")
+                raise InvalidRequestError("The level of the root logger cannot be deleted.")
             wanted.append((entry.name, logging.NOTSET))
             continue
         level = LEVELS.get(entry.value or "")
         if level is None:
             raise InvalidConfigError(
-                f"{entry.name}={entry.value!r} is not allowed: it must be one of {', '.join(LEVELS)}"
+                f"{entry.value!r} is not a level for logger {entry.name}: it must be one of {', '.join(LEVELS)}"
             )
         wanted.append((entry.name, level))
     if not validate_only:

@@ -12,7 +12,7 @@ from odradek.replication.requests import AppendResult
 def count_append(topics: BrokerTopicStats, result: AppendResult) -> None:
     """Count the append to one partition: the attempt, and what was written or why it was rejected.
 
-    Records count once they are in the leader's log, even if the ISR did not acknowledge them in time.
+    Records are counted when they are in the leader's log, even if the ISR does not acknowledge them in time.
     """
     stats = topics.of(result.topic_partition.topic)
     stats.total_produce += 1

@@ -1,6 +1,6 @@
-"""DeleteRecords: deletes the records of partitions before given offsets (KIP-107).
+"""DeleteRecords: deletes the records of partitions below given offsets (KIP-107).
 
-The requests wait in the replica manager until the live replicas have followed.
+The requests wait in the replica manager until all live replicas have raised their log start offset.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RecordHandlers:
     """Handlers that delete records."""
 
     def __init__(self, *, replicas: ReplicaManager, view: ClusterView) -> None:
-        """`view` tells which partitions do not exist."""
+        """`view` holds the metadata image. A partition that is not in it does not exist."""
         self._replicas = replicas
         self._view = view
 
@@ -32,7 +32,8 @@ class RecordHandlers:
         return dict([route(DeleteRecordsRequest, self.delete_records)])
 
     async def delete_records(self, context: RequestContext, request: DeleteRecordsRequest) -> Message:
-        """Raise the log start of partitions that this broker leads; -1 means the high watermark."""
+        """Handle DeleteRecords: raise the log start offset of partitions that this broker leads; -1 means the high
+        watermark."""
         image = self._view.image
         offsets: dict[TopicPartition, int] = {}
         results: dict[TopicPartition, DeletedRecords] = {}
@@ -65,7 +66,7 @@ class RecordHandlers:
         outcome: asyncio.Future[dict[TopicPartition, DeletedRecords]] = asyncio.get_running_loop().create_future()
 
         def respond(results: dict[TopicPartition, DeletedRecords]) -> None:
-            if not outcome.done():  # the connection may be closed, and its task cancelled
+            if not outcome.done():  # if the connection was closed, the task of the request is cancelled
                 outcome.set_result(results)
 
         self._replicas.deletion.delete(offsets, timeout_ms, respond)

@@ -23,7 +23,7 @@ class ProducerHandlers:
     """The handler that describes producers."""
 
     def __init__(self, *, replicas: ReplicaManager) -> None:
-        """`replicas` has the logs."""
+        """`replicas` has the logs of this broker."""
         self._replicas = replicas
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -31,7 +31,7 @@ class ProducerHandlers:
         return dict([route(DescribeProducersRequest, self.describe_producers)])
 
     async def describe_producers(self, context: RequestContext, request: DescribeProducersRequest) -> Message:
-        """Return the active producers of each partition, or an error."""
+        """Handle DescribeProducers: return the active producers of each partition, or an error."""
         topics = [
             {
                 "name": topic.name,
@@ -46,11 +46,11 @@ class ProducerHandlers:
             check_topic_name(topic)
             producers = self._replicas.partition(TopicPartition(topic, number)).log.active_producers()
         except OdradekError as error:
-            told = wire_error(error)
+            known = wire_error(error)
             return {
                 "partition_index": number,
-                "error_code": told.code,
-                "error_message": str(told),
+                "error_code": known.code,
+                "error_message": str(known),
                 "active_producers": (),
             }
         return {

@@ -1,8 +1,8 @@
 """Handlers of Produce, Fetch, ListOffsets and OffsetForLeaderEpoch.
 
-Produce and Fetch are direct: the frame is decoded, passed to the replica manager and answered by its callback, without
-a task, a message object or an object per record. The other two read offsets and indexes of leaders. Responses for
-consumers before Kafka 2.1 may need `server/data/conversion`.
+Produce and Fetch have direct handlers: they decode the frame and call the replica manager, whose callback sends the
+response, without a task, a message object or an object per record. The other two read offsets and indexes of leaders.
+`server/data/conversion` converts responses for consumers before Kafka 2.1 if necessary.
 """
 
 from __future__ import annotations
@@ -72,28 +72,29 @@ from odradek.server.failures import wire_error
 
 READ_COMMITTED: Final = 1
 FORMAT_2_ONLY_SINCE: Final = 3
-"""First Produce version with batches only; older ones may have message sets (KIP-98)."""
+"""First Produce version that only allows batches. Earlier versions may have message sets (KIP-98)."""
 ZSTD_SINCE: Final = 7
-"""First Produce version whose consumers are known to support zstd (KIP-110)."""
+"""First Produce version in which batches may be compressed with zstd (KIP-110)."""
 SOFT_MAX_BYTES_SINCE: Final = 3
 """First Fetch version that returns a first batch above the limit as a whole (KIP-74)."""
 FOLLOWER_READS_SINCE: Final = 11
 TOPIC_ID_SINCE: Final = 13
 SINGLE_OFFSET_SINCE: Final = 1
-"""First ListOffsets version with one offset and its time; version 0 returns those of segments (KIP-79)."""
+"""First ListOffsets version with one offset and its timestamp. Version 0 returns base offsets of segments (KIP-79)."""
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5
-"""First ListOffsets version whose clients know the error (KIP-207); older ones get LEADER_NOT_AVAILABLE."""
+"""First ListOffsets version whose clients know the error (KIP-207). Others get LEADER_NOT_AVAILABLE."""
 NO_ACKS: Final = 0
 FROM_FILES_BYTES: Final = 2 << 20
-"""Responses with at least this many bytes of records are sent from the files; below, copying is cheaper."""
+"""Responses with at least this many bytes of records are sent from the files. For smaller ones, copying is cheaper."""
 FROM_FILE_BYTES: Final = 128 << 10
-"""In these, the same applies to partitions with at least this many bytes."""
+"""In such responses, partitions with at least this many bytes are sent from the files, the others are copied."""
 _EVERYTHING: Final = -1
 _ATTRIBUTES_LOW_BYTE: Final = 22
 """Position of the attribute flags in a batch of format 2."""
 EARLIEST_LOCAL_TIMESTAMP: Final = -4
 LATEST_TIERED_TIMESTAMP: Final = -5
-"""Timestamps of tiered storage (KIP-405): without it the local start is the log start, and nothing is tiered."""
+"""Timestamps of tiered storage (KIP-405). Without it, the local log starts at the log start, and no record is
+tiered."""
 
 _CLIENT: Final = AppendOrigin.CLIENT
 """Module-level names are faster to look up; see `checks/validate`."""
@@ -102,7 +103,7 @@ logger = logging.getLogger(__name__)
 
 
 class DataHandlers:
-    """Handlers on top of the replica manager."""
+    """Handlers that use the replica manager."""
 
     def __init__(
         self,
@@ -115,7 +116,8 @@ class DataHandlers:
         clock: Clock,
         workers: Workers | None = None,
     ) -> None:
-        """`workers` convert large record sets for old consumers; without them, the loop does. The stats are updated."""
+        """`workers` convert large record sets for old consumers. Without them, the event loop converts all record
+        sets."""
         self._replicas = replicas
         self._sessions = sessions
         self._view = view
@@ -149,7 +151,7 @@ class DataHandlers:
     # Produce
 
     def produce(self, request: Request) -> None:
-        """Append record sets to the logs of leaders."""
+        """Handle Produce: append record sets to the logs of partitions that this broker leads."""
         times = self._produce_times
         times.countdown -= 1
         if not times.countdown:
@@ -173,14 +175,14 @@ class DataHandlers:
                 whole.append((entry[0], records))
         zstd_allowed, any_format = version >= ZSTD_SINCE, version < FORMAT_2_ONLY_SINCE
         asked = (acks, decoded.timeout_ms, whole, _CLIENT, zstd_allowed, any_format)
-        # One for every request, and below one for every result: this takes half the time of the constructor.
+        # `__new__` for each request, and below for each result: this takes half the time of the constructor.
         respond = partial(self._answer_produce, request, acks, refused)
         self._replicas.append(tuple.__new__(AppendRequest, asked), respond)
 
     def _answer_produce(
         self, request: Request, acks: int, refused: Sequence[AppendResult], results: Sequence[AppendResult]
     ) -> None:
-        """`refused`: results of partitions that were rejected before the log."""
+        """`refused`: results of partitions that were rejected before the append."""
         if refused:
             results = [*results, *refused]
         failed = self._count_produced(results)
@@ -194,10 +196,10 @@ class DataHandlers:
         else:
             # Without acknowledgements, closing the connection is the only way to make the producer refresh its
             # metadata.
-            request.fail(f"{failed.topic_partition} answered error {failed.error_code} to a produce with acks=0")
+            request.fail(f"the append to {failed.topic_partition} with acks=0 failed with error {failed.error_code}")
 
     def _count_produced(self, results: Iterable[AppendResult]) -> AppendResult | None:
-        """Count the appends. Returns the first failure, if any."""
+        """Count the appends. Return the first failure, if there is one."""
         failed = None
         for result in results:
             error_code = result.error_code
@@ -216,7 +218,7 @@ class DataHandlers:
     # Fetch
 
     def fetch(self, request: Request) -> None:
-        """Read record sets for a consumer or a follower."""
+        """Handle Fetch: read record sets for a consumer or a follower."""
         times = self._fetch_times
         times.countdown -= 1
         if not times.countdown:
@@ -230,7 +232,7 @@ class DataHandlers:
             return
         params = FetchParams(
             decoded.max_wait_ms,
-            min(decoded.min_bytes, decoded.max_bytes),  # more than the maximum would never be available
+            min(decoded.min_bytes, decoded.max_bytes),  # min_bytes above max_bytes could never be satisfied
             decoded.max_bytes,
             decoded.replica_id,
             decoded.isolation_level == READ_COMMITTED,
@@ -277,8 +279,8 @@ class DataHandlers:
     def _fetched(
         self, entry: FetchPartition, result: FetchResult, is_consumer: bool, copied_bytes: int
     ) -> FetchedPartition:
-        """`copied_bytes`: smaller record sets in memory are copied; `_EVERYTHING`: all, because they may be
-        converted."""
+        """`copied_bytes`: record sets in memory that are smaller are copied. With `_EVERYTHING`, all are copied,
+        because they may be converted."""
         topic, number = entry.topic_partition
         error_code = result.error_code
         records: Part = b""
@@ -319,7 +321,7 @@ class DataHandlers:
         )
 
     def _outgoing(self, topic_partition: TopicPartition, found: LogSlice, copied_bytes: int) -> Part:
-        """Return records for sending: small ones in memory as bytes, others as a region of their file.
+        """Return the records to send: small ones in memory as bytes, others as a region of their file.
 
         Raises `StorageError`.
         """
@@ -339,7 +341,8 @@ class DataHandlers:
     # Offsets
 
     async def list_offsets(self, context: RequestContext, request: ListOffsetsRequest) -> Message:
-        """Return offsets by timestamp (KIP-79), of the readable end, of the start, or of the maximum timestamp."""
+        """Handle ListOffsets: return the offset for a timestamp (KIP-79), of the readable end, of the log start, or of
+        the maximum timestamp."""
         if context.api_version < SINGLE_OFFSET_SINCE:
             return self._old_offsets(request)
         counts = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
@@ -350,7 +353,7 @@ class DataHandlers:
                 topic_partition = TopicPartition(topic.name, item.partition_index)
                 try:
                     if counts[topic_partition] > 1:
-                        raise InvalidRequestError(f"{topic_partition} is asked about more than once")
+                        raise InvalidRequestError(f"{topic_partition} is in the request more than once")
                     _check_timestamp(item.timestamp, context.api_version)
                     found = self._listed(topic_partition, item, request)
                     row = {"timestamp": found[0], "offset": found[1], "leader_epoch": found[2], "error_code": NONE}
@@ -365,7 +368,7 @@ class DataHandlers:
     def _listed(
         self, topic_partition: TopicPartition, item: ListOffsetsRequestPartition, request: ListOffsetsRequest
     ) -> tuple[int, int, int]:
-        """Return (timestamp, offset, leader epoch), each -1 if there is none."""
+        """Return timestamp, offset and leader epoch; -1 for each that does not exist."""
         partition = self._replicas.leader(topic_partition, item.current_leader_epoch)
         log, timestamp = partition.log, item.timestamp
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
@@ -376,7 +379,7 @@ class DataHandlers:
         if request.replica_id == NO_BROKER:
             committed = request.isolation_level == READ_COMMITTED
             end = partition.last_stable_offset if committed else log.high_watermark
-            # A new leader does not know yet up to which offset the old one had committed.
+            # A new leader does not know yet up to which offset records were committed before.
             is_behind = log.high_watermark < (partition.leader_epoch_start_offset or 0)
         if timestamp == LATEST_TIMESTAMP and not is_behind:
             return NO_TIMESTAMP, end, partition.leader_epoch
@@ -389,7 +392,8 @@ class DataHandlers:
         return _NOTHING
 
     def _old_offsets(self, request: ListOffsetsRequest) -> Message:
-        """Version 0: return the base offsets of segments last written at or before a time, and the log end."""
+        """Version 0: return the base offsets of segments that were last written at or before a time, and the log
+        end."""
         topics = []
         for topic in request.topics:
             partitions: list[Message] = []
@@ -414,7 +418,8 @@ class DataHandlers:
         return {"topics": topics}
 
     async def offset_for_leader_epoch(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Message:
-        """Return the end offset of a leader epoch, so that readers find where their log diverges (KIP-101, KIP-320)."""
+        """Handle OffsetForLeaderEpoch: return the end offset of a leader epoch, so that followers and consumers can
+        find where their log diverges (KIP-101, KIP-320)."""
         topics = []
         for topic in request.topics:
             partitions = []
@@ -434,10 +439,10 @@ class DataHandlers:
 
 
 def offsets_before(log: PartitionLog, timestamp: int, now_ms: int) -> list[int]:
-    """Return the base offsets of segments last written at or before `timestamp`, newest first; the end counts as now.
+    """Return the base offsets of segments that were last written at or before `timestamp`, newest first.
 
-    A segment counts as written until it was rolled, the active one since it was created. LATEST_TIMESTAMP means all of
-    them, EARLIEST_TIMESTAMP only the first. Raises `StorageError`.
+    The time of a segment is when it was rolled, that of the active segment when it was created, and that of the log end
+    now. LATEST_TIMESTAMP returns all offsets, EARLIEST_TIMESTAMP only the first. Raises `StorageError`.
     """
     segments = log.segments
     begins = [max(segment.base_offset, log.log_start_offset) for segment in segments]
@@ -453,7 +458,7 @@ def offsets_before(log: PartitionLog, timestamp: int, now_ms: int) -> list[int]:
 
 
 def _committed(offsets: list[int], high_watermark: int) -> list[int]:
-    """Limit offsets to those that consumers may see: the high watermark replaces any above it."""
+    """Replace offsets above the high watermark by the high watermark, because consumers may not see them."""
     below = [offset for offset in offsets if offset <= high_watermark]
     return offsets if len(below) == len(offsets) else [high_watermark, *below]
 
@@ -470,18 +475,19 @@ _SPECIAL_TIMESTAMPS_SINCE: Final = {
 
 def _check_timestamp(timestamp: int, version: int) -> None:
     if timestamp < 0 and version < _SPECIAL_TIMESTAMPS_SINCE.get(timestamp, version + 1):
-        raise UnsupportedVersionError(f"{timestamp} stands for nothing in version {version} of ListOffsets")
+        raise UnsupportedVersionError(f"the timestamp {timestamp} has no meaning in version {version} of ListOffsets")
 
 
 _NOTHING: Final = (NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
 
 
 _NO_SUCH_TOPIC: Final = frozenset({UnknownTopicOrPartitionError.code, UnknownTopicIdError.code})
-"""Errors that are not counted: a metric for each topic name that clients make up would have no limit."""
+"""Errors that are not counted per topic, because clients can request any number of topics that do not exist."""
 
 
 def _is_transactional(records: memoryview) -> bool:
-    """Whether a partition's first batch is transactional, for which Kafka rejects the whole request."""
+    """Return whether a partition's first batch is transactional. As in Kafka, such a batch without a transactional id
+    makes the whole request fail."""
     return bool(
         len(records) > _ATTRIBUTES_LOW_BYTE
         and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG
@@ -492,19 +498,21 @@ def _is_transactional(records: memoryview) -> bool:
 def _produced(result: AppendResult) -> ProducedPartition:
     partition, error_code, first_offset, _, append_time_ms, start_offset, message, *_ = result
     errors = [RecordError(*each) for each in result.record_errors] if result.record_errors else ()
-    told = (partition, error_code, first_offset, append_time_ms, start_offset, errors, message)
-    return tuple.__new__(ProducedPartition, told)
+    fields = (partition, error_code, first_offset, append_time_ms, start_offset, errors, message)
+    return tuple.__new__(ProducedPartition, fields)
 
 
 def _without_transactional_id(topic_partition: TopicPartition) -> AppendResult:
-    reason = "a transactional batch needs a transactional id in its request"
+    reason = "a transactional batch requires a transactional id in the request"
     return AppendResult(topic_partition, TransactionalIdAuthorizationFailedError.code, error_message=reason)
 
 
 def _transactional(topic_partition: TopicPartition) -> AppendResult:
-    reason = "transactions are not available on this broker"
+    reason = "this broker does not support transactions"
     return AppendResult(topic_partition, InvalidRequestError.code, error_message=reason)
 
 
 def _without_records(topic_partition: TopicPartition) -> AppendResult:
-    return AppendResult(topic_partition, InvalidRecordError.code, error_message="the request has no records for it")
+    return AppendResult(
+        topic_partition, InvalidRecordError.code, error_message="the request has no records for the partition"
+    )

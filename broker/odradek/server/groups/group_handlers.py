@@ -1,8 +1,8 @@
 """FindCoordinator, the APIs of consumer groups, and InitProducerId.
 
 The handlers convert between requests of all versions and the coordinators: fields that a version lacks are filled in,
-and responses have the fields of all versions. `coordinator/groups` makes the decisions. The error of a whole request is
-raised, unless the response contains more than the error.
+and responses have the fields of all versions. `coordinator/groups` makes the decisions. The handlers raise the error of
+a whole request, unless its response contains more than the error.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 logger = logging.getLogger(__name__)
 
 EnsureTopic = Callable[[str], Awaitable[None]]
-"""Creates an internal topic if it does not exist; may be called concurrently. Raises why it cannot be created."""
+"""Creates an internal topic if it does not exist. May be called concurrently. Raises an error if it cannot."""
 
 GROUP_KEY_TYPE: Final = 0
 TRANSACTION_KEY_TYPE: Final = 1
@@ -85,7 +85,7 @@ SEVERAL_KEYS_SINCE: Final = 4
 """First FindCoordinator version with several keys (KIP-699)."""
 
 REBALANCE_TIMEOUT_SINCE: Final = 1
-"""First JoinGroup version with a rebalance timeout; before it, the session timeout is used."""
+"""First JoinGroup version with a rebalance timeout. Earlier versions use the session timeout for it."""
 
 SEVERAL_GROUPS_SINCE: Final = 8
 """First OffsetFetch version with several groups (KIP-709)."""
@@ -106,25 +106,27 @@ BATCHED_LEAVE_SINCE: Final = 3
 """First LeaveGroup version with several members (KIP-345)."""
 
 COORDINATED_OFFSETS_SINCE: Final = 1
-"""First versions of OffsetCommit and OffsetFetch that use `__consumer_offsets`; version 0 uses ZooKeeper."""
+"""First versions of OffsetCommit and OffsetFetch that use `__consumer_offsets`. Version 0 uses ZooKeeper."""
 
 BROKERS_RETENTION: Final = -1
-"""OffsetCommit versions 2 to 4 may contain a retention time; this value means that there is none."""
+"""Retention time in OffsetCommit versions 2 to 4 that means that there is none."""
 
 BROKERS_TIME: Final = -1
-"""OffsetCommit version 1 may contain the commit time; this value means that there is none."""
+"""Commit time in OffsetCommit version 1 that means that there is none."""
 
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 """All operations on a group, as bits by ACL operation: READ, DELETE, DESCRIBE (KIP-430)."""
 
 NO_OPERATIONS: Final = -(1 << 31)
-"""Value if the client did not request the authorized operations."""
+"""Value of the authorized operations if the client did not request them."""
 
-NO_TRANSACTIONS: Final = "This version of Odradek has no transactions: remove transactional.id from the producer."
+NO_TRANSACTIONS: Final = (
+    "This broker does not support transactions: remove transactional.id from the settings of the producer."
+)
 
 
 class CoordinationHandlers:
-    """Handlers on top of the group coordinator, the producer ids and the metadata image."""
+    """Handlers that use the group coordinator, the producer ids and the metadata image."""
 
     def __init__(
         self,
@@ -164,7 +166,7 @@ class CoordinationHandlers:
     # FindCoordinator
 
     async def find_coordinator(self, context: RequestContext, request: FindCoordinatorRequest) -> Message:
-        """Return the coordinators of one key up to version 3, of several from 4 on (KIP-699)."""
+        """Handle FindCoordinator: for one key up to version 3, for several from version 4 on (KIP-699)."""
         if context.api_version >= SEVERAL_KEYS_SINCE:
             found = [
                 {"key": key, **await self._coordinator(context, request.key_type, key)}
@@ -172,7 +174,7 @@ class CoordinationHandlers:
             ]
             return {"throttle_time_ms": 0, "coordinators": found}
         found_one = await self._coordinator(context, request.key_type, request.key)
-        # As in Kafka, versions with one key have the message "NONE" without an error.
+        # As in Kafka, versions with one key have the message "NONE" if there is no error.
         message = found_one["error_message"] or "NONE"
         return {"throttle_time_ms": 0, **found_one, "error_message": message}
 
@@ -192,16 +194,16 @@ class CoordinationHandlers:
 
     async def _locate(self, context: RequestContext, key_type: int, key: str) -> tuple[int, str, int]:
         if key_type == TRANSACTION_KEY_TYPE:
-            # Of the codes that Kafka may return here, clients treat only authorization errors as final: with any other
-            # one, librdkafka retries until its own timeout. any other one librdkafka retries until its own time-out.
+            # Of the codes that Kafka may return here, clients treat only authorization errors as final. For any other
+            # code, librdkafka retries until its own timeout.
             raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
         if key_type != GROUP_KEY_TYPE:
-            raise InvalidRequestError(f"There are no coordinators of type {key_type}.")
+            raise InvalidRequestError(f"Coordinator type {key_type} does not exist.")
         if GROUP_METADATA_TOPIC not in self._view.image.topics:
             try:
                 await self._ensure_topic(GROUP_METADATA_TOPIC)
             except ProtocolError as error:
-                logger.warning("%s cannot be made: %s", GROUP_METADATA_TOPIC, error)
+                logger.warning("%s cannot be created: %s", GROUP_METADATA_TOPIC, error)
         partition = self._groups.partition_for(key)
         leader = self._view.image.leader_endpoint(partition, context.listener)
         if leader is None:
@@ -212,7 +214,7 @@ class CoordinationHandlers:
     # Members
 
     async def join_group(self, context: RequestContext, request: JoinGroupRequest) -> Message:
-        """Handle JoinGroup; the response is sent when the next generation begins."""
+        """Handle JoinGroup. The response is sent when the next generation begins."""
         try:
             result = await self._groups.join(_join_request(context, request))
         except ProtocolError as error:
@@ -242,7 +244,7 @@ class CoordinationHandlers:
         is_incomplete = request.protocol_type is None or request.protocol_name is None
         try:
             if context.api_version >= SYNC_PROTOCOL_SINCE and is_incomplete:
-                raise InconsistentGroupProtocolError("Protocol type and name must be given.")
+                raise InconsistentGroupProtocolError("The protocol type and the protocol name are required.")
             result = await self._groups.sync(
                 SyncRequest(
                     member=_member_check(request, request.generation_id),
@@ -273,7 +275,7 @@ class CoordinationHandlers:
         return {"throttle_time_ms": 0, "error_code": NONE}
 
     async def leave_group(self, context: RequestContext, request: LeaveGroupRequest) -> Message:
-        """Handle LeaveGroup: of one member up to version 2, of several from 3 on."""
+        """Handle LeaveGroup: for one member up to version 2, for several from version 3 on."""
         if context.api_version >= BATCHED_LEAVE_SINCE:
             leaving = [
                 LeavingMember(
@@ -303,7 +305,7 @@ class CoordinationHandlers:
     # Offsets
 
     async def offset_commit(self, context: RequestContext, request: OffsetCommitRequest) -> Message:
-        """Store offsets of existing partitions."""
+        """Handle OffsetCommit: store the offsets of partitions that exist."""
         codes: dict[TopicPartition, int] = {}
         offsets: dict[TopicPartition, OffsetToCommit] = {}
         retention_ms = request.retention_time_ms
@@ -339,7 +341,7 @@ class CoordinationHandlers:
             return dict.fromkeys(offsets, error.code)
 
     async def offset_fetch(self, context: RequestContext, request: OffsetFetchRequest) -> Message:
-        """Return committed offsets of one group up to version 7, of several from 8 on (KIP-709)."""
+        """Handle OffsetFetch: for one group up to version 7, for several from version 8 on (KIP-709)."""
         if context.api_version < COORDINATED_OFFSETS_SINCE:
             return await self._fetch_from_zookeeper(request)
         require_stable = request.require_stable
@@ -371,7 +373,8 @@ class CoordinationHandlers:
         return {"group_id": group.group_id, "topics": _fetched_topics(fetched), "error_code": NONE}
 
     async def offset_delete(self, context: RequestContext, request: OffsetDeleteRequest) -> Message:
-        """Delete offsets of existing partitions, unless a member subscribes to their topic (KIP-496)."""
+        """Handle OffsetDelete: delete offsets of partitions that exist, unless a member subscribes to the topic
+        (KIP-496)."""
         wanted = [
             TopicPartition(topic.name, partition.partition_index)
             for topic in request.topics
@@ -386,7 +389,7 @@ class CoordinationHandlers:
     # Whole groups
 
     async def list_groups(self, context: RequestContext, request: ListGroupsRequest) -> Message:
-        """Return the groups that this broker coordinates."""
+        """Handle ListGroups: return the groups that this broker coordinates."""
         found = await self._groups.list(states=request.states_filter, types=request.types_filter)
         return {
             "throttle_time_ms": 0,
@@ -403,7 +406,7 @@ class CoordinationHandlers:
         }
 
     async def describe_groups(self, context: RequestContext, request: DescribeGroupsRequest) -> Message:
-        """Return members and states of groups."""
+        """Handle DescribeGroups: return the states and members of groups."""
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
         return {
             "throttle_time_ms": 0,
@@ -417,7 +420,7 @@ class CoordinationHandlers:
             return _described(GroupDescription(group_id=group_id, state=""), error.code, NO_OPERATIONS)
 
     async def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> Message:
-        """Delete empty groups with their offsets."""
+        """Handle DeleteGroups: delete empty groups and their offsets."""
         group_ids = list(dict.fromkeys(request.groups_names))
         codes = await asyncio.gather(*map(self._delete, group_ids))
         results = [{"group_id": group_id, "error_code": code} for group_id, code in zip(group_ids, codes, strict=True)]
@@ -433,7 +436,7 @@ class CoordinationHandlers:
     # Producers
 
     async def init_producer_id(self, context: RequestContext, request: InitProducerIdRequest) -> Message:
-        """Allocate a producer id for an idempotent producer (KIP-98), with epoch 0."""
+        """Handle InitProducerId: allocate a producer id with epoch 0 for an idempotent producer (KIP-98)."""
         try:
             new_id = await self._new_producer_id(request)
         except ProtocolError as error:
@@ -451,10 +454,10 @@ class CoordinationHandlers:
         if request.transactional_id == "":
             raise InvalidRequestError("The transactional id is empty.")
         if has_id != has_epoch:
-            raise InvalidRequestError("Producer id and epoch must be given together.")
+            raise InvalidRequestError("Give both a producer id and an epoch, or neither.")
         if request.transactional_id is not None:
             raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
-        # A producer with an id gets a new one: without a transactional id nothing proves that it is the same producer.
+        # A producer with an id gets a new one: without a transactional id, nothing proves that the id belongs to it.
         return await self._producer_ids.next()
 
 
@@ -475,7 +478,7 @@ def _join_request(context: RequestContext, request: JoinGroupRequest) -> JoinReq
         member_id=request.member_id,
         instance_id=instance_id,
         client_id=context.client_id or "",
-        # Java's text of an address without a host name, which tools show unchanged.
+        # The text of a Java InetAddress without a host name. Tools show it unchanged.
         client_host=f"/{context.client_host}",
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
         session_timeout_ms=request.session_timeout_ms,
@@ -488,7 +491,7 @@ def _join_request(context: RequestContext, request: JoinGroupRequest) -> JoinReq
 
 
 def _protocols(items: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """Return a member's protocols; of two with the same name the first counts."""
+    """Return a member's protocols. If two have the same name, the first is used."""
     found: dict[str, bytes] = {}
     for item in items:
         found.setdefault(item.name, item.metadata)
@@ -498,7 +501,7 @@ def _protocols(items: Iterable[JoinGroupRequestProtocol]) -> Protocols:
 def _coded_topics(
     topics: Iterable[OffsetCommitRequestTopic | OffsetDeleteRequestTopic], codes: Mapping[TopicPartition, int]
 ) -> list[Message]:
-    """Return the topics and partitions of a request, with the error code of each partition."""
+    """Return the topics and partitions of a request with the error code of each partition."""
     return [
         {
             "name": topic.name,

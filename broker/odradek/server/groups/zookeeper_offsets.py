@@ -1,8 +1,7 @@
-"""Offsets that consumers before Kafka 0.8.2 store in ZooKeeper: OffsetCommit 0 and OffsetFetch 0.
+"""OffsetCommit 0 and OffsetFetch 0, with which consumers before Kafka 0.8.2 store offsets in ZooKeeper.
 
-`server/groups/group_handlers` uses it. The znodes are those that such consumers also write directly, so both ways see
-the same offsets. Invariant: partitions are independent of each other; only znodes below `/consumers` are accessed,
-whatever the group id is.
+`server/groups/group_handlers` uses it. Such consumers can also access the same znodes directly. Invariants: an error of
+one partition does not affect others, and for any group id only znodes below `/consumers` are accessed.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from odradek.zk.port import NodeExists, NoNode, ZkClient
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT: Final = 64
-"""Concurrent ZooKeeper requests of one commit."""
+"""Maximum number of concurrent ZooKeeper requests of one commit."""
 
 
 class KeptOffset(NamedTuple):
-    """A stored offset; -1 with an error otherwise. There is no metadata."""
+    """A stored offset, or -1 and an error code. Metadata is not stored."""
 
     offset: int
     error_code: int = NONE
@@ -41,14 +40,14 @@ class ZooKeeperOffsets:
     """Reads and writes `/consumers/GROUP/offsets/TOPIC/PARTITION`."""
 
     def __init__(self, zk: ZkClient, *, metadata_max: int) -> None:
-        """`metadata_max` is `offset.metadata.max.bytes`: longer metadata is rejected, other metadata is dropped."""
+        """`metadata_max` is `offset.metadata.max.bytes`. Longer metadata is rejected, other metadata is ignored."""
         self._zk: Final = zk
         self._metadata_max: Final = metadata_max
 
     async def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, tuple[int, str]]
     ) -> dict[TopicPartition, int]:
-        """Store an offset with metadata for each partition. Returns the error code of each."""
+        """Store the offset of each partition. Returns the error code of each."""
         turns = asyncio.Semaphore(MAX_IN_FLIGHT)
 
         async def one(topic_partition: TopicPartition, offset: int, metadata: str) -> int:
@@ -65,7 +64,7 @@ class ZooKeeperOffsets:
         return dict(zip(offsets, codes, strict=True))
 
     async def _store(self, path: str, data: bytes) -> None:
-        """Set or create the znode; of concurrent writes the last one counts."""
+        """Set or create the znode. The last of several concurrent writes wins."""
         try:
             await self._zk.set(path, data)
         except NoNode:
@@ -75,7 +74,7 @@ class ZooKeeperOffsets:
                 await self._zk.set(path, data)
 
     async def fetch(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
-        """Return the offset of each partition; as in Kafka, without an offset the partition counts as unknown."""
+        """Return the offset of each partition. As in Kafka, one without an offset gets UNKNOWN_TOPIC_OR_PARTITION."""
         wanted = list(dict.fromkeys(partitions))
         try:
             paths = {partition: _path(group_id, partition) for partition in wanted}
@@ -99,17 +98,17 @@ class ZooKeeperOffsets:
 def _path(group_id: str, topic_partition: TopicPartition) -> str:
     """Return the path of an offset. Raises `InvalidGroupIdError` if the group id is not a valid znode name."""
     if not layout.is_node_name(group_id):
-        raise InvalidGroupIdError("The group id cannot be the name of a znode.")
+        raise InvalidGroupIdError("The group id is not valid as the name of a znode.")
     return layout.consumer_offset_path(group_id, topic_partition)
 
 
 def _code(error: OdradekError, group_id: str, topic_partition: TopicPartition) -> int:
-    told = wire_error(error)
-    if told is not error:
-        logger.warning("offset of %s for group %s: %s", topic_partition, group_id, error)
-    return told.code
+    known = wire_error(error)
+    if known is not error:
+        logger.warning("the offset of %s for group %s cannot be stored or read: %s", topic_partition, group_id, error)
+    return known.code
 
 
 def _java_length(text: str) -> int:
-    """Return the length in UTF-16 code units, as Kafka counts it, despite the name of the setting."""
+    """Return the length in UTF-16 code units. Kafka counts these, although the name of the setting says bytes."""
     return len(text) + sum(character > "\uffff" for character in text)

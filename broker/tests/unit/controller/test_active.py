@@ -15,7 +15,7 @@ from odradek.controller.active import ActiveController
 from odradek.controller.broker_requests.dispatch import Dispatcher
 from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.controller.context import LiveBroker
-from odradek.controller.reign import Surroundings
+from odradek.controller.reign import Environment
 from odradek.protocol.apis import ApiKey
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout
@@ -89,12 +89,12 @@ class Cluster:
 
     async def reign(self) -> ActiveController:
         clock = VirtualClock()
-        seat = await election.stand(self.zk, clock, 1)
-        assert seat is not None
-        around = Surroundings(
+        election_result = await election.become_controller(self.zk, clock, 1)
+        assert election_result is not None
+        environment = Environment(
             zk=self.zk, clock=clock, config=self.config, broker_id=1, dispatcher=cast("Dispatcher", self.told)
         )
-        active = ActiveController(around, seat, lambda event: None)
+        active = ActiveController(environment, election_result, lambda event: None)
         await active.start()
         return active
 

@@ -46,7 +46,7 @@ def test_partition_steps(current: PartitionStatus, target: PartitionStatus) -> N
         move_partitions(context, [T0], target)
         assert context.partition_status.get(T0, P.NON_EXISTENT) is target
     else:
-        with pytest.raises(IllegalTransitionError, match="t-0 cannot go"):
+        with pytest.raises(IllegalTransitionError, match="t-0 cannot change"):
             move_partitions(context, [T0], target)
         assert context.partition_status == before
 

@@ -14,10 +14,10 @@ from odradek.base.config import BrokerConfig
 from odradek.base.types import BrokerEpoch, ControllerEpoch, Endpoint, TopicPartition
 from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.controller.context import SLICE_PARTITIONS, Leadership, LiveBroker, PartitionStatus, Replica, ReplicaStatus
-from odradek.controller.controller_election import Seat
+from odradek.controller.controller_election import Election
 from odradek.controller.elections.election_rules import Cause, Obstacle
 from odradek.controller.machines import move_partitions
-from odradek.controller.reign import Reign, Surroundings
+from odradek.controller.reign import Environment, Reign
 from odradek.protocol.apis import ApiKey
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout
@@ -53,8 +53,8 @@ async def reign(zk: MemoryZk) -> Reign:
     sent: Any = Sent()
     clock: Any = None
     reign = Reign(
-        Surroundings(zk=zk, clock=clock, config=config, broker_id=1, dispatcher=sent),
-        Seat(epoch=ControllerEpoch(1), epoch_version=0),
+        Environment(zk=zk, clock=clock, config=config, broker_id=1, dispatcher=sent),
+        Election(epoch=ControllerEpoch(1), epoch_version=0),
     )
     for broker in BROKERS:
         endpoints = (Endpoint("PLAINTEXT", "h", 9090 + broker),)
@@ -74,7 +74,7 @@ async def reign(zk: MemoryZk) -> Reign:
 
 
 def sent_by(reign: Reign) -> list[BrokerRequest]:
-    found: Any = reign.around.dispatcher
+    found: Any = reign.environment.dispatcher
     return list(found.requests)
 
 
@@ -153,7 +153,7 @@ async def test_an_in_sync_set_that_a_leader_wrote_itself_is_read_before_a_broker
     await zk.set(path, known.encode())
     del reign.context.brokers[3]
     gone = [Replica(partition, 3)]
-    await reign.look_again(gone)
+    await reign.reread_doubtful(gone)
     assert reign.context.leaderships[partition].state == known
     await reign.take_offline(gone)
     assert PartitionState.decode(partition, (await zk.get(path))[0]).isr == (1, 2)
@@ -163,7 +163,7 @@ async def test_an_in_sync_set_that_a_leader_wrote_itself_is_read_before_a_broker
 async def test_a_state_that_is_written_on_condition_is_not_read_again(reign: Reign, zk: MemoryZk) -> None:
     del reign.context.brokers[3]
     zk.failures = [ConnectionLost("nothing is to be read", "/")]
-    await reign.look_again(Replica(partition, 3) for partition in EVERY)
+    await reign.reread_doubtful(Replica(partition, 3) for partition in EVERY)
     assert zk.failures
 
 
@@ -172,7 +172,7 @@ async def test_a_partition_whose_only_known_member_goes_is_read_again(reign: Rei
     known = reign.context.leaderships[partition].state
     reign.context.leaderships[partition] = Leadership(replace(known, isr=(1,)), 0)
     del reign.context.brokers[1]
-    await reign.look_again([Replica(partition, 1)])
+    await reign.reread_doubtful([Replica(partition, 1)])
     assert reign.context.leaderships[partition].state == known
 
 
@@ -201,9 +201,7 @@ async def test_partitions_without_a_leader_are_one_line_in_the_log(
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     names = "t-0, t-1, t-2, t-3, t-4"
     others = len(EVERY) - 5
-    assert warnings == [
-        f"{len(EVERY)} partitions stay without a leader: no replica is alive: {names} and {others} others"
-    ]
+    assert warnings == [f"{len(EVERY)} partitions have no leader: no replica is alive: {names} and {others} others"]
 
 
 async def test_a_few_partitions_without_a_leader_are_all_named_and_told_again_when_they_change(
@@ -216,6 +214,6 @@ async def test_a_few_partitions_without_a_leader_are_all_named_and_told_again_wh
         await reign.trigger_online()
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        "2 partitions stay without a leader: no replica is alive: t-0, t-1",
-        "3 partitions stay without a leader: no replica is alive: t-0, t-1, t-2",
+        "2 partitions have no leader: no replica is alive: t-0, t-1",
+        "3 partitions have no leader: no replica is alive: t-0, t-1, t-2",
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.base.types import ControllerEpoch, TopicPartition
 from odradek.controller.context import Leadership
-from odradek.controller.controller_election import ControllerMovedError, Seat
+from odradek.controller.controller_election import ControllerMovedError, Election
 from odradek.controller.plans import StateWrite
 from odradek.controller.store import Conflict, Store, Written
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
@@ -54,7 +54,7 @@ async def zk() -> CountingZk:
 
 @pytest.fixture
 async def store(zk: CountingZk) -> Store:
-    return Store(zk, Seat(epoch=ControllerEpoch(1), epoch_version=0))
+    return Store(zk, Election(epoch=ControllerEpoch(1), epoch_version=0))
 
 
 async def test_many_are_made_and_changed_with_few_transactions(store: Store, zk: CountingZk) -> None:

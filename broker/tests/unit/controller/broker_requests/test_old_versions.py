@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
-from odradek.controller.broker_requests.old_versions import forms, is_grouped
+from odradek.controller.broker_requests.old_versions import is_grouped, messages_for
 from odradek.controller.broker_requests.request_batch import BrokerRequest, RequestBatch
 from odradek.controller.context import ControllerContext
 from odradek.protocol.apis import API_TABLE, ApiKey
@@ -24,7 +24,7 @@ BatchOf = Callable[[ControllerContext], RequestBatch]
 def sent(request: BrokerRequest, version: int) -> list[Any]:
     """The requests as a broker reads them."""
     entities = []
-    for message in forms(request.api_key, version, request.message):
+    for message in messages_for(request.api_key, version, request.message):
         frame = memoryview(encode_request(request.api_key, version, 1, "me", message)[4:])
         entities.append(decode_request(*_headed(frame)))
     return entities
@@ -91,7 +91,7 @@ def test_no_stop_is_lost(wanted: dict[tuple[str, int], bool], version: int) -> N
         for name in sorted({topic for topic, _ in wanted})
     ]
     found: dict[tuple[str, int], bool] = {}
-    for message in forms(STOP, version, {"topic_states": topics}):
+    for message in messages_for(STOP, version, {"topic_states": topics}):
         some: Any = message.get("topics") or message.get("ungrouped_partitions")
         for one in some:
             keys = [(one["name"], n) for n in one["partition_indexes"]] if version else [tuple(one.values())]

@@ -19,9 +19,9 @@ from odradek.controller.reassignment.decisions import (
     dropped,
     epoch_bumps,
     is_complete,
-    narrowed,
     reassigned,
     requested_assignment,
+    restricted,
 )
 from odradek.zk.layout import PartitionState, ReplicaAssignment
 
@@ -112,7 +112,7 @@ def test_the_only_copy_is_not_dropped(
     context = build([1, 2, 3], {0: ((2, 1, 9), isr[-1], isr)})
     context.set_assignment(T0, moving([2, 1, 9], [2], [1]))
     if is_refused:
-        with pytest.raises(InvalidReplicaAssignmentError, match="have all records"):
+        with pytest.raises(InvalidReplicaAssignmentError, match="has all records"):
             requested_assignment(context, T0, target, must_live=True)
     else:
         requested_assignment(context, T0, target, must_live=True)
@@ -179,7 +179,7 @@ def test_leadership_and_in_sync_set_within_what_is_kept(
     outcome: tuple[int, tuple[int, ...]] | None,
 ) -> None:
     context = build(alive, {0: ((2, 1, 3), leader, isr)})
-    plan = narrowed(context, {T0: kept}, 7)
+    plan = restricted(context, {T0: kept}, 7)
     assert [(write.state.leader, write.state.isr) for write in plan.writes] == ([] if outcome is None else [outcome])
     assert all((write.state.leader_epoch, write.state.controller_epoch) == (6, 7) for write in plan.writes)
     assert set(plan.obstacles) == (set() if outcome is not None else {T0})
@@ -188,9 +188,9 @@ def test_leadership_and_in_sync_set_within_what_is_kept(
 def test_a_leader_that_is_shutting_down_stays_until_it_has_handed_over(build: Build) -> None:
     context = build([1, 2], {0: ((1, 2), 1, (1, 2))})
     context.shutting_down = {1}
-    assert [write.state.leader for write in narrowed(context, {T0: (1, 2)}, 7).writes] == [1]
+    assert [write.state.leader for write in restricted(context, {T0: (1, 2)}, 7).writes] == [1]
     context.offline_directory_replicas = {Replica(T0, 1)}
-    assert [write.state.leader for write in narrowed(context, {T0: (1, 2)}, 7).writes] == [2]
+    assert [write.state.leader for write in restricted(context, {T0: (1, 2)}, 7).writes] == [2]
 
 
 def test_the_image_knows_what_is_moving(build: Build) -> None:

@@ -33,7 +33,7 @@ from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2.batch import BatchBuilder
 from odradek.server.data import conversion
-from odradek.server.data.conversion import DownConversion, guessed_us, holds_newer
+from odradek.server.data.conversion import DownConversion, estimated_us, holds_newer
 from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]
@@ -280,15 +280,15 @@ def packed(value: bytes) -> bytes:
     ],
 )
 def test_how_long_a_conversion_takes_is_guessed_from_headers(records: bytes, least: int, most: int) -> None:
-    assert least <= guessed_us(records) <= most
+    assert least <= estimated_us(records) <= most
 
 
 @given(st.binary(max_size=300), st.integers(0, 120), st.binary(min_size=1, max_size=8))
 def test_a_guess_is_made_of_any_bytes(garbage: bytes, at: int, change: bytes) -> None:
-    assert guessed_us(garbage) >= 0
+    assert estimated_us(garbage) >= 0
     damaged = bytearray(batch(b"value") * 2)
     damaged[at : at + len(change)] = change
-    assert guessed_us(damaged) >= 0
+    assert estimated_us(damaged) >= 0
 
 
 async def away(

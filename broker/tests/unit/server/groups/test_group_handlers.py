@@ -100,7 +100,7 @@ def test_coordinators_of_other_kinds(version: int) -> None:
     async def scenario(server: Server) -> None:
         refused = await find(server, version, key_type=1)
         assert refused.error_code == TransactionalIdAuthorizationFailedError.code, "clients take it as final"
-        assert "has no transactions" in refused.error_message
+        assert "does not support transactions" in refused.error_message
         assert (await find(server, version, key_type=2)).error_code == InvalidRequestError.code
 
     virtual(scenario)
