@@ -38,12 +38,12 @@ _GROUP_KEY_TYPE: Final = 0
 
 
 class Deadline:
-    """The deadline of a call with all its retries."""
+    """The deadline of a call, including its retries."""
 
     __slots__ = ("_at_ms", "_clock", "_what")
 
     def __init__(self, clock: Clock, timeout_ms: float, what: str) -> None:
-        """`what` describes the call in the error."""
+        """`what` describes the call in the error message, such as "describing the cluster"."""
         self._clock = clock
         self._at_ms = clock.monotonic_ms() + timeout_ms
         self._what = what
@@ -58,7 +58,7 @@ class Deadline:
 
 
 class Cluster:
-    """Connections, metadata and retries. `start` before use; `close` is idempotent."""
+    """Connections, metadata and retries. Call `start` first; `close` is idempotent."""
 
     def __init__(
         self, settings: ClientSettings | str, *, clock: Clock | None = None, connect: Connect | None = None
@@ -80,7 +80,7 @@ class Cluster:
         self._started = False
         self._closed = False
         self.on_change: list[Callable[[ClusterView], None]] = []
-        """Callbacks for changes of the view."""
+        """Functions that are called when the view has changed."""
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -142,10 +142,10 @@ class Cluster:
         self._wake.set()
 
     async def topic(self, name: str, deadline: Deadline | None = None) -> TopicView:
-        """Return the metadata of a topic; waits until it exists.
+        """Return the metadata of a topic. Waits until the topic exists and has partitions.
 
-        Raises the error of the topic, such as `UnknownTopicOrPartitionError`, when the deadline passes, and a final
-        error at once.
+        Raises a final error immediately. Raises a retriable one, such as `UnknownTopicOrPartitionError`, when the
+        deadline passes.
         """
         self.follow([name])
         try:
@@ -208,7 +208,7 @@ class Cluster:
         response = await self.ask_any(MetadataResponse, message)
         answer = view_of(response)
         if not answer.nodes:
-            raise BrokerNotAvailableError("a broker knows of no live broker")
+            raise BrokerNotAvailableError("a broker returned metadata without any live broker")
         self._last_error = None
         self._schedule.succeeded(self.clock.monotonic_ms(), self.clock.random())
         self._set_view(self._view.updated(answer, complete=topics is None))
@@ -231,17 +231,19 @@ class Cluster:
             self._changed.set_result(None)
         self._changed = None
 
-    # ------------------------------------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------------------------------------ requests
 
     async def connection(self, node_id: int, purpose: str = "") -> Link:
-        """Return the connection to a node; one for each purpose, because a waiting response delays later ones."""
+        """Return the connection to a node for a purpose. A broker answers in order, so a waiting request blocks
+        others.
+        """
         return await self._connections.get(self._node(node_id), purpose)
 
     def _node(self, node_id: int) -> Node:
         node = self._view.nodes.get(node_id)
         if node is None:
             self.request_refresh()
-            raise NetworkError(f"broker {node_id} is not among the live ones")
+            raise NetworkError(f"broker {node_id} is not among the live brokers")
         return node
 
     async def ask(
@@ -262,7 +264,7 @@ class Cluster:
         return await channel.ask(expected, channel.pick(expected.API_KEY), message, timeout_ms=timeout_ms)
 
     async def ask_any(self, expected: type[Response], message: Message) -> Response:
-        """Ask any broker: known ones in random order, then the bootstrap list. Raises the last error."""
+        """Send a request to any broker: known ones in random order, then the bootstrap list. Raises the last error."""
         nodes = list(self._view.nodes.values())
         start = int(self.clock.random() * len(nodes)) if nodes else 0
         candidates = nodes[start:] + nodes[:start]
@@ -278,7 +280,7 @@ class Cluster:
         raise failure
 
     async def ask_controller(self, expected: type[Response], message: Message) -> Response:
-        """Ask the controller. Raises `NotControllerError` if none is known. Does not retry."""
+        """Send a request to the controller. Raises `NotControllerError` if none is known. Does not retry."""
         controller = self._view.controller_id
         if controller not in self._view.nodes:
             self.request_refresh()
@@ -288,7 +290,7 @@ class Cluster:
     async def ask_coordinator(
         self, group_id: str, expected: type[Response], message: Message, *, timeout_ms: float | None = None
     ) -> Response:
-        """Ask the coordinator of a group, which is looked up if unknown. Does not retry."""
+        """Send a request to the coordinator of a group. Looks the coordinator up if it is unknown. Does not retry."""
         node_id = await self.coordinator(group_id)
         try:
             return await self.ask(node_id, expected, message, purpose=f"group {group_id}", timeout_ms=timeout_ms)
@@ -297,7 +299,7 @@ class Cluster:
             raise
 
     async def coordinator(self, group_id: str) -> int:
-        """Return the node id of a group's coordinator. Raises retriable errors while there is none. Does not retry."""
+        """Return the node id of the coordinator of a group. Raises a retriable error while there is none."""
         known = self._coordinators.get(group_id)
         if known is not None:
             return known
@@ -308,7 +310,9 @@ class Cluster:
             raise error_for(found.error_code, f"group {group_id} has no coordinator")
         if found.node_id not in self._view.nodes:
             self.request_refresh()
-            raise CoordinatorNotAvailableError(f"broker {found.node_id}, coordinator of {group_id}, is not known yet")
+            raise CoordinatorNotAvailableError(
+                f"broker {found.node_id}, the coordinator of group {group_id}, is not in the metadata yet"
+            )
         self._coordinators[group_id] = found.node_id
         return found.node_id
 
@@ -319,7 +323,7 @@ class Cluster:
     # ------------------------------------------------------------------------------------------------ retries
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
-        """Retry until success, a final error, or the deadline; then raise the last error."""
+        """Call `attempt` until it succeeds or raises a final error. After the deadline, raise the last error."""
         failures = 0
         while True:
             try:

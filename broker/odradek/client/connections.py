@@ -31,7 +31,7 @@ class Link(Protocol):
         ...
 
     def pick(self, api_key: ApiKey) -> int:
-        """Return the highest version that both sides support."""
+        """Return the highest version of an API that client and broker support."""
         ...
 
     async def ask(
@@ -81,7 +81,7 @@ class Connections:
     """The connections of one client."""
 
     def __init__(self, settings: ClientSettings, clock: Clock, connect: Connect) -> None:
-        """Start without connections."""
+        """Create the object without connections."""
         self._connect: Final = connect
         self._clock: Final = clock
         self._backoff: Final = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms)
@@ -98,13 +98,13 @@ class Connections:
         return known is not None and known[1].is_open
 
     async def get(self, node: Node, purpose: str) -> Link:
-        """Return the connection to a node. Raises `NetworkError` if it cannot be opened, or is in backoff."""
+        """Return the connection to a node. Raises `NetworkError` if it cannot be opened, or while a backoff runs."""
         key = (node.node_id, purpose)
         known = self._channels.get(key)
         if known is not None:
             if known[1].is_open and known[0] == node:
                 return known[1]
-            # It is closed, or the broker with this id has another address.
+            # The connection is closed, or the broker with this id has another address.
             del self._channels[key]
             self._tasks.spawn(known[1].close(), name=f"close {node.host}")
         task = self._opening.get(key)
@@ -120,10 +120,12 @@ class Connections:
         if self._closed:
             raise NetworkError("the client is closed")
         if self._clock.monotonic_ms() < self._not_before_ms.get(node.node_id, 0.0):
-            raise NetworkError(f"{node.host}:{node.port} did not answer, the next attempt comes later")
+            raise NetworkError(
+                f"{node.host}:{node.port} could not be reached: the next attempt follows after reconnect.backoff.ms"
+            )
 
     async def _open(self, node: Node, key: Key) -> Link | OdradekError:
-        """Open a connection. Returns errors as values, because several callers may wait for the result, or none."""
+        """Open a connection. Return an error instead of raising it, because several callers or none may wait for it."""
         try:
             channel = await self._connect(node)
         except OdradekError as error:

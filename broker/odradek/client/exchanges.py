@@ -1,6 +1,6 @@
 """Produce and Fetch requests on a connection, in the newest version that both sides support.
 
-They use the hand-written codecs, without message objects. Used by `sender`, `fetcher` and `raw_fetch`.
+They use the codecs of the data path, which create no message objects. `sender`, `fetcher` and `raw_fetch` use them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _LAST_FETCH_BY_NAME: Final = 12
 
 
 class PreparedBatch(NamedTuple):
-    """A batch to send. The numbers are those in `data`; those of the batch may change meanwhile."""
+    """A batch to send, with the numbers in the header of `data`. The batch can get other numbers while it is in
+    flight.
+    """
 
     batch: ProducerBatch
     numbers: Numbers
@@ -40,7 +42,7 @@ class PreparedBatch(NamedTuple):
 
 
 class BatchAnswer(NamedTuple):
-    """The broker's answer about a batch. `base_offset` is -1 if unknown."""
+    """The broker's response for a batch. `base_offset` is -1 if unknown."""
 
     error_code: int = NONE
     base_offset: int = NO_OFFSET
@@ -49,7 +51,7 @@ class BatchAnswer(NamedTuple):
 
 
 async def exchange_produce(cluster: Cluster, node_id: int, prepared: list[PreparedBatch]) -> list[BatchAnswer]:
-    """Send batches to their leader, at most one for each partition. Returns an answer for each, in order.
+    """Send batches to their leader, at most one for each partition. Return a response for each, in order.
 
     Raises `NetworkError` or `RequestTimedOutError`; the result is then unknown. With acks=0, success means that the
     request was sent.
@@ -80,8 +82,8 @@ async def exchange_produce(cluster: Cluster, node_id: int, prepared: list[Prepar
 
 def _answer(row: ProducedPartition | None) -> BatchAnswer:
     if row is None:
-        # As if the connection had been lost: the batch may be written or not.
-        return BatchAnswer(NetworkError.code, message="the broker left the partition out of its answer")
+        # Treat it like a lost connection: the batch may have been written or not.
+        return BatchAnswer(NetworkError.code, message="the response lacks the partition")
     return BatchAnswer(row.error_code, row.base_offset, row.log_append_time_ms, row.error_message)
 
 

@@ -1,6 +1,6 @@
 """The metadata of a client, the schedule of its refreshes, and backoff after failures. Pure; used by `cluster`.
 
-Invariant: the leader epoch of a partition never decreases while the topic is the same (KIP-320), so the answer of a
+Invariant: the leader epoch of a partition never decreases while the topic is the same (KIP-320), so the response of a
 broker that is behind cannot restore an old leader.
 """
 
@@ -174,7 +174,7 @@ class RefreshSchedule:
     """When to request metadata: on demand, limited by the backoff, and when it is too old."""
 
     def __init__(self, backoff: Backoff, max_age_ms: float) -> None:
-        """Due at once."""
+        """The first request is due immediately."""
         self._backoff = backoff
         self._max_age_ms = max_age_ms
         self._due_ms = 0.0
@@ -186,19 +186,19 @@ class RefreshSchedule:
         return max(0.0, max(self._due_ms, self._not_before_ms) - now_ms)
 
     def request(self, *, urgent: bool = False) -> None:
-        """Request a refresh. `urgent`: it is about something new, so a recent answer does not help."""
+        """Request a refresh. `urgent` means that a response to an earlier request cannot contain what is needed."""
         self._due_ms = 0.0
         if urgent and not self._failures:
             self._not_before_ms = 0.0
 
     def succeeded(self, now_ms: float, random: float) -> None:
-        """Note an answer."""
+        """Note that metadata was received."""
         self._failures = 0
         self._due_ms = now_ms + self._max_age_ms
         self._not_before_ms = now_ms + self._backoff.delay_ms(1, random)
 
     def failed(self, now_ms: float, random: float) -> None:
-        """Note that no broker answered."""
+        """Note that no broker responded."""
         self._failures += 1
         self._due_ms = 0.0
         self._not_before_ms = now_ms + self._backoff.delay_ms(self._failures, random)

@@ -1,7 +1,7 @@
 """Requests for offsets of many partitions: start, end, by timestamp, and committed offsets of groups.
 
-Used by consumer, admin and blocking clients. Each leader is asked once per round, all leaders at the same time. Only
-retriable errors are retried, until the deadline.
+The consumer, the admin client and the blocking client use it. Each leader gets one request per attempt, all leaders at
+the same time. Retriable errors are retried until the deadline.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _CONSUMER_REPLICA: Final = -1
 
 
 class Membership(NamedTuple):
-    """The member that commits offsets. The defaults are for a group without members."""
+    """The identity of a member in its group, for commits. The defaults are those of a consumer that is not a member."""
 
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    """Id of a static member; None for a dynamic one."""
 
 
 def grouped_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -46,9 +47,9 @@ def grouped_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
 async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False, deadline: Deadline
 ) -> dict[TopicPartition, ListedOffset]:
-    """Return the offset of each partition for its timestamp, or a special timestamp of `base.types`.
+    """Return the offset of each partition for a timestamp in milliseconds, or for a special one of `base.types`.
 
-    The offset is -1 if no record is that new. Raises the error of a partition that remains until the deadline.
+    The offset is -1 if no record has such a timestamp. Raises the error of a partition that remains at the deadline.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     for topic in sorted(topics_of(wanted)):
@@ -98,7 +99,7 @@ def _without_leader(cluster: Cluster, partition: TopicPartition) -> ProtocolErro
 
 
 def _worse(known: ProtocolError | None, new: ProtocolError | None) -> ProtocolError | None:
-    """Return the more important error: a final one rather than a retriable one."""
+    """Return the error to raise: a final one rather than a retriable one."""
     if known is None or (new is not None and known.retriable and not new.retriable):
         return new
     return known
@@ -152,7 +153,10 @@ async def commit_offsets(
     member: Membership,
     deadline: Deadline,
 ) -> None:
-    """Commit the offsets of a group. Raises `RebalanceInProgressError`, `IllegalGenerationError`, ... for a member."""
+    """Commit the offsets of a group.
+
+    Raises `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` if `member` is out of date.
+    """
     if not offsets:
         return
     message = {
@@ -175,7 +179,7 @@ async def commit_offsets(
         for topic in response.topics:
             for item in topic.partitions:
                 if item.error_code:
-                    text = f"group {group_id} cannot commit {topic.name}-{item.partition_index}"
+                    text = f"group {group_id} cannot commit an offset of {topic.name}-{item.partition_index}"
                     failure = _worse(failure, error_for(item.error_code, text))
         _raise_group_error(cluster, group_id, failure)
 
@@ -202,7 +206,11 @@ async def fetch_committed(
     require_stable: bool = False,
     deadline: Deadline,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a group has committed of these partitions, or of all (None); partitions without a commit are left out."""
+    """Return the committed offsets of a group for these partitions, or for all if None.
+
+    The result lacks partitions for which nothing is committed. With `require_stable`, it waits for the commits of open
+    transactions.
+    """
     topics: list[dict[str, object]] | None = None
     if partitions is not None:
         topics = [
@@ -224,7 +232,7 @@ async def fetch_committed(
         for topic in answer.topics:
             for item in topic.partitions:
                 if item.error_code:
-                    text = f"the offset of group {group_id} in {topic.name}-{item.partition_index} cannot be read"
+                    text = f"the offset of group {group_id} for {topic.name}-{item.partition_index} cannot be read"
                     failure = _worse(failure, error_for(item.error_code, text))
                 elif item.committed_offset != NO_OFFSET:
                     epoch = item.committed_leader_epoch

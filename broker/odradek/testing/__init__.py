@@ -1,2 +1,1 @@
-"""Fixtures for tests of applications and of Odradek: a broker in the test process, real clusters, ZooKeeper in
-memory."""
+"""Fixtures for tests of applications and of Odradek: an in-process broker, real clusters and in-memory ZooKeeper."""

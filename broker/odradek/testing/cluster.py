@@ -1,4 +1,4 @@
-"""A real cluster for tests: the embedded cluster of `odradek up`, in a folder of the test and on its own ports.
+"""A real cluster for tests: the embedded cluster of `odradek up`, in the test's folder and on unused ports.
 
 A `RunningCluster` has the addresses, and methods to stop and kill brokers. The fixtures of `testing/plugin` create it.
 Its event loop runs in its own thread, so that all kinds of tests can use it; all methods block. `logs` returns the logs
@@ -42,7 +42,7 @@ def manifests(
     zookeeper: str | None,
     volumes: int = 1,
 ) -> str:
-    """Return the YAML of a cluster and its topics; the value of a topic is its spec without the cluster's name."""
+    """Return the YAML of a cluster and its topics. The value of a topic is its spec without the name of the cluster."""
     spec: dict[str, Any] = {"brokers": {"replicas": brokers, "config": dict(config)}}
     if volumes > 1:
         spec["brokers"]["storage"] = {"volumes": [{"id": number, "size": "1Gi"} for number in range(volumes)]}
@@ -75,11 +75,12 @@ class RunningCluster:
         volumes: int = 1,
         monitoring: bool = False,
     ) -> None:
-        """`topics`: name to spec, such as `{"t": {"partitions": 3, "replicas": 2}}`; `config`: broker properties.
+        """`topics` maps names to specs, such as `{"t": {"partitions": 3, "replicas": 2}}`. `config` has broker
+        properties.
 
-        Each broker has as many log directories as there are `volumes`. With `zookeeper` it uses that ensemble instead
-        of starting one. With `restart`, brokers that end are restarted. With `monitoring`, operator, ZooKeeper and
-        exporter serve metrics, too. Starts nothing yet.
+        `volumes` is the number of log directories of each broker. With `zookeeper`, the cluster uses that ensemble
+        instead of starting one. With `restart`, brokers that exit are restarted. With `monitoring`, the operator,
+        ZooKeeper and the exporter serve metrics. `start` starts the processes.
         """
         self.directory: Final = directory
         self._manifest = directory / "manifests" / "cluster.yaml"
@@ -97,7 +98,7 @@ class RunningCluster:
         self.write_topics(topics or {})
 
     def write_topics(self, topics: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replace the Topic resources; a running cluster applies them."""
+        """Replace the Topic resources. A running cluster applies them."""
         text = manifests(
             brokers=self._brokers,
             topics=topics,
@@ -156,7 +157,7 @@ class RunningCluster:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_CALL_SECONDS)
 
     def _on_loop(self, function: Callable[[], _T]) -> _T:
-        """Run a function in the cluster's thread: children must be started there."""
+        """Run a function in the cluster's thread. Child processes must be started there."""
         assert self._loop is not None, "not started"
         answer: Future[_T] = Future()
 
@@ -203,12 +204,12 @@ class RunningCluster:
 
     @property
     def pids(self) -> dict[int, int]:
-        """Process ids of the running brokers: of the started processes, which may be the parents of the brokers."""
+        """Process ids of the started processes of running brokers. They may be the parents of the brokers."""
         return self._running.brokers.pids
 
     @property
     def broker_pids(self) -> dict[int, int]:
-        """Process ids of the brokers themselves, below their parents."""
+        """Process ids of the brokers, without their parents."""
         return {number: next(iter(_children(pid)), pid) for number, pid in self.pids.items()}
 
     def address(self, broker_id: int) -> tuple[str, int]:
@@ -217,11 +218,11 @@ class RunningCluster:
         return host, int(port)
 
     def kill(self, broker_id: int) -> None:
-        """Send SIGKILL to a broker and its parent, as if a machine was lost. It stays down until `start_broker`."""
+        """Send SIGKILL to a broker and its parent, as if its machine failed. It stays down until `start_broker`."""
         self._on_loop(lambda: self._running.brokers.kill(broker_id))
 
     def crash(self, broker_id: int) -> None:
-        """Send SIGKILL to the broker process only: its parent ends its session, and then itself."""
+        """Send SIGKILL to the broker process only. Its parent ends the broker's ZooKeeper session and exits."""
         os.kill(self.broker_pids[broker_id], signal.SIGKILL)
 
     def stop_broker(self, broker_id: int) -> None:
@@ -243,7 +244,7 @@ class RunningCluster:
         self._signal_all(broker_id, signal.SIGCONT)
 
     def _signal_all(self, broker_id: int, number: signal.Signals) -> None:
-        """Signal the parent first, so that it does not treat the paused child as hanging."""
+        """Signal the parent first. Otherwise it would treat the paused child as hanging."""
         pid = self.pids[broker_id]
         for each in (pid, *_children(pid)):
             os.kill(each, number)

@@ -1,8 +1,8 @@
-"""One real broker inside the test process, with ZooKeeper in memory: no Java, no child process, up in a second.
+"""One real broker inside the test process, with ZooKeeper in memory. It starts in a second, without Java.
 
-The broker is complete: its own files, its own listener on the loopback address, its own controller. It runs on an event
-loop in a background thread, so synchronous and asynchronous tests can use it. Only ZooKeeper is replaced, by
-`MemoryTree`. For several brokers, failover or real ZooKeeper use `RunningCluster`.
+The broker has log files, a listener on the loopback address and a controller. It runs on an event loop in a background
+thread, so synchronous and asynchronous tests can use it. `MemoryTree` replaces ZooKeeper. Use `RunningCluster` for
+several brokers, failover or real ZooKeeper.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class InProcessBroker:
     """
 
     def __init__(self, directory: Path, config: Mapping[str, object] | None = None) -> None:
-        """`directory` holds the logs. `config` are broker properties, which win over `DEFAULTS`."""
+        """`directory` holds the logs. `config` has broker properties, which override `DEFAULTS`."""
         self.directory: Final = directory
         properties = {**DEFAULTS, "log.dirs": directory, **(config or {})}
         self._properties = {name: str(value) for name, value in properties.items()}
@@ -65,7 +65,7 @@ class InProcessBroker:
         self._broker: Broker | None = None
 
     def start(self) -> None:
-        """Start the broker. Raises `ConfigError`, or another `OdradekError` with the reason."""
+        """Start the broker. Raises `ConfigError` for an invalid property, or another `OdradekError` with the reason."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="odradek-broker", daemon=True)
         self._thread.start()
@@ -89,7 +89,7 @@ class InProcessBroker:
         return replace(system(), zookeeper=connect)
 
     def close(self) -> None:
-        """Stop the broker in order and end its thread."""
+        """Shut the broker down and end its thread. Idempotent."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None or loop.is_closed():
             return

@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Znode:
-    """Replaced, never modified, so that a copy of the dictionary of znodes is a snapshot of the tree."""
+    """A znode. It is replaced, never modified, so a copy of the dictionary of znodes is a snapshot of the tree."""
 
     data: bytes
     czxid: int
@@ -108,7 +108,7 @@ class _Watch:
         return change.path == self._path and (change.of_children if self._children else change.of_data)
 
     def call(self) -> None:
-        """Call back, unless cancelled meanwhile."""
+        """Call the callback, unless the watch was cancelled in the meantime."""
         if self in self._tree.watches:
             self._callback()
 
@@ -121,7 +121,7 @@ class MemoryTree:
     """The znodes of an ensemble, its sessions and their watches."""
 
     def __init__(self) -> None:
-        """Only the root exists."""
+        """The tree contains only the root."""
         self.nodes: dict[str, _Znode] = {ROOT: _Znode(b"", 0, 0, 0, 0, 0)}
         self.watches: dict[_Watch, None] = {}
         self.session_ids = count(FIRST_SESSION_ID)
@@ -219,7 +219,7 @@ class MemoryTree:
 
     def _delete(self, path: str, version: int) -> None:
         if path == ROOT:
-            raise ValueError("the root stays")
+            raise ValueError("the root cannot be deleted")
         if self._demand(path, version).num_children:
             raise NotEmpty("the znode has children", path)
         del self.nodes[path]
@@ -242,7 +242,7 @@ class MemoryZk:
     """One session on a tree. Use it on a running event loop."""
 
     def __init__(self, tree: MemoryTree | None = None) -> None:
-        """Connected; creates a tree if none is given."""
+        """The session is connected. Without `tree`, it creates one."""
         self.tree = MemoryTree() if tree is None else tree
         self.failures: list[ZkError] = []
         """Errors of the next operations of this session, one each; a failed operation is not executed."""
@@ -258,7 +258,7 @@ class MemoryZk:
 
     @property
     def session_id(self) -> int:
-        """Different for every client of a tree."""
+        """The id of the session, which no other session of the tree has."""
         return self._session_id
 
     # Reading
@@ -314,7 +314,7 @@ class MemoryZk:
             if make_parents:
                 self._ensure(parents(normal))
             (made,) = self._transaction([Create(wanted, data, ephemeral, sequential)])
-            assert isinstance(made, str), "a create answers with its path"
+            assert isinstance(made, str), "the result of a create is its path"
             return Created(made, self.tree.node(made).stat())
 
         return await self._answer(path, make)
@@ -326,7 +326,7 @@ class MemoryZk:
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> ZnodeStat:
         """See `ZkClient`."""
         (stat,) = await self.multi([SetData(_normal(path), data, version)])
-        assert isinstance(stat, ZnodeStat), "a set answers with its stat"
+        assert isinstance(stat, ZnodeStat), "the result of a set is the stat"
         return stat
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
@@ -367,7 +367,7 @@ class MemoryZk:
         await asyncio.sleep(0)
 
     def tell_later(self, callback: Callable[[], None]) -> None:
-        """A watch fired: call back on the loop, before the response to the write that fired it."""
+        """Schedule the callback of a watch that fired, before the response to the write that fired it."""
         asyncio.get_running_loop().call_soon(callback)
 
     # Implementation

@@ -1,8 +1,8 @@
 """pytest fixtures for users of Odradek: a broker in the test process, a real cluster and a real ZooKeeper.
 
 pytest loads this module in every project that has `odradek` installed. Therefore all fixtures start with `odradek_`,
-and nothing heavy is imported before a fixture is used. `odradek_broker` needs nothing else; the others need Java 17 and
-the jars of PySpark.
+and large modules are imported only when a fixture is used. `odradek_broker` needs nothing else. The other fixtures need
+Java 17 and the jars of PySpark.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def odradek_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProce
 
 @pytest.fixture(scope="session")
 def odradek_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Connect string of a real ZooKeeper that the tests of the session share; it starts empty.
+    """Connect string of a real ZooKeeper that the tests of the session share. It is empty at first.
 
     Use a chroot (`f"{odradek_zookeeper}/{name}"`, created first) or names that no other test uses.
     """
@@ -103,7 +103,7 @@ def odradek_cluster(
 def odradek_cluster_factory(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[ClusterFactory]:
-    """Starts clusters for one test, which may stop brokers: `odradek_cluster_factory(brokers=1, topics={...})`."""
+    """Starts clusters for one test, which can stop brokers: `odradek_cluster_factory(brokers=1, topics={...})`."""
     running: list[Iterator[RunningCluster]] = []
 
     def start(**options: Any) -> RunningCluster:

@@ -1,4 +1,4 @@
-"""Waits for a condition that other processes fulfill; fails the test after a timeout."""
+"""Waits for a condition that other threads or processes fulfill. Fails the test after a timeout."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = DEA
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come true within {seconds:g} s")
+            raise AssertionError(f"timed out after {seconds:g} s while waiting for {what}")
         time.sleep(_POLL_SECONDS)

@@ -7,7 +7,7 @@ never returned after it.
 A partition without a position waits for one (`reset` is the timestamp to look up). With a position it can be fetched
 while fewer than `BUFFERED_FETCHES` responses are buffered: one is read while the next is fetched. `epoch` counts seeks;
 a response requested under another epoch is dropped. `fetches` counts fetches: a slow leader may answer when the same
-range has been requested from another broker, so only the last fetch counts.
+range has been requested from another broker, so only the response to the last fetch is used.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PartitionState:
     )
 
     def __init__(self, topic_partition: TopicPartition) -> None:
-        """Without a position."""
+        """The position is unknown at first."""
         self.topic_partition = topic_partition
         self.position: int | None = None
         """The next offset for the application."""
@@ -71,7 +71,7 @@ class PartitionState:
         self.read_replica = NO_BROKER
         """The follower that the leader chose for reads (KIP-392)."""
         self.read_replica_until_ms = 0.0
-        """When to ask the leader again."""
+        """When to fetch from the leader again."""
         self._buffered: deque[RawFetch] = deque()
         self._stream: Iterator[tuple[list[Record], int]] | None = None
         self._pending: list[Record] = []
@@ -83,13 +83,13 @@ class PartitionState:
         self.position = self.fetch_offset = offset
 
     def await_reset(self, timestamp: int) -> None:
-        """Drop the position until the offset of `timestamp` was looked up."""
+        """Drop the position until the offset for `timestamp` has been looked up."""
         self._forget()
         self.position = self.fetch_offset = None
         self.reset_timestamp = timestamp
 
     def prefer(self, broker_id: int, until_ms: float) -> None:
-        """Read from this broker for a while."""
+        """Read from this broker until `until_ms` of the monotonic clock."""
         self.read_replica, self.read_replica_until_ms = broker_id, until_ms
 
     def source(self, now_ms: float, nodes: Container[int], leader: int) -> int:
@@ -111,7 +111,7 @@ class PartitionState:
     # Fetches
 
     def wants_data(self, now_ms: float) -> bool:
-        """Whether to fetch it now."""
+        """Whether the partition should be fetched now."""
         return (
             not self.paused
             and self.fetch_offset is not None
@@ -162,7 +162,7 @@ class PartitionState:
         return taken
 
     def _next_batch(self, check_crcs: bool) -> bool:
-        """Decode until a batch has records. Returns False if nothing is left."""
+        """Decode batches until one has visible records. Return False if no batch is left."""
         while self._buffered:
             if self._stream is None:
                 self._stream = iterate_records(self._buffered[0], check_crcs=check_crcs)
@@ -181,7 +181,7 @@ class PartitionState:
         return False
 
     def take_fetch(self) -> RawFetch | None:
-        """Return a whole response unchanged, from the position on."""
+        """Return a buffered response without decoding it, and move the position past it."""
         if not self._buffered or self.position is None:
             return None
         self._stream = None

@@ -1,8 +1,8 @@
 """Converts fetched bytes into records: which batches are complete, which records are visible, where to fetch next.
 
 `raw_fetch`, `fetcher` and users of a `RawFetch` call it. Invariant: it never returns a record below the requested
-offset, of a control batch, or, with read_committed, of an aborted transaction (KIP-98). Records of formats 0 and 1, in
-old logs, are returned like all others.
+offset, of a control batch, or, with read_committed, of an aborted transaction (KIP-98). It also reads the record
+formats 0 and 1 of old logs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: Fetche
         end = position + header.size
         next_offset = max(next_offset, header.next_offset)
     if len(view) and not end:
-        raise MessageTooLargeError(f"the batch at offset {fetch_offset} of {topic_partition} was cut by the broker")
+        raise MessageTooLargeError(
+            f"the batch at offset {fetch_offset} of {topic_partition} is larger than the fetch size: "
+            "the response contains only a part of it"
+        )
     aborted = answer.aborted_transactions or ()
     return RawFetch(
         topic_partition=topic_partition,
@@ -49,7 +52,8 @@ def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: Fetche
 def iterate_records(fetch: RawFetch, *, check_crcs: bool = True) -> Iterator[tuple[list[Record], int]]:
     """Yield the visible records of each batch, and the offset after the batch.
 
-    Raises `CorruptMessageError` for corrupt bytes, `InvalidRecordError` for an old wrapper that violates its format.
+    Raises `CorruptMessageError` for corrupt bytes and `InvalidRecordError` for an invalid compressed message of the
+    formats 0 and 1.
     """
     aborted = AbortedTransactions(fetch.aborted)
     data = fetch.records
@@ -60,7 +64,7 @@ def iterate_records(fetch: RawFetch, *, check_crcs: bool = True) -> Iterator[tup
             records: list[Record] = []
         else:
             records = list(formats.iterate_records(data, position, header, limit=_UNPACKED_LIMIT_BYTES))
-            # Not from the header: that of an old wrapper only has the last offset.
+            # The header of a compressed message in the formats 0 and 1 has the last offset, not the first.
             if records and records[0].offset < fetch.fetch_offset:
                 records = [record for record in records if record.offset >= fetch.fetch_offset]
         yield records, max(header.next_offset, fetch.fetch_offset)

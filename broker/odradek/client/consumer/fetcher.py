@@ -42,7 +42,7 @@ RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIME
 
 
 class _PartitionRequest(NamedTuple):
-    """What is requested of one partition."""
+    """The requested range of one partition."""
 
     fetch_offset: int
     leader_epoch: int
@@ -53,7 +53,7 @@ _Session = FetchSession[TopicPartition, _PartitionRequest]
 
 
 class Fetcher:
-    """The partitions of one consumer."""
+    """Fetches the assigned partitions of one consumer."""
 
     def __init__(self, cluster: Cluster) -> None:
         """The owner of `cluster` starts and closes it."""
@@ -84,12 +84,12 @@ class Fetcher:
         self._arrival.set()
 
     def _broke(self, _task: str, error: BaseException) -> None:
-        """A bug ended a task: the next call raises it."""
+        """Note an exception that ended a task because of a bug. The next call raises it."""
         self._failure = error
         self._arrival.set()
 
     def wake(self) -> None:
-        """Run the loop again."""
+        """Make the loop check all partitions now."""
         self._wakeup.set()
 
     # Assignment
@@ -123,7 +123,7 @@ class Fetcher:
                 continue
             taken[state.topic_partition] = records
             limit -= len(records)
-            # Partitions that returned records go to the end of the line.
+            # Partitions that returned records come last in the next call.
             self._states[state.topic_partition] = self._states.pop(state.topic_partition)
         self.wake()
         return taken
@@ -143,7 +143,7 @@ class Fetcher:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise RuntimeError("the consumer broke and must be closed") from self._failure
+            raise RuntimeError("the consumer failed with an internal error and must be closed") from self._failure
 
     def _raise_error(self, state: PartitionState, *, hold: bool) -> None:
         # If there are records, raise the error in the next call, so that they are not lost.
@@ -152,7 +152,7 @@ class Fetcher:
             raise error
 
     def has_news(self, partitions: set[TopicPartition]) -> bool:
-        """Whether taking would return records or raise."""
+        """Whether taking from these partitions would return records or raise an error."""
         return self._failure is not None or any(
             state.topic_partition in partitions and (state.has_data or state.error is not None)
             for state in self._states.values()
@@ -168,7 +168,7 @@ class Fetcher:
             timer.cancel()
 
     def interrupt(self) -> None:
-        """End a `wait` early."""
+        """Make `wait` return now."""
         self._arrival.set()
 
     # The loop
@@ -311,7 +311,7 @@ class Fetcher:
     def _refused(self, state: PartitionState, error: ProtocolError, session: _Session) -> None:
         if isinstance(error, OffsetOutOfRangeError):
             if state.read_replica != NO_BROKER:
-                # The follower may be behind the data that the leader returned before.
+                # The follower may be behind the leader and lack data that the leader returned before.
                 state.read_replica = NO_BROKER
                 return
             timestamp = RESET_TIMESTAMPS.get(self._settings.auto_offset_reset)

@@ -86,19 +86,19 @@ class MemberEvents(Protocol):
     """The consumer's callbacks around a rebalance."""
 
     async def on_revoked(self, *, lost: bool) -> None:
-        """The assignment ends. Positions can still be committed unless it is `lost`."""
+        """End the assignment. Positions can still be committed unless the assignment is `lost`."""
         ...
 
     async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """A new assignment begins."""
+        """Begin a new assignment."""
         ...
 
 
 class GroupMember:
-    """One membership. Call `join` whenever `needs_join`; `close` is idempotent."""
+    """One member of a group. Call `join` whenever `needs_join` is true; `close` is idempotent."""
 
     def __init__(self, cluster: Cluster, group_id: str, events: MemberEvents, *, on_news: Callable[[], None]) -> None:
-        """`on_news` is called when `needs_join` or `error` was set in the background."""
+        """`on_news` is called when a background task has set `needs_join` or `error`."""
         self._cluster = cluster
         self._settings: Final = cluster.settings
         self._clock: Final = cluster.clock
@@ -135,14 +135,16 @@ class GroupMember:
     def committing_identity(self) -> Membership:
         """Return the identity for commits, if they are possible now.
 
-        Raises `UnknownMemberIdError` if the assignment was lost and `RebalanceInProgressError` while there is none: a
-        commit without a generation would count as that of a group without members, and overwrite commits of the new
-        owners.
+        Raises `UnknownMemberIdError` if the assignment was lost, and `RebalanceInProgressError` while there is none. A
+        commit without a generation would be accepted like one from outside the group, and overwrite the commits of the
+        new owners.
         """
         if self._state is State.LOST:
-            raise UnknownMemberIdError(f"the membership in group {self._group_id} was lost: others own its partitions")
+            raise UnknownMemberIdError(
+                f"the group {self._group_id} has removed this member: other members own its partitions"
+            )
         if self._state not in (State.IN, State.STALE):
-            raise RebalanceInProgressError(f"there is no membership in group {self._group_id} yet")
+            raise RebalanceInProgressError(f"this consumer has not joined group {self._group_id} yet")
         return self.identity
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -154,11 +156,11 @@ class GroupMember:
             self._stale()
 
     def polled(self) -> None:
-        """The application called poll."""
+        """Note that the application asked for records."""
         self._polled_ms = self._clock.monotonic_ms()
 
     def commit_failed(self, error: ProtocolError) -> None:
-        """A commit was rejected: the generation may have ended."""
+        """Note that a commit was rejected. The generation may have ended."""
         if isinstance(error, _LOST_ERRORS):
             self._lose()
         elif isinstance(error, RebalanceInProgressError):
@@ -286,7 +288,7 @@ class GroupMember:
         """As the leader, return the assignment of each member."""
         if protocol not in ASSIGNORS:
             raise InconsistentGroupProtocolError(
-                f"group {self._group_id} chose the assignor {protocol!r}, unknown here"
+                f"group {self._group_id} chose the assignor {protocol!r}, which this client does not have"
             )
         wanting = [
             Member(member.member_id, decode_subscription(member.metadata).topics, member.group_instance_id)
@@ -312,7 +314,11 @@ class GroupMember:
             if self._state not in (State.IN, State.STALE):
                 continue
             if self._clock.monotonic_ms() - self._polled_ms > self._settings.max_poll_interval_ms:
-                _LOG.warning("member %s was not polled in time and leaves %s", self._member_id, self._group_id)
+                _LOG.warning(
+                    "member %s leaves group %s: the application did not call getmany within max.poll.interval.ms",
+                    self._member_id,
+                    self._group_id,
+                )
                 await self._leave_group()
                 self._lose()
                 continue
@@ -337,7 +343,7 @@ class GroupMember:
     # Leave
 
     async def leave(self) -> None:
-        """Give up the assignment and leave the group, if the coordinator can be reached."""
+        """End the assignment, and leave the group if the coordinator can be reached."""
         if self._state in (State.IN, State.STALE):
             await self._events.on_revoked(lost=False)
         await self._leave_group()
@@ -346,7 +352,7 @@ class GroupMember:
         self._state = State.OUT
 
     async def _leave_group(self) -> None:
-        # A static member keeps its place within the session timeout, so that a restart causes no rebalance.
+        # A static member does not leave: if it restarts within the session timeout, there is no rebalance.
         if not self._member_id or self._settings.group_instance_id is not None:
             return
         message: dict[str, object] = {
@@ -357,7 +363,7 @@ class GroupMember:
         try:
             await self._ask(LeaveGroupResponse, message, self._settings.request_timeout_ms)
         except ProtocolError as error:
-            _LOG.info("member %s could not leave %s: %s", self._member_id, self._group_id, error)
+            _LOG.info("member %s could not leave group %s: %s", self._member_id, self._group_id, error)
 
     async def close(self) -> None:
         """Stop the heartbeats without leaving the group."""

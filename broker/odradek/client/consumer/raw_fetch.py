@@ -39,7 +39,7 @@ class Range:
 
 
 class RawFetcher:
-    """The fetches of one client."""
+    """Fetches ranges for one client."""
 
     def __init__(self, cluster: Cluster) -> None:
         """The owner of `cluster` starts and closes it."""
@@ -98,7 +98,7 @@ class RawFetcher:
         self._ahead[wanted.topic_partition, wanted.read_committed] = (following, task)
 
     async def _quietly(self, wanted: Range) -> RawFetch | OdradekError:
-        """Fetch once. An error is returned as a value, because the range may never be requested."""
+        """Fetch once. Return an error instead of raising it, because the range may never be requested."""
         try:
             return await self._once(wanted)
         except OdradekError as error:
@@ -123,7 +123,7 @@ class RawFetcher:
         except OdradekError:
             if self._preferred.pop(topic_partition, None) is None:
                 raise
-            # A follower may be behind the data that the leader returned before, or down: ask the leader.
+            # The follower may be down, or lack data that the leader returned before: fetch from the leader.
             return await self._once(wanted)
         if answer.preferred_read_replica not in (NO_BROKER, source):
             until_ms = self._cluster.clock.monotonic_ms() + self._cluster.settings.metadata_max_age_ms
@@ -155,14 +155,14 @@ class RawFetcher:
         finally:
             self._slots[broker].discard(slot)
         if response.error_code:
-            raise error_for(response.error_code, f"broker {broker} refused a fetch")
+            raise error_for(response.error_code, f"broker {broker} rejected a fetch")
         for answer in response.partitions:
             if answer.error_code:
                 raise error_for(
                     answer.error_code, f"offset {wanted.offset} of {wanted.topic_partition} cannot be fetched"
                 )
             return answer
-        raise LeaderNotAvailableError(f"broker {broker} left {wanted.topic_partition} out of its answer")
+        raise LeaderNotAvailableError(f"the response of broker {broker} lacks {wanted.topic_partition}")
 
     def _entry(self, wanted: Range) -> FetchEntry:
         topic, partition = wanted.topic_partition

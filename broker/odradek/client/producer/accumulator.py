@@ -26,19 +26,19 @@ RECORD_OVERHEAD_BYTES: Final = 21
 
 
 class Receipt(Protocol):
-    """Waits for the result of a batch."""
+    """Something that waits for the result of a batch."""
 
     def acknowledged(self, batch: BatchMetadata) -> None:
-        """The batch was acknowledged."""
+        """Handle that the batch was acknowledged."""
         ...
 
     def failed(self, error: OdradekError) -> None:
-        """The batch failed; it was probably not appended."""
+        """Handle that the batch failed. It was probably not appended."""
         ...
 
 
 class Builder(Protocol):
-    """Encodes records; implemented by `batch_builder`."""
+    """Encodes the records of one batch; implemented by `batch_builder`."""
 
     @property
     def record_count(self) -> int:
@@ -140,7 +140,7 @@ class Accumulator:
         self.window: Callable[[TopicPartition], int] = lambda _: limits.max_in_flight
         """Batches of a partition that may be in flight, at most `max_in_flight`; the sender may reduce it."""
         self.send_now = False
-        """Set while a flush or a full buffer waits: every batch is ready at once."""
+        """While a flush or a call waits for memory, every batch is ready immediately."""
 
     @property
     def used_bytes(self) -> int:
@@ -153,7 +153,7 @@ class Accumulator:
         return not self._queues and not self._in_flight
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether records of this size may be added now."""
+        """Whether records of this size fit into `buffer_memory` now."""
         return self._used_bytes == 0 or self._used_bytes + size_bytes <= self._limits.buffer_memory
 
     def batches(self) -> list[ProducerBatch]:
@@ -180,7 +180,7 @@ class Accumulator:
     def append_many(
         self, topic_partition: TopicPartition, records: list[KeyValueTime], *, now_ms: float
     ) -> list[ProducerBatch]:
-        """Add records in order. Returns the batches that took some. The caller has checked `has_room`."""
+        """Add records in order. Return the batches that contain them. The caller has checked `has_room`."""
         if not records:
             return []
         batch = self._open_batch(topic_partition, now_ms)
@@ -253,7 +253,7 @@ class Accumulator:
         return self._queues[topic_partition][0].size_bytes
 
     def take(self, topic_partition: TopicPartition) -> ProducerBatch:
-        """Close the first batch of a ready partition and move it in flight; the partition becomes the last in line."""
+        """Close the first batch of a ready partition and move it in flight. Other partitions come first next time."""
         queue = self._queues.pop(topic_partition)
         batch = queue.pop(0)
         if queue:
@@ -266,7 +266,7 @@ class Accumulator:
     # Results
 
     def retry(self, batch: ProducerBatch, at_ms: float) -> None:
-        """Put a returned batch back at its place in the queue; it can be sent again from `at_ms` on."""
+        """Put a batch back at its position in the queue. It can be sent again from `at_ms` on."""
         self._landed(batch)
         batch.retry_at_ms = at_ms
         insort(self._queues.setdefault(batch.topic_partition, []), batch, key=_by_order)
@@ -294,7 +294,7 @@ class Accumulator:
         return self._discard(batch for queue in self._queues.values() for batch in queue if batch.created_ms <= limit)
 
     def next_expiry_ms(self) -> float | None:
-        """When `expire` will find a batch; None if no batch is queued."""
+        """Return when the oldest queued batch expires; None if no batch is queued."""
         if not self._queues:
             return None
         return min(queue[0].created_ms for queue in self._queues.values()) + self._limits.delivery_timeout_ms

@@ -1,4 +1,4 @@
-"""The accumulator's builder on top of `v2/batch`: appends many records at once and can change the numbers.
+"""Builds the batches of the accumulator: appends many records at once and can change the sequence numbers.
 
 `accumulator` and `sender` use it. Invariant: records are compressed once; if the producer id or the sequence of a batch
 changes, the bytes of its records stay the same.
@@ -24,7 +24,7 @@ class ClientBatchBuilder:
     __slots__ = ("_builder", "_built")
 
     def __init__(self, codec: Codec, limit_bytes: int) -> None:
-        """An empty batch."""
+        """The batch is empty at first."""
         self._builder = BatchBuilder(codec=codec, limit_bytes=limit_bytes)
         self._built: bytes | None = None
 

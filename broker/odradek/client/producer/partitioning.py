@@ -16,7 +16,7 @@ _CACHED_KEYS: Final = 65_536
 
 
 def murmur2(data: bytes) -> int:
-    """32-bit MurmurHash2 (Austin Appleby) with the Java client's seed, as an unsigned number."""
+    """Return the 32-bit MurmurHash2 (Austin Appleby) with the Java client's seed, as an unsigned number."""
     length = len(data)
     hashed = _SEED ^ length
     whole = length & ~3
@@ -31,7 +31,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key: the hash without its sign bit, modulo the number of partitions."""
+    """Return the partition of a key: the hash without its sign bit, modulo the number of partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
@@ -55,7 +55,7 @@ class DefaultPartitioner:
         return hashed % partition_count
 
     def without_key(self, topic: str, available: Sequence[int], size_bytes: int) -> int:
-        """Return the sticky partition of a topic, one of those with a leader; `available` must not be empty."""
+        """Return the partition for records without key. `available` are the partitions with a leader, at least one."""
         current = self._sticky.get(topic)
         if current is None or current[1] >= self._sticky_bytes or current[0] not in available:
             current = (self._next(current, available), 0)

@@ -38,7 +38,7 @@ from odradek.protocol.messages.produce import InitProducerIdResponse
 
 _NO_PRODUCER: Final = -1
 _LEADER_STAYS: Final = (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)
-"""Errors of a leader that concern its followers; another leader would answer the same."""
+"""Errors that concern the followers of a partition. Another leader would return the same error."""
 
 
 class Sender:
@@ -63,7 +63,7 @@ class Sender:
             accumulator.window = self._window
 
     def _window(self, topic_partition: TopicPartition) -> int:
-        """Batches of a partition that may be in flight, as its sequence numbers and the settings allow."""
+        """Return how many batches of a partition may be in flight: the lower of its window and the setting."""
         sequences = self._sequences.get(topic_partition)
         return min(self._settings.max_in_flight_requests_per_connection, sequences.window if sequences else 1)
 
@@ -87,11 +87,11 @@ class Sender:
         self.wake()
 
     def wake(self) -> None:
-        """Run the loop again."""
+        """Make the loop check for ready batches now."""
         self._wakeup.set()
 
     async def close(self) -> None:
-        """Stop. Batches without an answer fail."""
+        """Stop. Batches without a response fail."""
         await self._tasks.close()
         self._fail_everything(NetworkError("the producer was closed before the record was acknowledged"))
 
@@ -103,9 +103,11 @@ class Sender:
             batch.failed(error)
 
     def _broke(self, _task: str, error: BaseException) -> None:
-        """A bug ended a task, so no batch can be expected to complete: fail all of them."""
+        """Fail all batches, because a bug ended a task and no batch can be expected to complete."""
         self._failure = error
-        self._fail_everything(UnknownServerError(f"the producer broke and must be closed: {error!r}"))
+        self._fail_everything(
+            UnknownServerError(f"the producer failed with an internal error and must be closed: {error!r}")
+        )
         self._on_room()
 
     @property
@@ -142,7 +144,7 @@ class Sender:
             self._on_room()
 
     def _dispatch(self, now_ms: float) -> float | None:
-        """Send what is ready. Returns when the next batch is due, if any."""
+        """Send all ready batches. Return the time when the next batch is due, if any."""
         ready, next_ms = self._accumulator.ready(now_ms)
         if not ready or not self._has_identity():
             return next_ms
@@ -198,7 +200,7 @@ class Sender:
             if isinstance(error, StateError):
                 self._cluster.request_refresh()
         finally:
-            # Without answers the request was cancelled: `close` fails the batches in flight.
+            # Without responses the request was cancelled, and `close` fails the batches in flight.
             self._requests[leader] -= 1
             if self._failure is None:
                 for item, answer in zip(prepared, answers, strict=False):
@@ -206,7 +208,7 @@ class Sender:
             self._on_room()
             self.wake()
 
-    # Answers
+    # Responses
 
     def _settle(self, item: PreparedBatch, answer: BatchAnswer) -> None:
         batch = item.batch
@@ -221,7 +223,9 @@ class Sender:
             self._accumulator.done(batch)
             batch.acknowledged(answer.base_offset, answer.timestamp)
             return
-        error = error_for(answer.error_code, answer.message or f"partition {batch.topic_partition} refused a batch")
+        error = error_for(
+            answer.error_code, answer.message or f"the leader of {batch.topic_partition} rejected a batch"
+        )
         now_ms = self._clock.monotonic_ms()
         late = now_ms >= batch.created_ms + self._settings.delivery_timeout_ms
         if verdict is Verdict.FAIL or late or batch.attempts > self._settings.retries:
@@ -262,7 +266,7 @@ class Sender:
             try:
                 response = await self._cluster.ask_any(InitProducerIdResponse, message)
                 if response.error_code:
-                    raise error_for(response.error_code, "no producer id was given")
+                    raise error_for(response.error_code, "the broker assigned no producer id")
             except ProtocolError as error:
                 if not error.retriable:
                     for batch in self._accumulator.discard_waiting():

@@ -1,6 +1,6 @@
-"""Idempotence: the sequence numbers of batches, and what a broker's answer means for a batch (KIP-98, KIP-360).
+"""Idempotence: the sequence numbers of batches, and what a response means for a batch (KIP-98, KIP-360).
 
-`sender` numbers batches in the order of their partition as it sends them, and asks for a `Verdict` on each answer.
+`sender` numbers batches in the order of their partition as it sends them, and asks for a `Verdict` on each response.
 Invariant: within a partition and producer epoch the sequence numbers have no gap and no repeat, and a batch keeps its
 numbers for as long as the broker may have appended it.
 
@@ -9,15 +9,15 @@ from the producer, it accepts any sequence. So until the first acknowledgement, 
 order: if the first batch is rejected (the leader is not ready), the second could be appended before it. Hence only one
 batch of the partition may be in flight until `is_proven`. From then on, a broker that rejects the oldest unanswered
 batch because of a gap has none of the later ones either, and all of them may be renumbered from 0 under the next
-epoch. This is the only case in which a batch changes its numbers. After a lost answer the same batch is sent again, and
-the broker recognizes it as a duplicate. A later batch that is rejected because of a gap waits for the oldest.
+epoch. This is the only case in which a batch changes its numbers. After a lost response the same batch is sent again,
+and the broker recognizes it as a duplicate. A later batch that is rejected because of a gap waits for the oldest.
 
 A broker recognizes only the last five batches of a producer. After a change of the leader, later batches can be
-acknowledged by the new leader while the old one still owes an answer. Hence `window` also limits the batches numbered
+acknowledged by the new leader before the old one responds. Hence `window` also limits the batches numbered
 since the oldest unanswered one to five. Otherwise its retry could be rejected although the broker has it, and
 renumbering would append it twice and out of order.
 
-    answer                                  oldest unanswered batch      later batch
+    response                                oldest unanswered batch      later batch
     none, DUPLICATE_SEQUENCE_NUMBER         ACKNOWLEDGE                  ACKNOWLEDGE
     OUT_OF_ORDER_SEQUENCE, UNKNOWN_PRODUCER renumber, RETRY              RETRY
     INVALID_PRODUCER_EPOCH, new numbers     FAIL, new producer id        FAIL, new producer id
@@ -64,11 +64,11 @@ class Numbers(NamedTuple):
 
 
 UNNUMBERED: Final = Numbers(-1, -1, NO_SEQUENCE)
-"""Of a batch that was not sent yet, or of a producer without idempotence."""
+"""The numbers of a batch before it is sent, and of every batch without idempotence."""
 
 
 class Verdict(Enum):
-    """What to do with a batch after its answer."""
+    """What to do with a batch after the response."""
 
     ACKNOWLEDGE = "acknowledge"
     RETRY = "retry"
@@ -148,7 +148,7 @@ class PartitionSequences:
         self._since_oldest.append(batch)
 
     def judge(self, batch: Numbered, code: int, sent: Numbers) -> Verdict:
-        """Return what an answer means for a batch that was sent with the numbers `sent`."""
+        """Return what a response means for a batch that was sent with the numbers `sent`."""
         if code in (_NONE, DuplicateSequenceError.code):
             verdict = Verdict.ACKNOWLEDGE
             self._is_proven = self._is_proven or sent[:2] == self._identity
@@ -167,7 +167,7 @@ class PartitionSequences:
         return verdict
 
     def settled(self, batch: Numbered) -> None:
-        """The batch was acknowledged or has failed. A gap that a failure leaves shows in the next answer."""
+        """Note that a batch was acknowledged or has failed. If a failure leaves a gap, the next response reports it."""
         if batch in self._outstanding:
             self._outstanding.remove(batch)
         while self._since_oldest and self._since_oldest[0] not in self._outstanding:
