@@ -1,4 +1,4 @@
-"""A cluster for the client's live tests: Odradek's own, or the one that ODRADEK_CLIENT_BOOTSTRAP names."""
+"""A cluster for the live tests of the client: an Odradek cluster, or the one that ODRADEK_CLIENT_BOOTSTRAP names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PARTITIONS = 3
 
 @pytest.fixture
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """Where the cluster is reached."""
+    """Bootstrap addresses of the cluster."""
     other = os.environ.get("ODRADEK_CLIENT_BOOTSTRAP")
     return other or str(request.getfixturevalue("odradek_cluster").bootstrap)
 
 
 @pytest.fixture
 def settings(bootstrap: str) -> ClientSettings:
-    """Settings that wait for nothing without need, and long enough for a machine that is busy with other things."""
+    """Settings with short pauses and with timeouts that are long enough for a busy machine."""
     return ClientSettings.of(
         bootstrap,
         auto_offset_reset="earliest",
@@ -38,7 +38,7 @@ def settings(bootstrap: str) -> ClientSettings:
 
 @pytest.fixture
 async def topic(settings: ClientSettings) -> AsyncIterator[str]:
-    """A topic of three partitions for one test; tests choose timestamps, so nothing in it may be too old."""
+    """A topic with three partitions for one test. It keeps records with old timestamps, which tests use."""
     name = f"client-{uuid4().hex[:8]}"
     async with Admin(settings) as admin:
         await admin.create_topics(

@@ -1,4 +1,4 @@
-"""Admin calls against real brokers."""
+"""The admin client with real brokers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
 async def eventually(ask: Callable[[], Awaitable[T]], enough: Callable[[T], bool]) -> T:
-    """Ask until the answer is good enough; the caller bounds the time."""
+    """Repeat a request until its result is sufficient. The timeout of the test limits the time."""
     while not enough(found := await ask()):
         pass
     return found
 
 
-async def test_topics_come_grow_and_go(settings: ClientSettings, topic: str) -> None:
+async def test_topics_are_created_extended_and_deleted(settings: ClientSettings, topic: str) -> None:
     name = f"{topic}-own"
     async with Admin(settings) as admin, asyncio.timeout(120):
         await admin.create_topics([NewTopic(name=name, partitions=2, configs=(("retention.ms", "60000"),))])
@@ -81,7 +81,7 @@ async def test_configurations(settings: ClientSettings, topic: str) -> None:
         assert found[resource]["cleanup.policy"].value == "delete"
 
 
-async def test_the_cluster_and_its_disks(settings: ClientSettings, topic: str) -> None:
+async def test_descriptions_of_the_cluster_and_its_log_directories(settings: ClientSettings, topic: str) -> None:
     async with Producer(settings) as producer:
         await producer.send_and_wait(topic, b"v" * 1_000, partition=1)
     async with Admin(settings) as admin:

@@ -1,4 +1,4 @@
-"""The facade for threads against real brokers, over threads and forks."""
+"""The blocking client with real brokers, in several threads and in a forked child."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def many_threads(client: BlockingClient, topic: str, expected: list[bytes]) -> N
 
 
 def in_a_child(client: BlockingClient, partition: TopicPartition) -> None:
-    """A forked worker uses the client that it inherited, and the shared one, without touching its parent's."""
+    """A forked child uses the client that it inherited and the shared one. The parent's connections stay intact."""
     shared = BlockingClient.shared(client.settings)
     assert shared.latest_offsets([partition]) == {partition: COUNT}
     child = os.fork()

@@ -1,4 +1,4 @@
-"""The consumer against real brokers: assignment, positions, groups."""
+"""The consumer with real brokers: assignment, positions and groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def fill(settings: ClientSettings, topic: str, count: int, *, partition: i
 
 
 async def read(consumer: Consumer, count: int) -> list[int]:
-    """The numbers in the next `count` records."""
+    """Return the numbers in the next `count` records."""
     found: list[int] = []
     async with asyncio.timeout(120):
         while len(found) < count:
@@ -112,7 +112,7 @@ async def test_out_of_range_without_policy_raises_once(settings: ClientSettings,
         assert await read(consumer, 5) == [5, 6, 7, 8, 9]
 
 
-async def test_commits_survive_the_consumer(settings: ClientSettings, topic: str) -> None:
+async def test_the_next_consumer_starts_at_the_committed_offset(settings: ClientSettings, topic: str) -> None:
     await fill(settings, topic, 20)
     group = settings.replace(group_id=f"group-{topic}", enable_auto_commit=False)
     partition = TopicPartition(topic, 0)
@@ -133,7 +133,7 @@ async def test_commits_survive_the_consumer(settings: ClientSettings, topic: str
 
 
 class Listener:
-    """Notes what a rebalance does."""
+    """A listener that records the calls."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, set[int]]] = []
@@ -146,7 +146,7 @@ class Listener:
 
 
 async def poll_until(consumers: Sequence[Consumer], shares: list[int]) -> list[list[int]]:
-    """Poll all of them until their shares of the partitions are as wished; what they read."""
+    """Poll all consumers until they own these numbers of partitions. Return the numbers that each has read."""
     found: list[list[int]] = [[] for _ in consumers]
     async with asyncio.timeout(120):
         while sorted(len(consumer.assignment()) for consumer in consumers) != shares:
@@ -157,7 +157,9 @@ async def poll_until(consumers: Sequence[Consumer], shares: list[int]) -> list[l
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-async def test_a_group_shares_and_hands_over(settings: ClientSettings, topic: str, assignor: str) -> None:
+async def test_a_group_shares_partitions_and_reassigns_them(
+    settings: ClientSettings, topic: str, assignor: str
+) -> None:
     group = settings.replace(group_id=f"group-{topic}", partition_assignment_strategy=(assignor,))
     for partition in range(3):
         await fill(settings, topic, 10, partition=partition)
@@ -168,7 +170,7 @@ async def test_a_group_shares_and_hands_over(settings: ClientSettings, topic: st
         async with Consumer(group, topic) as second:
             assert await poll_until([first, second], [1, 2]) == [[], []]
             assert first.assignment() | second.assignment() == {TopicPartition(topic, n) for n in range(3)}
-        # The one that is left takes everything over, and reads nothing twice.
+        # The remaining consumer gets all partitions and reads no record twice.
         assert await poll_until([first], [3]) == [[]]
         await fill(settings, topic, 5, partition=1)
         assert await read(first, 5) == list(range(5))
@@ -177,7 +179,7 @@ async def test_a_group_shares_and_hands_over(settings: ClientSettings, topic: st
     assert listener.events[-1] == ("revoked", {0, 1, 2})
 
 
-async def test_a_group_follows_a_growing_topic(settings: ClientSettings, topic: str) -> None:
+async def test_a_group_reads_new_partitions_of_a_topic(settings: ClientSettings, topic: str) -> None:
     from odradek.client.admin import Admin
 
     group = settings.replace(group_id=f"group-{topic}", metadata_max_age_ms=200)

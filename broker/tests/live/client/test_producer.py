@@ -1,4 +1,4 @@
-"""The producer against real brokers."""
+"""The producer with real brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
 async def read_all(settings: ClientSettings, topic: str, count: int) -> dict[TopicPartition, list[tuple[bytes, bytes]]]:
-    """Key and value of every record of a topic, by partition, in order."""
+    """Return key and value of every record of a topic, by partition and in order."""
     found: dict[TopicPartition, list[tuple[bytes, bytes]]] = {}
     async with Consumer(settings, topic) as consumer, asyncio.timeout(120):
         while sum(map(len, found.values())) < count:
@@ -41,7 +41,7 @@ async def test_records_arrive_in_order_with_each_codec(settings: ClientSettings,
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-async def test_every_acks_delivers(settings: ClientSettings, topic: str, acks: str) -> None:
+async def test_records_arrive_with_each_acks(settings: ClientSettings, topic: str, acks: str) -> None:
     async with Producer(settings.replace(acks=acks)) as producer:
         sent = [await producer.send(topic, b"%d" % n, partition=0) for n in range(20)]
         await producer.flush()
@@ -51,7 +51,7 @@ async def test_every_acks_delivers(settings: ClientSettings, topic: str, acks: s
     assert [value for _, value in found[TopicPartition(topic, 0)]] == [b"%d" % n for n in range(20)]
 
 
-async def test_metadata_tells_place_and_time(settings: ClientSettings, topic: str) -> None:
+async def test_metadata_has_offset_and_timestamp(settings: ClientSettings, topic: str) -> None:
     async with Producer(settings) as producer:
         first = await producer.send_and_wait(topic, b"v", key=b"k", partition=2, timestamp_ms=123_456)
         second = await producer.send_and_wait(topic, None, key=b"k", partition=2, headers=(("h", b"1"), ("n", None)))
@@ -65,7 +65,7 @@ async def test_metadata_tells_place_and_time(settings: ClientSettings, topic: st
 
 
 async def test_errors_reach_the_caller(settings: ClientSettings, topic: str) -> None:
-    # A topic that is not there may still come: that is told at the end of the time, and never before an answer.
+    # The topic may still be created, so the error is raised at the end of max.block.ms, after at least one response.
     async with Producer(settings.replace(max_block_ms=5_000)) as producer:
         with pytest.raises(UnknownTopicOrPartitionError):
             await producer.send(f"{topic}-missing", b"v")
@@ -74,7 +74,7 @@ async def test_errors_reach_the_caller(settings: ClientSettings, topic: str) -> 
             await producer.send(topic, b"v" * 2_000)
 
 
-async def test_the_broker_refuses_what_is_too_large_and_the_rest_goes_on(settings: ClientSettings, topic: str) -> None:
+async def test_a_record_that_is_too_large_fails_and_others_are_written(settings: ClientSettings, topic: str) -> None:
     large = settings.replace(max_request_size=8 << 20, batch_size=1)
     async with Producer(large) as producer:
         before = await producer.send_and_wait(topic, b"a", partition=0)

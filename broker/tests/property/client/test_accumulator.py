@@ -1,4 +1,4 @@
-"""The accumulator against plain lists: nothing lost, nothing reordered, memory counted."""
+"""The accumulator compared with plain lists: no record is lost or reordered, and memory is counted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def values(batch: ProducerBatch) -> list[int]:
 
 @dataclass
 class Model:
-    """One partition as lists: everything put in, and what became of it."""
+    """A model of one partition: lists of all records and their results."""
 
     put: list[int] = field(default_factory=list)
     acknowledged: list[int] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Model:
 
 
 class AccumulatorMachine(RuleBasedStateMachine):
-    """Random callers and random brokers."""
+    """Random calls and random responses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.flight)
     @rule(data=st.data(), good=st.booleans())
     def answer(self, data: st.DataObject, good: bool) -> None:
-        # Brokers answer the batches of a partition in their order.
+        # A broker responds to the batches of a partition in order.
         partition = data.draw(st.sampled_from(sorted({batch.topic_partition for batch in self.flight})))
         batch = next(batch for batch in self.flight if batch.topic_partition == partition)
         later = [b for b in self.flight if b.topic_partition == partition and b is not batch]
@@ -92,7 +92,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
             self.kept.done(batch)
             self.models[partition].acknowledged += values(batch)
             return
-        # Those behind it find a gap.
+        # The broker reports a gap for the batches after it.
         for each in [batch, *later]:
             self.kept.retry(each, self.now_ms + 5)
         self.flight = [each for each in self.flight if each not in later]

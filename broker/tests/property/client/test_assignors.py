@@ -1,4 +1,4 @@
-"""Assignors against slow oracles."""
+"""The assignors compared with simple implementations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def in_order(group: list[Member]) -> list[Member]:
 
 
 @given(group=members(), partitions=counts)
-def test_every_wanted_partition_has_one_owner_that_wants_it(group: list[Member], partitions: dict[str, int]) -> None:
+def test_every_subscribed_partition_has_one_owner_that_subscribes_to_it(
+    group: list[Member], partitions: dict[str, int]
+) -> None:
     wanted = {topic for member in group for topic in member.topics}
     for assign in ASSIGNORS.values():
         assignment = assign(group, partitions)
@@ -47,7 +49,7 @@ def test_every_wanted_partition_has_one_owner_that_wants_it(group: list[Member],
 
 
 @given(group=members(), partitions=counts)
-def test_range_deals_neighbours_out(group: list[Member], partitions: dict[str, int]) -> None:
+def test_range_assigns_consecutive_partitions(group: list[Member], partitions: dict[str, int]) -> None:
     expected: dict[str, list[TopicPartition]] = {member.member_id: [] for member in group}
     for topic in TOPICS:
         wanting = [member for member in in_order(group) if topic in member.topics]
@@ -61,7 +63,7 @@ def test_range_deals_neighbours_out(group: list[Member], partitions: dict[str, i
 
 
 @given(group=members(), partitions=counts)
-def test_roundrobin_goes_round(group: list[Member], partitions: dict[str, int]) -> None:
+def test_roundrobin_assigns_partitions_in_turn(group: list[Member], partitions: dict[str, int]) -> None:
     expected: dict[str, list[TopicPartition]] = {member.member_id: [] for member in group}
     waiting = in_order(group)
     wanted = {topic for member in group for topic in member.topics}

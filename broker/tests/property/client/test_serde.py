@@ -1,4 +1,4 @@
-"""murmur2 against the straightforward form of its definition."""
+"""murmur2 compared with a direct implementation of its definition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odradek.client.producer.partitioning import murmur2, partition_of_key
 
 
 def slow_murmur2(data: bytes) -> int:
-    """Byte by byte, with every step masked (Appleby's MurmurHash2 with the Java client's seed)."""
+    """Return MurmurHash2 (Austin Appleby) with the Java client's seed, computed byte by byte."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ len(data)
     position = 0

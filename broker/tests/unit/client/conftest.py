@@ -1,4 +1,4 @@
-"""A Kafka cluster in memory that speaks real frames and fails by script, for clients in virtual time."""
+"""An in-memory Kafka cluster that serves real frames and fails as a test prescribes, for clients in virtual time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ REMEMBERED_BATCHES = 5
 
 @dataclass
 class Fault:
-    """What happens to one request: an error code for its partitions, or the loss of it or of its answer."""
+    """A fault of one request: an error code for its partitions, or the loss of the request or of its response."""
 
     code: int = 0
     lose_request: bool = False
@@ -68,7 +68,7 @@ class Log:
     producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
 
     def append(self, records: memoryview) -> tuple[int, int]:
-        """Error code and base offset; sequences are judged as a broker does."""
+        """Append a batch and return error code and base offset. Checks sequence numbers as a broker does."""
         header = read_header(records)
         if header.producer_id >= 0:
             known_epoch, last = self.producers.get(header.producer_id, (-1, deque(maxlen=REMEMBERED_BATCHES)))
@@ -93,7 +93,7 @@ class Log:
         return 0, base_offset
 
     def values(self) -> list[bytes]:
-        """Every record's value, in order."""
+        """Return the value of every record, in order."""
         found: list[bytes] = []
         for batch in self.batches:
             for position, header in iterate(batch):
@@ -102,7 +102,7 @@ class Log:
 
 
 class FakeCluster:
-    """`nodes` brokers that host `topics` (name to number of partitions); leaders go round."""
+    """A cluster of `nodes` brokers. `topics` maps names to numbers of partitions; the leaders alternate."""
 
     def __init__(self, topics: dict[str, int], *, nodes: int = 2) -> None:
         self.nodes = [Node(number, "fake", 9000 + number) for number in range(1, nodes + 1)]
@@ -112,28 +112,28 @@ class FakeCluster:
             for number in range(count)
         }
         self.faults: dict[ApiKey, deque[Fault]] = defaultdict(deque)
-        """Taken one by one by the requests of an API."""
+        """Faults by API. Each request takes the next one."""
         self.down: set[int] = set()
         self.asked: list[tuple[ApiKey, int]] = []
         """API and node of every request."""
         self.answers: dict[ApiKey, Callable[[Any], Message]] = {}
-        """Answers of APIs that are not played here."""
+        """Functions that return the responses of APIs that this class does not implement."""
         self.open_links = 0
         self.held: asyncio.Event | None = None
-        """While set to an unset event, no answer comes."""
+        """While this event is not set, all responses are held back."""
         self.held_fetches: dict[int, asyncio.Event] = {}
-        """By node: while the event is not set, no answer to a fetch comes from it."""
+        """Events by node. While the event is not set, the node holds back its fetch responses."""
         self.parked_ms = 0
-        """How long the answer that was just made is held back: a fetch without data waits, once."""
+        """How long the last response is held back, because a fetch without data waits for some."""
         self._producer_id = 100
 
     def ids(self) -> dict[str, UUID]:
-        """Topic ids by name."""
+        """Return topic ids by name."""
         topics = sorted({partition.topic for partition in self.logs})
         return {topic: UUID(int=1 + index) for index, topic in enumerate(topics)}
 
     async def connect(self, node: Node) -> FakeLink:
-        """A connection, after a turn of the loop."""
+        """Return a connection after one iteration of the loop."""
         await asyncio.sleep(0)
         # Bootstrap nodes have negative ids.
         number = node.node_id if node.node_id > 0 else 1
@@ -143,7 +143,7 @@ class FakeCluster:
         return FakeLink(self, number)
 
     def handle(self, node: int, frame: bytes, fault: Fault) -> bytes:
-        """The answer of a node, with its length."""
+        """Return the response frame of a node, with its length."""
         header, position = decode_header(frame)
         self.parked_ms = 0
         if header.api_key is ApiKey.PRODUCE:
@@ -251,7 +251,7 @@ class FakeCluster:
 
 
 class FakeLink:
-    """A connection to one of the nodes: as `Channel`, without a network."""
+    """A connection to one of the nodes. It has the methods of `Channel`, but no network."""
 
     def __init__(self, cluster: FakeCluster, node: int) -> None:
         self._cluster = cluster
@@ -260,17 +260,17 @@ class FakeLink:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls may still succeed."""
+        """Whether a call can succeed."""
         return self._open and self._node not in self._cluster.down
 
     def pick(self, api_key: ApiKey) -> int:
-        """The newest version."""
+        """Return the newest version."""
         return API_TABLE[api_key].max_version
 
     async def ask(
         self, expected: type[Response], version: int, message: Message, *, timeout_ms: float | None = None
     ) -> Response:
-        """As `Channel.ask`."""
+        """Do the same as `Channel.ask`."""
         api_key = expected.API_KEY
 
         def encode(correlation_id: int) -> Sequence[Buffer]:
@@ -285,7 +285,7 @@ class FakeLink:
         timeout_ms: float | None = None,
         expect_response: bool = True,
     ) -> memoryview:
-        """As `Channel.call`: two turns of the loop, at which the caller may be cancelled, and a millisecond."""
+        """Do the same as `Channel.call`, in a millisecond, during which a test can cancel the caller."""
         cluster = self._cluster
         frame = b"".join(bytes(part) for part in encode(7))[4:]
         api_key = decode_header(frame)[0].api_key
@@ -294,7 +294,7 @@ class FakeLink:
         if fault.lose_request or not self.is_open:
             self._open = False
             await asyncio.sleep(0.001)
-            raise NetworkError("the connection broke")
+            raise NetworkError("the connection was lost")
         answer = cluster.handle(self._node, frame, fault)
         await asyncio.sleep(0.001 + cluster.parked_ms / 1000)
         if cluster.held is not None:
@@ -303,18 +303,18 @@ class FakeLink:
             await cluster.held_fetches[self._node].wait()
         if fault.lose_answer:
             self._open = False
-            raise NetworkError("the connection broke")
+            raise NetworkError("the connection was lost")
         return memoryview(answer)[4:] if expect_response else memoryview(b"")
 
     async def close(self) -> None:
-        """Counted."""
+        """Close the connection. The cluster counts open ones."""
         if self._open:
             self._open = False
         self._cluster.open_links -= 1
 
 
 class FakeKit:
-    """What tests of this folder use of this module."""
+    """The names of this module that the tests of this folder use."""
 
     cluster = FakeCluster
     fault = Fault
@@ -322,5 +322,5 @@ class FakeKit:
 
 @pytest.fixture
 def fakes() -> type[FakeKit]:
-    """The fake cluster's classes."""
+    """The classes of the fake cluster."""
     return FakeKit

@@ -1,4 +1,4 @@
-"""A client's view of the cluster and its connections, over a cluster in memory, in virtual time."""
+"""A client's view of the cluster and its connections, with an in-memory cluster, in virtual time."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def with_cluster(fake: Any, work: Callable[[Cluster], Awaitable[None]], **change
     assert fake.open_links == 0
 
 
-def test_without_bootstrap_servers_there_is_no_client() -> None:
+def test_a_client_without_bootstrap_servers_is_refused() -> None:
     with pytest.raises(ConfigError):
         Cluster(ClientSettings())
 
 
-def test_a_dead_cluster_is_told_in_time(fakes: Any) -> None:
+def test_an_unreachable_cluster_raises_in_time(fakes: Any) -> None:
     fake = fakes.cluster({"t": 1})
     fake.down = {1, 2}
 
@@ -84,7 +84,7 @@ def test_callers_share_one_connection_attempt(fakes: Any) -> None:
     with_cluster(fake, work)
 
 
-def test_a_dead_node_is_left_alone_for_a_while(fakes: Any) -> None:
+def test_an_unreachable_node_is_retried_after_a_backoff(fakes: Any) -> None:
     fake = fakes.cluster({"t": 1})
     attempts = 0
     real = fake.connect
@@ -110,7 +110,7 @@ def test_a_dead_node_is_left_alone_for_a_while(fakes: Any) -> None:
     with_cluster(fake, work)
 
 
-def test_the_view_is_renewed_when_it_is_old(fakes: Any) -> None:
+def test_old_metadata_is_refreshed(fakes: Any) -> None:
     fake = fakes.cluster({"t": 1})
 
     async def work(cluster: Cluster) -> None:
@@ -124,7 +124,7 @@ def test_the_view_is_renewed_when_it_is_old(fakes: Any) -> None:
     with_cluster(fake, work, metadata_max_age_ms=1_000)
 
 
-def test_requests_for_metadata_are_not_answered_faster_than_the_pause(fakes: Any) -> None:
+def test_metadata_requests_respect_the_backoff(fakes: Any) -> None:
     fake = fakes.cluster({"t": 1})
 
     async def work(cluster: Cluster) -> None:
@@ -138,7 +138,7 @@ def test_requests_for_metadata_are_not_answered_faster_than_the_pause(fakes: Any
     with_cluster(fake, work)
 
 
-def test_retries_end_with_the_deadline_or_an_error_for_good(fakes: Any) -> None:
+def test_retries_end_at_the_deadline_or_with_a_final_error(fakes: Any) -> None:
     fake = fakes.cluster({"t": 1})
 
     async def work(cluster: Cluster) -> None:
@@ -156,7 +156,7 @@ def test_retries_end_with_the_deadline_or_an_error_for_good(fakes: Any) -> None:
 
 
 @pytest.mark.parametrize("lost", ["lose_request", "lose_answer"])
-def test_a_creation_with_a_lost_answer_succeeds(fakes: Any, lost: str) -> None:
+def test_a_creation_with_a_lost_response_succeeds(fakes: Any, lost: str) -> None:
     fake = fakes.cluster({"t": 1})
     fake.faults[ApiKey.CREATE_TOPICS].append(fakes.fault(**{lost: True}))
     made: set[str] = set()
@@ -182,7 +182,7 @@ def test_a_creation_with_a_lost_answer_succeeds(fakes: Any, lost: str) -> None:
     assert made == {"a"}
 
 
-def test_a_change_goes_where_the_controller_is(fakes: Any) -> None:
+def test_a_change_is_sent_to_the_current_controller(fakes: Any) -> None:
     fake = fakes.cluster({"t": 1})
     codes = [NotControllerError.code, 0]
 

@@ -1,4 +1,4 @@
-"""Client settings: names, bounds, rules between values."""
+"""Client settings: names, bounds and rules between values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_properties_are_read_by_kafkas_names() -> None:
         ("bootstrap.servers", "a:1,:2"),
     ],
 )
-def test_a_bad_value_is_named(name: str, value: str) -> None:
+def test_the_error_names_the_invalid_value(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         ClientSettings.parse({name: value})
 
@@ -62,7 +62,7 @@ def test_a_bad_value_is_named(name: str, value: str) -> None:
         {"batch_size": 0},
     ],
 )
-def test_values_that_do_not_go_together_are_refused(values: dict[str, object]) -> None:
+def test_contradictory_values_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         ClientSettings(**values)  # type: ignore[arg-type]
 
@@ -77,11 +77,11 @@ def test_values_that_do_not_go_together_are_refused(values: dict[str, object]) -
         ({"enable_idempotence": False}, False),
     ],
 )
-def test_idempotence_is_on_where_it_can_be(values: dict[str, object], idempotent: bool) -> None:
+def test_idempotence_is_enabled_if_the_settings_permit_it(values: dict[str, object], idempotent: bool) -> None:
     assert ClientSettings(**values).idempotent is idempotent  # type: ignore[arg-type]
 
 
-def test_settings_travel_and_compare() -> None:
+def test_settings_can_be_pickled_and_compared() -> None:
     settings = ClientSettings.of("a:1,b:2", acks="all")
     assert settings.required_acks == -1
     assert pickle.loads(pickle.dumps(settings)) == settings

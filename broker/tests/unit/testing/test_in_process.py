@@ -1,4 +1,4 @@
-"""The broker in the test process that users get as a fixture serves clients, and needs no Java."""
+"""The in-process broker, which users get as a fixture, serves clients without Java."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_records_that_were_sent_are_read(odradek_broker: InProcessBroker) -> Non
     assert sorted(map(int, filter(None, read))) == list(range(100))
 
 
-def test_a_broker_keeps_its_topics_over_a_restart(tmp_path: Path) -> None:
+def test_topics_survive_a_restart_of_the_broker(tmp_path: Path) -> None:
     broker = InProcessBroker(tmp_path)
     for topics in ([], ["kept"]):
         broker.start()
@@ -38,7 +38,7 @@ def test_a_broker_keeps_its_topics_over_a_restart(tmp_path: Path) -> None:
             broker.close()
 
 
-def test_wrong_properties_are_refused(tmp_path: Path) -> None:
+def test_invalid_properties_are_refused(tmp_path: Path) -> None:
     broker = InProcessBroker(tmp_path, {"num.partitions": "many"})
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         broker.start()

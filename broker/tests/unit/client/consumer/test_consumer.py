@@ -1,4 +1,4 @@
-"""The consumer against a cluster in memory, in virtual time: reading through faults, waiting, cancelling."""
+"""The consumer with an in-memory cluster, in virtual time: faults, waiting and cancellation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_everything_is_read_once_and_in_order(fakes: Any, max_records: int) -> N
 @pytest.mark.parametrize(
     "fault", [{"lose_request": True}, {"lose_answer": True}, {"code": NOT_LEADER}, {"code": STORAGE}]
 )
-def test_faults_of_fetches_lose_nothing(fakes: Any, fault: dict[str, Any]) -> None:
+def test_no_record_is_lost_when_fetches_fail(fakes: Any, fault: dict[str, Any]) -> None:
     cluster = fakes.cluster({"t": 1})
     expected = fill(cluster, FIRST, 60)
     cluster.faults[ApiKey.FETCH].extend([fakes.fault(), fakes.fault(**fault), fakes.fault(), fakes.fault(**fault)])
@@ -81,7 +81,7 @@ def test_faults_of_fetches_lose_nothing(fakes: Any, fault: dict[str, Any]) -> No
     assert not cluster.faults[ApiKey.FETCH]
 
 
-def test_a_moved_leader_is_found(fakes: Any) -> None:
+def test_reading_continues_from_a_new_leader(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     expected = fill(cluster, FIRST, 60)
 
@@ -95,8 +95,8 @@ def test_a_moved_leader_is_found(fakes: Any) -> None:
     run_virtual(main())
 
 
-def test_what_a_former_leader_answers_late_is_passed_over(fakes: Any) -> None:
-    """It was asked, and stood still; meanwhile the next leader was asked for the same, and more."""
+def test_a_late_response_of_a_former_leader_is_ignored(fakes: Any) -> None:
+    """The former leader holds its response back until the consumer has read from the next leader."""
     cluster = fakes.cluster({"t": 1})
     expected = fill(cluster, FIRST, 20)
     awake = cluster.held_fetches[1] = asyncio.Event()
@@ -114,7 +114,7 @@ def test_what_a_former_leader_answers_late_is_passed_over(fakes: Any) -> None:
     run_virtual(main())
 
 
-def test_a_seek_drops_what_is_on_its_way(fakes: Any) -> None:
+def test_records_fetched_before_a_seek_are_dropped(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     expected = fill(cluster, FIRST, 60)
 
@@ -128,7 +128,7 @@ def test_a_seek_drops_what_is_on_its_way(fakes: Any) -> None:
     run_virtual(main())
 
 
-def test_pause_holds_one_partition_only(fakes: Any) -> None:
+def test_pause_affects_only_its_partition(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 2})
     expected = {FIRST: fill(cluster, FIRST, 10), SECOND: fill(cluster, SECOND, 10)}
 
@@ -143,7 +143,7 @@ def test_pause_holds_one_partition_only(fakes: Any) -> None:
     run_virtual(main())
 
 
-def test_raw_fetches_go_on_from_the_position(fakes: Any) -> None:
+def test_a_raw_fetch_starts_at_the_position(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     fill(cluster, FIRST, 30)
 
@@ -175,7 +175,7 @@ def test_out_of_range_follows_the_policy(fakes: Any, policy: str, position: int)
     run_virtual(main())
 
 
-def test_errors_come_once_and_then_it_goes_on(fakes: Any) -> None:
+def test_each_error_is_raised_once_and_reading_continues(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     expected = fill(cluster, FIRST, 10)
     cluster.faults[ApiKey.FETCH].append(fakes.fault(code=TopicAuthorizationFailedError.code))
@@ -193,7 +193,7 @@ def test_errors_come_once_and_then_it_goes_on(fakes: Any) -> None:
     run_virtual(main())
 
 
-def test_a_damaged_batch_is_told_until_somebody_seeks(fakes: Any) -> None:
+def test_a_corrupt_batch_raises_until_the_application_seeks(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 2})
     expected = fill(cluster, FIRST, 12)
     other = fill(cluster, SECOND, 3)
@@ -214,7 +214,7 @@ def test_a_damaged_batch_is_told_until_somebody_seeks(fakes: Any) -> None:
     run_virtual(main())
 
 
-def test_iteration_ends_with_the_consumer(fakes: Any) -> None:
+def test_iteration_ends_when_the_consumer_is_closed(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     expected = fill(cluster, FIRST, 5)
 
@@ -233,7 +233,7 @@ def test_iteration_ends_with_the_consumer(fakes: Any) -> None:
     run_virtual(main())
 
 
-def test_wrong_use_is_refused(fakes: Any) -> None:
+def test_invalid_calls_raise(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
 
     async def main() -> None:
@@ -254,7 +254,7 @@ def test_wrong_use_is_refused(fakes: Any) -> None:
 
 
 @pytest.mark.parametrize("turns", range(25))
-def test_cancelling_getmany_loses_nothing(fakes: Any, turns: int) -> None:
+def test_no_record_is_lost_when_getmany_is_cancelled(fakes: Any, turns: int) -> None:
     cluster = fakes.cluster({"t": 1})
     expected = fill(cluster, FIRST, 30)
 
@@ -273,7 +273,7 @@ def test_cancelling_getmany_loses_nothing(fakes: Any, turns: int) -> None:
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_cancelling_close_leaves_nothing_behind(fakes: Any, turns: int) -> None:
+def test_a_cancelled_close_leaves_no_connection_open(fakes: Any, turns: int) -> None:
     cluster = fakes.cluster({"t": 1})
     fill(cluster, FIRST, 30)
 

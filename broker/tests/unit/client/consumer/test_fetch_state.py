@@ -1,4 +1,4 @@
-"""Where a consumer's partition is read from."""
+"""The broker from which a consumer reads a partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from odradek.client.consumer.fetch_state import PartitionState
 LEADER, FOLLOWER = 1, 2
 
 
-def test_a_preferred_replica_is_read_for_a_while() -> None:
+def test_a_preferred_replica_is_read_until_it_expires() -> None:
     state = PartitionState(TopicPartition("t", 0))
     nodes = {LEADER, FOLLOWER}
     assert state.source(0.0, nodes, LEADER) == LEADER
@@ -17,11 +17,11 @@ def test_a_preferred_replica_is_read_for_a_while() -> None:
         FOLLOWER,
         FOLLOWER,
         LEADER,
-        LEADER,  # forgotten until the leader names it again
+        LEADER,  # The replica is forgotten until the leader names it again.
     ]
 
 
-def test_a_preferred_replica_that_has_gone_is_forgotten() -> None:
+def test_a_preferred_replica_that_is_down_is_forgotten() -> None:
     state = PartitionState(TopicPartition("t", 0))
     state.prefer(FOLLOWER, 1000.0)
     assert state.source(0.0, {LEADER}, LEADER) == LEADER

@@ -1,4 +1,4 @@
-"""From fetched bytes to records: whole batches, wanted offsets, aborted transactions."""
+"""Decoding of fetched bytes: whole batches, requested offsets and aborted transactions."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def test_an_incomplete_tail_is_dropped() -> None:
     assert (fetch.high_watermark, fetch.last_stable_offset, fetch.log_start_offset) == (50, 40, 2)
 
 
-def test_nothing_is_the_wanted_offset() -> None:
+def test_an_empty_response_keeps_the_requested_offset() -> None:
     fetch = fetched(b"", 9)
     assert (len(fetch.records), fetch.next_offset, offsets(fetch)) == (0, 9, [])
 
 
-def test_a_batch_that_was_cut_is_told() -> None:
+def test_a_single_incomplete_batch_raises() -> None:
     with pytest.raises(MessageTooLargeError):
         fetched(data(0, 3)[:-1])
 
 
-def test_records_before_the_wanted_one_are_left_out() -> None:
+def test_records_below_the_requested_offset_are_skipped() -> None:
     assert offsets(fetched(data(0, 5) + data(5, 2), 3)) == [3, 4, 5, 6]
 
 
-def test_crcs_are_checked_unless_told_not_to() -> None:
+def test_crcs_are_verified_unless_disabled() -> None:
     damaged = bytearray(data(0, 1))
     damaged[17] ^= 1
     fetch = fetched(bytes(damaged))
@@ -70,7 +70,7 @@ def test_crcs_are_checked_unless_told_not_to() -> None:
     assert [len(records) for records, _ in iterate_records(fetch, check_crcs=False)] == [1]
 
 
-def test_aborted_transactions_and_markers_are_left_out() -> None:
+def test_aborted_transactions_and_markers_are_skipped() -> None:
     records = b"".join(
         [
             data(0, 2, producer_id=1),
@@ -93,7 +93,7 @@ def old(base_offset: int, count: int, *, magic: int, codec: Codec = Codec.NONE) 
     return encode_set(messages, magic=magic, codec=codec)
 
 
-def test_an_old_log_is_read_as_any() -> None:
+def test_record_formats_0_and_1_are_read() -> None:
     records = (
         old(0, 2, magic=0) + old(2, 3, magic=0, codec=Codec.LZ4) + old(5, 3, magic=1, codec=Codec.GZIP) + data(8, 1)
     )
@@ -103,12 +103,12 @@ def test_an_old_log_is_read_as_any() -> None:
     assert [end for _, end in iterate_records(fetch)] == [3, 3, 5, 8, 9]
 
 
-def test_an_old_wrapper_is_cut_at_the_wanted_offset() -> None:
+def test_records_of_a_compressed_old_message_below_the_requested_offset_are_skipped() -> None:
     assert offsets(fetched(old(5, 3, magic=1, codec=Codec.GZIP), 6)) == [6, 7]
     assert offsets(fetched(old(5, 3, magic=1, codec=Codec.GZIP), 7)) == [7]
 
 
-def test_old_messages_that_lie_are_told() -> None:
+def test_invalid_old_messages_raise() -> None:
     damaged = bytearray(old(0, 1, magic=1))
     damaged[-1] ^= 1
     with pytest.raises(CorruptMessageError):

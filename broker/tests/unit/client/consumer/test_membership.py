@@ -1,4 +1,4 @@
-"""A group member against scripted coordinators, in virtual time."""
+"""A group member with a coordinator that returns prescribed errors, in virtual time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMBER_ID_REQUIRED, UNKNOWN_MEMBER, ILLEGAL_GENERATION, REBALANCING, NOT_COORDIN
 
 
 class Coordinator:
-    """Plays the coordinator of a group with one member, which leads."""
+    """The coordinator of a group with one member, which is the leader."""
 
     def __init__(self, cluster: Any) -> None:
         self.join_codes: list[int] = []
@@ -129,10 +129,10 @@ def consumer_of(cluster: Any, *topics: str, **changes: Any) -> Consumer:
         pytest.param([], [""], id="at once"),
         pytest.param([MEMBER_ID_REQUIRED], ["", "m1"], id="member id required"),
         pytest.param([UNKNOWN_MEMBER], ["", ""], id="unknown member"),
-        pytest.param([NOT_COORDINATOR, LOADING], ["", "", ""], id="coordinator moved and loads"),
+        pytest.param([NOT_COORDINATOR, LOADING], ["", "", ""], id="coordinator moved and loading"),
     ],
 )
-def test_joining_takes_what_the_coordinator_says(fakes: Any, codes: list[int], joins: list[str]) -> None:
+def test_joining_follows_the_coordinators_errors(fakes: Any, codes: list[int], joins: list[str]) -> None:
     cluster = fakes.cluster({"t": 3})
     coordinator = Coordinator(cluster)
     coordinator.join_codes = codes
@@ -163,7 +163,7 @@ def test_a_failed_sync_joins_again(fakes: Any, code: int) -> None:
     assert coordinator.joins == ["", "m1"]
 
 
-def test_what_a_retry_cannot_help_is_raised(fakes: Any) -> None:
+def test_final_errors_are_raised(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     coordinator = Coordinator(cluster)
     coordinator.join_codes = [GroupAuthorizationFailedError.code]
@@ -186,7 +186,7 @@ def test_what_a_retry_cannot_help_is_raised(fakes: Any) -> None:
         pytest.param(ILLEGAL_GENERATION, False, ["", ""], id="generation over"),
     ],
 )
-def test_heartbeats_bring_rebalances(fakes: Any, code: int, commits: bool, joins: list[str]) -> None:
+def test_heartbeat_errors_cause_rebalances(fakes: Any, code: int, commits: bool, joins: list[str]) -> None:
     cluster = fakes.cluster({"t": 2})
     coordinator = Coordinator(cluster)
     coordinator.heartbeat_codes = [0, code]
@@ -204,7 +204,7 @@ def test_heartbeats_bring_rebalances(fakes: Any, code: int, commits: bool, joins
     assert listener.events[3:] == ["revoked 2"]
 
 
-def test_a_fenced_member_is_told(fakes: Any) -> None:
+def test_a_fenced_member_raises(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     coordinator = Coordinator(cluster)
     coordinator.heartbeat_codes = [FencedInstanceIdError.code]
@@ -218,7 +218,7 @@ def test_a_fenced_member_is_told(fakes: Any) -> None:
     assert coordinator.left == []
 
 
-def test_a_member_that_is_not_polled_leaves_and_comes_back(fakes: Any) -> None:
+def test_a_member_that_is_not_polled_leaves_and_joins_again(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     coordinator = Coordinator(cluster)
 
@@ -229,14 +229,14 @@ def test_a_member_that_is_not_polled_leaves_and_comes_back(fakes: Any) -> None:
             assert coordinator.left == []
             await VirtualClock().sleep_ms(3_000)
             assert coordinator.left == ["m1"]
-            # A long wait for records is no absence.
+            # A member that waits for records is not idle.
             await consumer.getmany(timeout_ms=60_000)
             assert coordinator.joins == ["", ""]
 
     run_virtual(main())
 
 
-def test_positions_are_committed_in_time_and_at_the_end(fakes: Any) -> None:
+def test_positions_are_committed_periodically_and_on_close(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     coordinator = Coordinator(cluster)
     partition = TopicPartition("t", 0)
@@ -275,7 +275,7 @@ def test_nothing_is_committed_without_auto_commit(fakes: Any) -> None:
 
 
 class CommittingListener:
-    """An application that commits what it did when its partitions are taken."""
+    """An application that commits its processed records when its partitions are revoked."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -303,7 +303,7 @@ class CommittingListener:
 def test_a_member_that_lost_its_partitions_commits_nothing(
     fakes: Any, code: int, errors: list[type[Exception] | None]
 ) -> None:
-    """Without a generation the commit would pass for one of a group without members, and might be taken."""
+    """Without a generation, a coordinator would accept the commit like one from outside the group."""
     cluster = fakes.cluster({"t": 1})
     coordinator = Coordinator(cluster)
 
@@ -322,7 +322,7 @@ def test_a_member_that_lost_its_partitions_commits_nothing(
     run_virtual(main())
 
 
-def test_a_leader_follows_growing_topics(fakes: Any) -> None:
+def test_a_leader_rejoins_when_a_topic_gets_partitions(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     coordinator = Coordinator(cluster)
 
@@ -337,7 +337,7 @@ def test_a_leader_follows_growing_topics(fakes: Any) -> None:
     assert coordinator.generation == 2
 
 
-def test_unsubscribing_leaves(fakes: Any) -> None:
+def test_unsubscribe_leaves_the_group(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     coordinator = Coordinator(cluster)
     coordinator.assignment = encode_assignment([TopicPartition("t", 0)])

@@ -1,4 +1,4 @@
-"""Raw fetches with read-ahead, over a cluster in memory, in virtual time."""
+"""Raw fetches with read-ahead, with an in-memory cluster, in virtual time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fetches(cluster: Any) -> int:
 
 
 @pytest.mark.parametrize("read_ahead", [True, False])
-def test_a_partition_is_read_through(fakes: Any, read_ahead: bool) -> None:
+def test_a_partition_is_read_completely(fakes: Any, read_ahead: bool) -> None:
     cluster = fakes.cluster({"t": 1})
     fill(cluster, 20)
 
@@ -71,7 +71,7 @@ def test_a_partition_is_read_through(fakes: Any, read_ahead: bool) -> None:
     assert fetches(cluster) == 10
 
 
-def test_the_next_range_is_under_way_before_it_is_asked_for(fakes: Any) -> None:
+def test_the_next_range_is_fetched_before_it_is_requested(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     fill(cluster, 20)
 
@@ -87,7 +87,7 @@ def test_the_next_range_is_under_way_before_it_is_asked_for(fakes: Any) -> None:
     with_fetcher(cluster, work)
 
 
-def test_another_range_is_not_answered_from_ahead(fakes: Any) -> None:
+def test_another_range_does_not_use_the_read_ahead(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     fill(cluster, 20)
 
@@ -100,7 +100,7 @@ def test_another_range_is_not_answered_from_ahead(fakes: Any) -> None:
     with_fetcher(cluster, work)
 
 
-def test_read_ahead_stops_at_the_end(fakes: Any) -> None:
+def test_read_ahead_stops_at_the_end_of_the_log(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     fill(cluster, 2)
 
@@ -131,7 +131,7 @@ def test_read_ahead_is_bounded(fakes: Any) -> None:
     with_fetcher(cluster, work)
 
 
-def test_a_failed_read_ahead_is_tried_again(fakes: Any) -> None:
+def test_a_failed_read_ahead_is_retried(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     fill(cluster, 10)
     cluster.faults[ApiKey.FETCH].extend([fakes.fault(), fakes.fault(lose_answer=True)])
@@ -143,7 +143,7 @@ def test_a_failed_read_ahead_is_tried_again(fakes: Any) -> None:
     with_fetcher(cluster, work)
 
 
-def test_leaders_move_and_connections_break(fakes: Any) -> None:
+def test_fetches_survive_new_leaders_and_lost_connections(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     fill(cluster, 10)
     cluster.faults[ApiKey.FETCH].extend([fakes.fault(lose_request=True), fakes.fault(code=6)])
@@ -172,7 +172,7 @@ def test_errors_are_raised(fakes: Any) -> None:
 
 
 @pytest.mark.parametrize("turns", range(10))
-def test_a_cancelled_fetch_gives_its_connection_back(fakes: Any, turns: int) -> None:
+def test_a_cancelled_fetch_releases_its_connection(fakes: Any, turns: int) -> None:
     cluster = fakes.cluster({"t": 1})
     fill(cluster, 10)
 
@@ -187,9 +187,7 @@ def test_a_cancelled_fetch_gives_its_connection_back(fakes: Any, turns: int) -> 
     with_fetcher(cluster, work)
 
 
-def test_the_replica_that_the_leader_names_for_our_rack_is_read_from(
-    fakes: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_preferred_replica_is_read(fakes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = fakes.cluster({"t": 1}, nodes=2)
     asked: list[tuple[int, FetchRequest]] = []
     follower_refuses = False

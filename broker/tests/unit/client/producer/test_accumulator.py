@@ -1,4 +1,4 @@
-"""The accumulator: when batches leave, and what comes back."""
+"""The accumulator: ready batches, retries, memory and expiry."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_send_now_makes_everything_ready() -> None:
     assert kept.ready(0) == ([FIRST], None)
 
 
-def test_a_closed_batch_takes_no_more() -> None:
+def test_a_closed_batch_accepts_no_records() -> None:
     kept = accumulator()
     (first,) = put(kept, 1)
     assert kept.take(FIRST) is first
@@ -60,7 +60,7 @@ def test_batches_in_flight_are_bounded() -> None:
     assert kept.ready(0) == ([FIRST], None)
 
 
-def test_what_came_back_goes_first_and_alone() -> None:
+def test_a_returned_batch_is_sent_first_and_alone() -> None:
     kept = accumulator()
     put(kept, 8)
     first, second = kept.take(FIRST), kept.take(FIRST)
@@ -76,7 +76,7 @@ def test_what_came_back_goes_first_and_alone() -> None:
     assert first.attempts == second.attempts == 2
 
 
-def test_partitions_take_turns() -> None:
+def test_partitions_are_served_in_rotation() -> None:
     kept = accumulator()
     put(kept, 8)
     put(kept, 8, partition=SECOND)
@@ -88,7 +88,7 @@ def test_partitions_take_turns() -> None:
     assert order == [FIRST, SECOND, FIRST, SECOND]
 
 
-def test_memory_is_counted_until_the_end() -> None:
+def test_memory_is_counted_until_a_batch_is_complete() -> None:
     kept = accumulator()
     assert kept.has_room(5_000)
     put(kept, 3)
@@ -104,7 +104,7 @@ def test_memory_is_counted_until_the_end() -> None:
     assert kept.is_empty
 
 
-def test_what_waits_too_long_is_taken_out() -> None:
+def test_old_batches_expire() -> None:
     kept = accumulator()
     put(kept, 3, now_ms=0)
     in_flight = kept.take(FIRST)
@@ -120,7 +120,7 @@ def test_what_waits_too_long_is_taken_out() -> None:
     assert (kept.used_bytes, kept.is_empty) == (0, True)
 
 
-def test_discarding_one_topic_leaves_the_others() -> None:
+def test_discarding_a_topic_keeps_the_others() -> None:
     kept = accumulator()
     other = TopicPartition("u", 0)
     put(kept, 1)
@@ -140,7 +140,7 @@ class Receipt:
         self.heard.append(error)
 
 
-def test_everybody_who_waits_is_told() -> None:
+def test_every_waiter_is_notified() -> None:
     kept = accumulator()
     (batch,) = put(kept, 1)
     receipts = [Receipt(), Receipt()]

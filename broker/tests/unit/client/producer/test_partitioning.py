@@ -1,4 +1,4 @@
-"""Partitioning as the Java client does it."""
+"""Partitioning agrees with the Java client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from odradek.client.producer.partitioning import DefaultPartitioner, murmur2, partition_of_key
 
 
-# The vectors of the Java client's own tests, as signed numbers.
+# The test vectors of the Java client, as signed numbers.
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
@@ -24,21 +24,21 @@ def test_murmur2(data: bytes, expected: int) -> None:
     assert murmur2(data) == expected & 0xFFFFFFFF
 
 
-def test_keys_stay_where_they_are() -> None:
+def test_a_key_always_has_the_same_partition() -> None:
     partitioner = DefaultPartitioner(lambda: 0.0, 100)
     for number in range(100):
         key = b"key-%d" % number
         assert partitioner.of_key(key, 7) == partitioner.of_key(key, 7) == partition_of_key(key, 7)
 
 
-def test_null_keys_stick_until_a_batch_is_full() -> None:
+def test_records_without_key_keep_their_partition_until_a_batch_is_full() -> None:
     numbers = iter([0.0, 0.99, 0.0, 0.5])
     partitioner = DefaultPartitioner(lambda: next(numbers), 100)
     chosen = [partitioner.without_key("t", [0, 1, 2], 40) for _ in range(9)]
     assert chosen == [0, 0, 0, 2, 2, 2, 0, 0, 0]
 
 
-def test_a_partition_without_leader_is_left() -> None:
+def test_records_without_key_avoid_partitions_without_leader() -> None:
     partitioner = DefaultPartitioner(lambda: 0.0, 1_000)
     assert partitioner.without_key("t", [0, 1], 1) == 0
     assert partitioner.without_key("t", [1], 1) == 1

@@ -1,4 +1,4 @@
-"""The producer against a cluster in memory, in virtual time: order, retries, doubles, room, the end."""
+"""The producer with an in-memory cluster, in virtual time: order, retries, duplicates, buffer memory and close."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_records_get_their_offsets_in_order(fakes: Any, idempotent: bool) -> Non
 
 FAULTS = [
     pytest.param({"lose_request": True}, id="request lost"),
-    pytest.param({"lose_answer": True}, id="answer lost"),
+    pytest.param({"lose_answer": True}, id="response lost"),
     pytest.param({"code": NotEnoughReplicasError.code}, id="retriable code"),
     pytest.param({"code": OutOfOrderSequenceError.code}, id="gap reported"),
     pytest.param({"code": UnknownProducerIdError.code}, id="producer unknown"),
@@ -67,7 +67,9 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("place", [0, 1, 2, 4])
-def test_a_fault_neither_loses_nor_doubles_nor_reorders(fakes: Any, fault: dict[str, Any], place: int) -> None:
+def test_a_fault_neither_loses_nor_duplicates_nor_reorders_records(
+    fakes: Any, fault: dict[str, Any], place: int
+) -> None:
     cluster = fakes.cluster({"t": 1})
     cluster.faults[ApiKey.PRODUCE].extend([fakes.fault()] * place + [fakes.fault(**fault)])
 
@@ -79,7 +81,7 @@ def test_a_fault_neither_loses_nor_doubles_nor_reorders(fakes: Any, fault: dict[
     assert cluster.logs[PARTITION].values() == numbers(200)
 
 
-# A broker that reports a gap which is not there would be lying after a lost answer, so that is no part of these.
+# Without "gap reported": after a lost response, a correct broker does not report a gap that does not exist.
 fault_lists = st.lists(
     st.sampled_from(
         [
@@ -96,8 +98,10 @@ fault_lists = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(faults=fault_lists, moves=st.lists(st.integers(1, 20), max_size=3))
-def test_any_run_of_faults_keeps_every_record_once_and_in_order(faults: list[dict[str, Any]], moves: list[int]) -> None:
-    # Hypothesis cannot use fixtures of one test, so the kit is taken from where the fixture takes it.
+def test_any_sequence_of_faults_keeps_every_record_once_and_in_order(
+    faults: list[dict[str, Any]], moves: list[int]
+) -> None:
+    # Hypothesis does not accept function-scoped fixtures, so `_take_kit` stores the kit in the module.
     fakes = _kit
     cluster = fakes.cluster({"t": 1})
     cluster.faults[ApiKey.PRODUCE].extend(fakes.fault(**fault) for fault in faults)
@@ -132,8 +136,8 @@ def _take_kit(fakes: Any) -> None:
 _kit: Any = None
 
 
-def test_a_batch_rests_no_longer_than_until_another_leader_is_known(fakes: Any) -> None:
-    """Its rests grow to seconds while the leader is dead, and the cluster is asked all the time."""
+def test_a_batch_is_retried_as_soon_as_a_new_leader_is_known(fakes: Any) -> None:
+    """While the leader is down, the backoff grows to seconds, but the producer refreshes the metadata continuously."""
     cluster = fakes.cluster({"t": 1})
     log = cluster.logs[PARTITION]
 
@@ -153,8 +157,8 @@ def test_a_batch_rests_no_longer_than_until_another_leader_is_known(fakes: Any) 
     assert cluster.logs[PARTITION].values() == [b"0", b"late"]
 
 
-def test_a_leader_that_lacks_followers_is_not_doubted(fakes: Any) -> None:
-    """While a batch that it refused rests, nobody asks the cluster all the time."""
+def test_too_few_replicas_do_not_cause_metadata_requests(fakes: Any) -> None:
+    """While a batch waits for its retry, the producer does not refresh the metadata continuously."""
     cluster = fakes.cluster({"t": 1})
     refusals = 6
 
@@ -169,7 +173,7 @@ def test_a_leader_that_lacks_followers_is_not_doubted(fakes: Any) -> None:
     assert 0 < run_virtual(main()) <= refusals
 
 
-def test_a_refused_batch_fails_alone(fakes: Any) -> None:
+def test_a_rejected_batch_does_not_affect_others(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     cluster.faults[ApiKey.PRODUCE].extend([fakes.fault(), fakes.fault(code=MessageTooLargeError.code)])
 
@@ -201,7 +205,7 @@ def test_delivery_times_out(fakes: Any) -> None:
     run_virtual(main())
 
 
-def test_send_waits_for_room_and_gives_up(fakes: Any) -> None:
+def test_send_waits_for_buffer_memory_and_times_out(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
 
     async def main() -> None:
@@ -217,7 +221,7 @@ def test_send_waits_for_room_and_gives_up(fakes: Any) -> None:
     run_virtual(main())
 
 
-def test_send_many_waits_for_room_and_tells_batches(fakes: Any) -> None:
+def test_send_many_waits_for_buffer_memory_and_returns_batches(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 3})
 
     async def main() -> None:
@@ -235,7 +239,7 @@ def test_send_many_waits_for_room_and_tells_batches(fakes: Any) -> None:
         assert values == sorted(values, key=int)
 
 
-def test_wrong_use_is_refused(fakes: Any) -> None:
+def test_invalid_calls_raise(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
 
     async def main() -> None:
@@ -256,7 +260,7 @@ def test_wrong_use_is_refused(fakes: Any) -> None:
     run_virtual(main())
 
 
-def test_linger_gathers(fakes: Any) -> None:
+def test_linger_collects_records_in_one_batch(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
 
     async def main() -> None:
@@ -293,7 +297,7 @@ def test_flush_does_not_wait_for_linger(fakes: Any) -> None:
 
 @pytest.mark.parametrize("turns", range(12))
 @pytest.mark.parametrize("what", ["flush", "close", "send_many"])
-def test_cancelling_leaves_nothing_behind(fakes: Any, what: str, turns: int) -> None:
+def test_cancelled_calls_leave_no_connection_open(fakes: Any, what: str, turns: int) -> None:
     cluster = fakes.cluster({"t": 1})
 
     async def main() -> None:

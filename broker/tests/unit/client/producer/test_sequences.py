@@ -1,4 +1,4 @@
-"""Idempotence: numbers and verdicts."""
+"""Idempotence: sequence numbers and verdicts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def three() -> tuple[PartitionSequences, list[Batch]]:
     return sequences, batches
 
 
-def test_numbers_follow_each_other_and_stay() -> None:
+def test_numbers_are_consecutive_and_do_not_change() -> None:
     sequences, batches = three()
     assert [batch.numbers for batch in batches] == [Numbers(7, 0, 0), Numbers(7, 0, 10), Numbers(7, 0, 20)]
     sequences.number(batches[0])
     assert batches[0].numbers == Numbers(7, 0, 0)
 
 
-def test_numbers_wrap() -> None:
+def test_numbers_wrap_around() -> None:
     sequences = PartitionSequences()
     sequences.adopt(Identity(7, 0))
     first, second = Batch(2**31 - 5), Batch(10)
@@ -55,7 +55,7 @@ def test_numbers_wrap() -> None:
         (0, 12_345, Verdict.FAIL),
     ],
 )
-def test_verdicts_that_leave_the_numbers(position: int, code: int, verdict: Verdict) -> None:
+def test_verdicts_that_keep_the_numbers(position: int, code: int, verdict: Verdict) -> None:
     sequences, batches = three()
     numbers = [batch.numbers for batch in batches]
     assert sequences.judge(batches[position], code, numbers[position]) is verdict
@@ -70,7 +70,7 @@ def test_a_gap_before_the_oldest_renumbers_all(code: int) -> None:
     sequences.judge(batches[0], 0, sent[0])
     assert sequences.judge(batches[1], code, sent[1]) is Verdict.RETRY
     assert [batch.numbers for batch in batches[1:]] == [UNNUMBERED, UNNUMBERED]
-    # The answer of the other one, still under its old numbers, changes nothing more.
+    # The response for the other batch, which was sent with its old numbers, changes nothing.
     for late in (code, OLD_EPOCH):
         assert sequences.judge(batches[2], late, sent[2]) is Verdict.RETRY
     for batch in batches[1:]:
@@ -105,7 +105,7 @@ def test_numbering_without_an_identity_is_a_bug() -> None:
     ("code", "verdict"),
     [(0, Verdict.ACKNOWLEDGE), (6, Verdict.RETRY), (NETWORK, Verdict.RETRY), (GAP, Verdict.FAIL), (-1, Verdict.FAIL)],
 )
-def test_without_idempotence_the_class_decides(code: int, verdict: Verdict) -> None:
+def test_without_idempotence_the_class_of_the_error_decides(code: int, verdict: Verdict) -> None:
     assert judge_plain(code) is verdict
 
 
@@ -122,13 +122,13 @@ def test_numbers_are_proven_by_the_first_acknowledgement_of_an_epoch() -> None:
     sequences.number(batches[1])
     sequences.number(batches[2])
     sequences.judge(batches[2], DUPLICATE, Numbers(7, 0, 20))
-    assert not sequences.is_proven, f"an answer to {late} of the old epoch proves nothing"
+    assert not sequences.is_proven, f"a response for {late} of the old epoch proves nothing"
     sequences.judge(batches[1], 0, batches[1].numbers)
     assert sequences.is_proven
 
 
 def test_the_window_covers_the_batches_that_a_broker_remembers() -> None:
-    """Later batches may be acknowledged by a new leader while the old one still owes an answer for the oldest."""
+    """A new leader may acknowledge later batches before the old leader responds for the oldest."""
     sequences = PartitionSequences()
     sequences.adopt(Identity(7, 0))
     first = Batch()
@@ -146,7 +146,7 @@ def test_the_window_covers_the_batches_that_a_broker_remembers() -> None:
     assert (sequences.window, sequences.outstanding) == (5, ())
 
 
-def test_a_renumbered_partition_has_its_whole_window_again() -> None:
+def test_a_renumbered_partition_has_its_full_window_again() -> None:
     sequences, batches = three()
     sent = [batch.numbers for batch in batches]
     sequences.judge(batches[0], 0, sent[0])
